@@ -1,0 +1,93 @@
+"""Which methods go together, and with which scenario: what cannot be served is refused at start, with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from raysim.config import Config
+from raysim.config.blocks import Sgd
+from raysim.config.named import resolve
+from raysim.errors import ConfigError
+from raysim.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
+
+
+def methods_of(config: Config) -> dict[str, Method]:
+    """Return the config's methods in their order, by the name that their terms, ops and streams carry.
+
+    A user's `package.module:name` is called `name`.
+    """
+    made: dict[str, Method] = {}
+    for key, knobs in config.methods.items():
+        name = key.rpartition(":")[2]
+        method = resolve("method", key)(**knobs)
+        if not isinstance(method, Method):
+            raise ConfigError(f"methods: {key} is a {type(method).__name__}, allowed: a subclass of raysim.Method")
+        if name in made:
+            raise ConfigError(f"methods: found two methods called {name}, allowed: one of a name")
+        made[name] = method
+    return made
+
+
+def check_methods(config: Config) -> dict[str, Method]:
+    """Return the methods if they go together and the scenario serves them.
+
+    Raises:
+        ConfigError: two own one hook, an owner of the local loop stands beside a method inside it, or a need is unmet.
+    """
+    methods = methods_of(config)
+    for half in (ClientHalf, *(h for h in EXCLUSIVE if h is not ClientHalf)):
+        for hook in EXCLUSIVE[half]:
+            _one_owner(methods, half, hook)
+    _nobody_inside_an_owned_loop(methods)
+    for name, method in methods.items():
+        for need in sorted(method.needs):
+            what_would_work = _UNMET[need](config)
+            if what_would_work:
+                raise ConfigError(f"methods.{name}: {what_would_work}")
+    return methods
+
+
+def _half(method: Method, half: type[Half]) -> type[Half]:
+    return method.Client if half is ClientHalf else method.Server
+
+
+def _owners(methods: Mapping[str, Method], half: type[Half], hook: str) -> list[str]:
+    return [name for name, method in methods.items() if overrides(_half(method, half), hook)]
+
+
+def _one_owner(methods: Mapping[str, Method], half: type[Half], hook: str) -> None:
+    owners = _owners(methods, half, hook)
+    if len(owners) > 1:
+        raise ConfigError(
+            f"methods: {' and '.join(owners)} each bring their own {hook}, allowed: one of them; leave the others out"
+        )
+
+
+def _nobody_inside_an_owned_loop(methods: Mapping[str, Method]) -> None:
+    for owner in _owners(methods, ClientHalf, "train"):
+        for hook in INSIDE_THE_LOOP:
+            for name in _owners(methods, ClientHalf, hook):
+                if name != owner:
+                    raise ConfigError(
+                        f"methods: {name} changes the local loop ({hook}), which {owner} replaces; leave one of them out"
+                    )
+
+
+def _plain_sgd(config: Config) -> str | None:
+    optimizer = config.training.optimizer
+    if isinstance(optimizer, Sgd) and not optimizer.momentum and not optimizer.weight_decay:
+        return None
+    return "needs plain SGD; set training.optimizer={name: sgd} with momentum and weight_decay 0"
+
+
+def _met(_: Config) -> None:
+    return None
+
+
+# Every scenario of today has boundaries that all see, and every schedule a barrier.
+_UNMET: Mapping[Need, Callable[[Config], str | None]] = {
+    "plain_sgd": _plain_sgd,
+    "boundaries": _met,
+    "server_boundaries": _met,
+    "barrier": _met,
+}

@@ -1,0 +1,47 @@
+"""The config: YAML and KEY=VALUE in, one frozen and validated `Config` out, or a `ConfigError` of one line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from raysim.config.document import Document, plain, walk
+from raysim.config.json_schema import schema
+from raysim.config.messages import located, refusal, show
+from raysim.config.overrides import apply
+from raysim.config.reading import read
+from raysim.config.schema import Config
+from raysim.config.writing import dump
+from raysim.errors import ConfigError
+
+__all__ = ["Config", "ConfigError", "dump", "load", "schema"]
+
+
+def load(
+    source: str | Path | Mapping[str, object] | Config, overrides: Sequence[str] | Mapping[str, object] = ()
+) -> Config:
+    """Return the config of a YAML file, a mapping or another config, with overrides put in its place.
+
+    Overrides are KEY=VALUE strings, or a mapping from dotted keys to values. What is wrong is a ConfigError.
+    """
+    document = _document(source)
+    apply(document, overrides)
+    for keys, value in walk(document.values):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(located(document, keys, f"found {show(value)}, allowed: a finite number"))
+    try:
+        return Config.model_validate(document.values)
+    except ValidationError as error:
+        raise refusal(error, document) from None
+
+
+def _document(source: str | Path | Mapping[str, object] | Config) -> Document:
+    if isinstance(source, str | Path):
+        return read(source)
+    values = plain(source)
+    if not isinstance(values, dict):
+        raise ConfigError(f"found {show(source)}, allowed: a path, a mapping or a Config")
+    return Document(None, values)

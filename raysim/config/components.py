@@ -1,0 +1,145 @@
+"""The blocks that name a component, `dataset`, `model` and `methods`: their own keys come from its signature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails
+
+from raysim.config import named
+from raysim.config.allowed import Allowed, keys_in
+from raysim.config.block import Block, explained, refused, unknown_key
+from raysim.config.document import Keys
+from raysim.config.messages import show
+from raysim.errors import ConfigError
+
+Values = dict[str, object]
+Errors = list[InitErrorDetails]
+
+
+def validate_own(kind: str, name: str, given: Values, at: Keys, beside: list[str]) -> tuple[Values, Errors]:
+    """Return a component's own keys with every default spelled out; `at` is the key that named it."""
+    try:
+        keys = named.keys_of(named.resolve(kind, name))
+    except ConfigError as error:
+        return {}, [explained(at, str(error), name)]
+    known = keys_in(keys)
+    taken = [key for key in known if key in beside]
+    if taken:
+        words = f"{kind} {show(name)} has a keyword-only parameter '{taken[0]}', which is a key of every {kind}"
+        return {}, [explained(at, words, name)]
+    errors = [
+        unknown_key((key,), [*beside, *known], value, f" of {show(name)}")
+        for key, value in given.items()
+        if key not in known
+    ]
+    try:
+        made = keys.model_validate({key: value for key, value in given.items() if key in known})
+    except ValidationError as error:
+        return {}, [
+            *errors,
+            *(explained(e["loc"], e["ctx"]["words"], e["input"], e["ctx"]["missing"]) for e in error.errors()),
+        ]
+    return named.own_values(made), errors
+
+
+class Component(Block):
+    """A block with a name and, beside the keys of every component of its kind, the named one's own keys."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: ClassVar[str]
+    name: Annotated[str, Allowed("a name that raysim knows, or your own as package.module:name")] = Field(
+        description="A name from the list that raysim prints, or your own as package.module:name."
+    )
+
+    @property
+    def keys(self) -> Values:
+        """The named component's own keys, every default spelled out: call the component with them."""
+        return dict(self.__pydantic_extra__ or {})
+
+    @classmethod
+    def complete(cls, values: Values) -> tuple[Values, Errors]:
+        """Return the values with the component's own keys validated and completed."""
+        fields = {key: value for key, value in values.items() if key in cls.model_fields}
+        own = {key: value for key, value in values.items() if key not in cls.model_fields}
+        name = fields.get("name")
+        if not isinstance(name, str):
+            return fields, []
+        made, errors = validate_own(cls.kind, name, own, ("name",), list(cls.model_fields))
+        return {**fields, **made}, errors
+
+
+class ChannelStatistics(Block):
+    """A mean and a standard deviation for each channel of the images, of pixel values from 0 to 1."""
+
+    mean: Annotated[tuple[float, ...], Field(strict=False, min_length=1)] = Field(
+        description="What is subtracted, one number per channel, for pixel values from 0 to 1."
+    )
+    std: Annotated[
+        tuple[Annotated[float, Field(gt=0)], ...],
+        Field(strict=False, min_length=1),
+        Allowed("a list of numbers > 0, at least 1"),
+    ] = Field(description="What is divided by, one number > 0 per channel.")
+
+    @model_validator(mode="after")
+    def _one_per_channel(self) -> ChannelStatistics:
+        if len(self.mean) != len(self.std):
+            words = f"found {len(self.std)} values, allowed: as many as in mean ({len(self.mean)})"
+            raise refused("normalize", [explained(("std",), words)])
+        return self
+
+
+class Dataset(Component):
+    """The images that the clients hold."""
+
+    kind = "data set"
+    root: str | None = Field(
+        None,
+        description="The folder of the files; null is $RAYSIM_DATA or ~/.cache/raysim. A given folder must exist.",
+    )
+    download: bool = Field(True, description="Whether files that are missing are downloaded.")
+    normalize: Annotated[
+        Literal["none", "standard"] | ChannelStatistics,
+        Allowed("none, standard or {mean: [...], std: [...]}"),
+    ] = Field(
+        "none",
+        description="none leaves pixels from 0 to 1; standard uses the data set's own mean and standard deviation.",
+    )
+    augment: Annotated[tuple[Literal["crop", "flip"], ...], Field(strict=False)] = Field(
+        (), description="Random changes of the training images, in order: crop (after padding by 4), flip (sideways)."
+    )
+
+
+class Model(Component):
+    """The network that is trained."""
+
+    kind = "model"
+    weights: str | None = Field(None, description="A state_dict to start from, as torch.save writes it.")
+
+
+def _methods(value: object) -> object:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        return value
+    made: dict[str, Values] = {}
+    errors: Errors = []
+    for name, keys in value.items():
+        if not isinstance(keys, Mapping | None):
+            errors.append(explained((name,), f"found {show(keys)}, allowed: a block of the method's keys", keys))
+            continue
+        made[name], found = validate_own("method", str(name), dict(keys or {}), (), [])
+        errors += [InitErrorDetails(**{**error, "loc": (name, *error.get("loc", ()))}) for error in found]
+    if errors:
+        raise refused("methods", errors)
+    return made
+
+
+Methods = Annotated[
+    dict[str, dict[str, object]],
+    BeforeValidator(_methods),
+    Allowed("a block of method names, each with its keys, such as {fedprox: {mu: 0.1}}"),
+]

@@ -1,0 +1,56 @@
+"""The JSON Schema of the config, with the keys of every named component, for editors and for the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from raysim.config import named
+from raysim.config.schema import Config
+
+Schema = dict[str, Any]
+
+ALLOWED_OWN = {"type": "string", "pattern": ":", "description": "your own, as package.module:name"}
+
+
+def schema() -> Schema:
+    """Return the JSON Schema of a config: every key with its description, default and range."""
+    whole = Config.model_json_schema(by_alias=True, mode="validation")
+    whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    definitions: Schema = whole["$defs"]
+    for block, kind in (("Dataset", "data set"), ("Model", "model")):
+        _complete_named(definitions, block, kind)
+    whole["properties"]["methods"] |= _methods(definitions)
+    return whole
+
+
+def _complete_named(definitions: Schema, block: str, kind: str) -> None:
+    """Let the name in a block decide which other keys it has."""
+    found: Schema = definitions[block]
+    common = found["properties"]
+    found["properties"]["name"] |= {"anyOf": [{"enum": list(named.table(kind))}, ALLOWED_OWN]}
+    found["allOf"] = [
+        {
+            "if": {"properties": {"name": {"const": name}}},
+            "then": {
+                "properties": {**dict.fromkeys(common, True), **own["properties"]},
+                "required": own.get("required", []),
+                "additionalProperties": False,
+            },
+        }
+        for name, own in _components(definitions, kind)
+    ]
+
+
+def _methods(definitions: Schema) -> Schema:
+    own = {name: {"anyOf": [keys, {"type": "null"}]} for name, keys in _components(definitions, "method")}
+    return {"properties": own, "patternProperties": {":": {"type": ["object", "null"]}}, "additionalProperties": False}
+
+
+def _components(definitions: Schema, kind: str) -> Iterator[tuple[str, Schema]]:
+    for name in named.table(kind):
+        component = named.resolve(kind, name)
+        keys = named.keys_of(component).model_json_schema(by_alias=True)
+        definitions |= keys.pop("$defs", {})
+        first_line = (component.__doc__ or "").strip().partition("\n")[0]
+        yield name, {**keys, "title": name, "description": first_line, "properties": keys.get("properties", {})}

@@ -1,0 +1,133 @@
+"""The whole config: its blocks, the ones that describe how a run is carried out, and what must hold across blocks."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from raysim.config.allowed import Allowed
+from raysim.config.block import Block, explained, refused
+from raysim.config.blocks import (
+    Aggregation,
+    Clients,
+    Count,
+    Iid,
+    NotNegative,
+    Participation,
+    Partition,
+    Positive,
+    Scenario,
+    Schedule,
+    Training,
+    only_one,
+)
+from raysim.config.components import Dataset, Methods, Model
+
+FOLDER_NAME = re.compile(r"\w([\w .+=@,-]*[\w+=@])?")
+LONGEST_NAME = 200  # bytes; file systems allow 255
+
+
+def _folder_name(name: str) -> str:
+    if not FOLDER_NAME.fullmatch(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
+        raise ValueError("no name for a folder")
+    return name
+
+
+def _gpu_share(number: float) -> float:
+    if number > 1 and number != int(number):
+        raise ValueError("Ray places fractions of one GPU only")
+    return number
+
+
+class Resources(Block):
+    """What the actors are given."""
+
+    cpus_per_actor: Literal["auto"] | Positive = Field(
+        "auto", description="CPUs of each actor; auto is an equal share of the cluster's, at most 1."
+    )
+    gpus_per_actor: Annotated[
+        NotNegative, AfterValidator(_gpu_share), Allowed("a number from 0 to 1, or a whole number")
+    ] = Field(0.0, description="GPUs of each actor: a fraction of one, or a whole number.")
+    clients_per_actor: Literal["auto"] | Count = Field(
+        1, description="Clients that one actor owns; auto makes one actor per CPU or GPU share."
+    )
+    address: str | None = Field(None, description="The Ray cluster to join; null starts one on this machine.")
+    deterministic: bool = Field(True, description="Whether GPUs compute the same bits every time, at some cost.")
+
+
+class Evaluation(Block):
+    """When the model is tested."""
+
+    every: Literal["task", None] = Field("task", description="After every task; null where every_rounds is given.")
+    every_rounds: Count | None = Field(None, description="After so many rounds as well; null is after tasks only.")
+    split: Literal["test"] = Field("test", description="The samples that it is tested on.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rounds_alone(cls, values: object) -> object:
+        if isinstance(values, dict) and values.get("every_rounds") is not None:
+            return {"every": None, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _one(self) -> Evaluation:
+        only_one(self, "every", "every_rounds")
+        return self
+
+
+class Logging(Block):
+    """What is written beside the run's own files."""
+
+    tensorboard: bool = Field(True, description="Whether TensorBoard's files are written.")
+
+
+class Config(Block):
+    """A run: everything that decides what it computes, and how it is carried out."""
+
+    name: Annotated[
+        str,
+        AfterValidator(_folder_name),
+        Allowed("a name for a folder: letters, digits, spaces and _ - . + = @ , between them"),
+    ] = Field(description="The name of the run, and of its folder under runs/.")
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1), Allowed("a whole number from 0 to 2^63 - 1")] = Field(
+        0, description="What every random draw starts from."
+    )
+    dataset: Dataset = Field(description="The images that the clients hold.")
+    scenario: Scenario = Field(description="The tasks, and how they differ.")
+    partition: Partition = Field(default_factory=Iid, description="How the samples are dealt to the clients.")
+    clients: Clients = Field(description="The clients.")
+    model: Model = Field(description="The network that is trained.")
+    training: Training = Field(description="What a client does in a round.")
+    methods: Methods = Field(
+        default_factory=dict, description="The methods in the order in which they are applied; none is FedAvg."
+    )
+    participation: Participation = Field(default_factory=Participation, description="The clients in a round.")
+    aggregation: Aggregation = Field(default_factory=Aggregation, description="How the deltas become one.")
+    schedule: Schedule = Field(default_factory=Schedule, description="When the server updates the model.")
+    resources: Resources = Field(default_factory=Resources, description="What the actors are given.")
+    evaluation: Evaluation = Field(default_factory=Evaluation, description="When the model is tested.")
+    logging: Logging = Field(default_factory=Logging, description="What is written beside the run's own files.")
+
+    @property
+    def partition_per(self) -> Literal["run", "task"]:
+        """partition.per with null resolved: once per run for rotations and permutations, per task for classes."""
+        if self.partition.per is not None:
+            return self.partition.per
+        return "run" if self.scenario.kind == "domain_incremental" else "task"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        count = self.participation.count
+        if count is not None and count > self.clients.count:
+            words = f"found {count}, allowed: at most clients.count ({self.clients.count})"
+            raise refused("Config", [explained(("participation", "count"), words, count)])
+        return self
+
+    # the order of methods is part of the config, though dicts compare without it
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and super().__eq__(other) and [*self.methods] == [*other.methods]
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.seed, *self.methods))

@@ -1,0 +1,51 @@
+"""A config as YAML that reads back as the same config, every default spelled out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from raysim.config.document import plain
+from raysim.config.reading import TAG
+from raysim.config.scalars import plain_scalar
+from raysim.config.schema import Config
+
+
+class _Dumper(yaml.SafeDumper):
+    """PyYAML's writer, with strings quoted where YAML 1.2 or PyYAML's YAML 1.1 would read something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write every value out."""
+        return True
+
+
+def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar(TAG + "str", text, style=None if _stays_string(text) else "'")
+
+
+def _stays_string(text: str) -> bool:
+    try:
+        return isinstance(plain_scalar(text), str)
+    except ValueError:
+        return False
+
+
+def _number(dumper: yaml.SafeDumper, number: float) -> yaml.ScalarNode:
+    text = repr(number)
+    if "e" in text and "." not in text:  # 1e-05 is a string to readers of YAML 1.1
+        text = text.replace("e", ".0e")
+    return dumper.represent_scalar(TAG + "float", text)
+
+
+_Dumper.add_representer(str, _string)
+_Dumper.add_representer(float, _number)
+
+
+def dump(config: Config) -> str:
+    """Return the config as YAML in the order of the schema; `load` of it gives an equal config."""
+    values = plain(config)
+    text: str = yaml.dump(
+        values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**31
+    )
+    return text

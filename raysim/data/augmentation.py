@@ -1,0 +1,44 @@
+"""Random crops and flips, drawn apart from being applied, so that what was drawn can be shown again.
+
+A draw is int64 [n, 3]: rows shifted by dy, columns shifted by dx (both -4..4), flipped or not (1, 0). Zeros change
+nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+Augmentation = Literal["crop", "flip"]
+
+PADDING = 4  # pixels, as in RandomCrop(size, padding=4)
+
+
+def draw(augment: Sequence[Augmentation], generator: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
+    """Draw for `n` images: `crop` in `augment` is RandomCrop with padding 4, `flip` a horizontal flip in half of all.
+
+    Returns int64 [n, 3]; what `augment` does not list stays 0 and draws nothing.
+    """
+    drawn = np.zeros((n, 3), dtype=np.int64)
+    if "crop" in augment:
+        drawn[:, :2] = generator.integers(-PADDING, PADDING, size=(n, 2), endpoint=True)
+    if "flip" in augment:
+        drawn[:, 2] = generator.integers(0, 2, size=n)
+    return drawn
+
+
+def augmented(images: Tensor, drawn: Tensor) -> Tensor:
+    """`images` [B, C, H, W] cropped (0 beyond the edge), then flipped, as `drawn` (int64 [B, 3], same device) says."""
+    batch, channels, height, width = images.shape
+    across = torch.arange(width, device=images.device)
+    down = torch.arange(height, device=images.device)
+    padded = pad(images, (PADDING, PADDING, PADDING, PADDING))
+    rows = (drawn[:, 0:1] + PADDING) + down  # [B, H], in the padded image
+    columns = torch.where(drawn[:, 2:3] == 1, width - 1 - across, across) + (drawn[:, 1:2] + PADDING)  # [B, W]
+    wide = width + 2 * PADDING
+    places = (rows[:, :, None] * wide + columns[:, None, :]).view(batch, 1, -1).expand(-1, channels, -1)
+    return padded.view(batch, channels, -1).gather(2, places).view(images.shape)

@@ -1,0 +1,44 @@
+"""From a data set's function and its keys to checked arrays."""
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from raysim.data.dataset import Dataset, check
+from raysim.errors import ConfigError
+
+DEFAULT_ROOT = Path("~/.cache/raysim")
+
+
+def resolve_root(root: str | None) -> Path:
+    """The folder where data sets are looked for: `root`, else $RAYSIM_DATA, else ~/.cache/raysim (made if absent).
+
+    Raises:
+        ConfigError: `root` or $RAYSIM_DATA is given and is no folder; only the default is ever created.
+    """
+    given = [("dataset.root", root), ("RAYSIM_DATA", os.environ.get("RAYSIM_DATA") or None)]
+    for key, value in given:
+        if value is None:
+            continue
+        path = Path(value).expanduser().absolute()
+        if not path.is_dir():
+            raise ConfigError(f"{key}: there is no folder {path}; make it, or leave {key} out to use {DEFAULT_ROOT}")
+        return path
+    path = DEFAULT_ROOT.expanduser()
+    with suppress(OSError):  # a home without write access matters only to what is stored there, and that says so
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def load_dataset(
+    function: Callable[..., Dataset], root: str | None, download: bool, keys: Mapping[str, Any]
+) -> Dataset:
+    """Call a data set's `function` with its YAML `keys` and check what it returns.
+
+    Raises:
+        ConfigError: the root or the files are missing, or the data break the rules of `dataset.check`.
+    """
+    dataset = function(resolve_root(root), download, **keys)
+    return check(dataset, getattr(function, "__name__", repr(function)))

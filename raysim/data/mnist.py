@@ -1,0 +1,96 @@
+"""MNIST and the sets that share its files: read here, without torchvision; torchvision only downloads them."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from raysim.data.dataset import Dataset, Split, channels_first
+from raysim.data.idx import find_idx, read_idx
+from raysim.data.vision import TorchvisionSet, Unavailable, missing, open_quietly
+from raysim.errors import ConfigError
+
+EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
+
+
+def mnist(root: Path, download: bool) -> Dataset:
+    """MNIST handwritten digits 28 x 28, 10 classes, 60000 + 10000 images (LeCun et al. 1998)."""
+    known = TorchvisionSet("mnist", "MNIST", 10, "MNIST/raw/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
+    return read_idx_set(known, root, download)
+
+
+def fashion_mnist(root: Path, download: bool) -> Dataset:
+    """Fashion-MNIST articles of clothing 28 x 28, 10 classes, 60000 + 10000 images (Xiao et al. 2017)."""
+    site = "https://github.com/zalandoresearch/fashion-mnist"
+    return read_idx_set(TorchvisionSet("fashion_mnist", "FashionMNIST", 10, "FashionMNIST/raw/", site), root, download)
+
+
+def kmnist(root: Path, download: bool) -> Dataset:
+    """Kuzushiji-MNIST cursive Japanese characters 28 x 28, 10 classes, 60000 + 10000 images (Clanuwat et al. 2018)."""
+    site = "http://codh.rois.ac.jp/kmnist/"
+    return read_idx_set(TorchvisionSet("kmnist", "KMNIST", 10, "KMNIST/raw/", site), root, download)
+
+
+def emnist(
+    root: Path,
+    download: bool,
+    *,
+    split: Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"] = "balanced",
+) -> Dataset:
+    """EMNIST letters and digits 28 x 28, 10 to 62 classes by `split`, 70000 to 814255 images (Cohen et al. 2017).
+
+    Images are as the files (and torchvision) have them: mirrored along the diagonal. The labels of `letters` are 1..26
+    in the files and 0..25 here, so that no class is empty.
+    """
+    site = "https://www.nist.gov/itl/products-and-services/emnist-dataset"
+    known = TorchvisionSet(
+        "emnist", "EMNIST", EMNIST_CLASSES[split], "EMNIST/raw/", site, train={"split": split, "train": True}
+    )
+    stems = (f"emnist-{split}-train", f"emnist-{split}-test")
+    return read_idx_set(known, root, download, stems=stems, first_label=1 if split == "letters" else 0)
+
+
+def read_idx_set(
+    known: TorchvisionSet,
+    root: Path,
+    download: bool,
+    *,
+    stems: tuple[str, str] = ("train", "t10k"),
+    first_label: int = 0,
+) -> Dataset:
+    """Read `<stem>-images-idx3-ubyte` and `<stem>-labels-idx1-ubyte` (or .gz) of both splits below `root / where`.
+
+    first_label: what the files call class 0.
+
+    Raises:
+        ConfigError: files are missing and were not downloaded, or are damaged.
+    """
+    found = _find(root / known.where, stems)
+    if found is None and download:
+        try:
+            open_quietly(known.name, known.kind, root, True, known.train)
+        except Unavailable as failed:
+            raise missing(known, root, str(failed)) from failed
+        found = _find(root / known.where, stems)
+    if found is None:
+        raise missing(known, root, None)
+    train, test = (_read_split(images, labels, first_label) for images, labels in found)
+    return Dataset(train, test, known.classes)
+
+
+def _find(folder: Path, stems: tuple[str, str]) -> list[tuple[Path, Path]] | None:
+    """(images, labels) of each split; None where a file is missing."""
+    pairs = []
+    for stem in stems:
+        images, labels = (find_idx(folder, f"{stem}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
+        if images is None or labels is None:
+            return None
+        pairs.append((images, labels))
+    return pairs
+
+
+def _read_split(images: Path, labels: Path, first_label: int) -> Split:
+    x, y = read_idx(images), read_idx(labels)
+    if x.ndim != 3 or y.ndim != 1:
+        raise ConfigError(f"{images}: {x.ndim} dimensions, and {y.ndim} in {labels.name}; they must have 3 and 1")
+    return Split(channels_first(x), y.astype(np.int64) - first_label)

@@ -1,0 +1,105 @@
+"""Batches out of a split: rows gathered, shown as their task shows them, augmented, scaled and normalised."""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from raysim.data.augmentation import Augmentation, augmented, draw
+from raysim.data.dataset import Array, Split
+from raysim.data.normalization import Normalization
+from raysim.errors import ConfigError
+
+
+class Source:
+    """One split on one device, seen through the maps of the tasks.
+
+    split: its arrays may be read-only and are not copied on a CPU. maps: per task, int32 [D] or None (scenario.Task).
+    augment: any of "crop" and "flip", for images only.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        maps: Sequence[npt.NDArray[np.int32] | None],
+        *,
+        device: torch.device | str = "cpu",
+        normalization: Normalization | None = None,
+        augment: Sequence[Augmentation] = (),
+    ) -> None:
+        self.shape = tuple(int(size) for size in split.x.shape[1:])
+        if augment and len(self.shape) != 3:
+            raise ConfigError(
+                f"dataset.augment: {', '.join(augment)} needs images (C, H, W), the samples have shape {self.shape}"
+            )
+        self.device = torch.device(device)
+        self.augment = tuple(augment)
+        self.x = _borrow(split.x.reshape(len(split), -1)).to(self.device)
+        self.y = _borrow(split.y).to(self.device)
+        self._maps = None if all(pixels is None for pixels in maps) else self._stack(maps)
+        self._identity = tuple(pixels is None for pixels in maps)
+        self._white = torch.tensor(255.0, device=self.device)  # a tensor: CUDA divides by a number only roughly
+        self._moments: tuple[Tensor, Tensor] | None = None
+        if normalization is not None:
+            mean, std = (
+                torch.tensor(values, dtype=torch.float32, device=self.device)
+                for values in (normalization.mean, normalization.std)
+            )
+            per_channel = (-1, 1, 1) if len(self.shape) == 3 else (-1,)
+            self._moments = mean.view(per_channel), std.view(per_channel)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def labels(self, rows: Tensor) -> Tensor:
+        """The labels (int64 [B]) of `rows` (int64 [B])."""
+        return self.y.index_select(0, rows)
+
+    def draw(self, generator: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
+        """Draw this source's augmentation for `n` samples: int64 [n, 3] (dy, dx, flip), for `fetch`."""
+        return draw(self.augment, generator, n)
+
+    def fetch(self, rows: Tensor, task: int | Tensor, drawn: Tensor | None = None) -> Tensor:
+        """The samples of `rows` as `task` shows them: float32 [B, *shape], on this device, the caller's to keep.
+
+        rows: int64 [B]. task: one for all rows, or int64 [B]. drawn: what `draw` gave, as int64 [B, 3]; None shows the
+        samples unaugmented. uint8 pixels are divided by 255, as torchvision's ToTensor does, then normalised.
+        """
+        x = self._shown(self.x.index_select(0, rows), task).view(-1, *self.shape)
+        if drawn is not None:
+            x = augmented(x, drawn)
+        if x.dtype == torch.uint8:
+            x = x.float().div_(self._white)
+        if self._moments is not None:
+            mean, std = self._moments
+            x = x.sub_(mean).div_(std)  # in place: indexing has made a copy already
+        return x
+
+    def _shown(self, x: Tensor, task: int | Tensor) -> Tensor:
+        """Samples [B, D] through the map of their task."""
+        if self._maps is None:
+            return x
+        pixels, keep = self._maps
+        if isinstance(task, Tensor):
+            return x.gather(1, pixels.index_select(0, task)).mul_(keep.index_select(0, task))
+        if self._identity[task]:
+            return x
+        # On a CPU gather is five times as fast as index_select along the second dimension.
+        return x.gather(1, pixels[task].expand(len(x), -1)).mul_(keep[task])
+
+    def _stack(self, maps: Sequence[npt.NDArray[np.int32] | None]) -> tuple[Tensor, Tensor]:
+        """All maps as int64 [T, D] with 0 for -1, and what to multiply by (0 where the -1 were, else 1) as [T, D]."""
+        features = self.x.shape[1]
+        rows = np.stack([np.arange(features) if pixels is None else pixels.astype(np.int64) for pixels in maps])
+        keep = torch.from_numpy(rows >= 0).to(self.device, self.x.dtype)
+        return torch.from_numpy(np.maximum(rows, 0)).to(self.device), keep
+
+
+def _borrow(array: Array) -> Tensor:
+    """A tensor over the array's own memory, which may be read-only (Ray's object store): nothing here writes to it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)

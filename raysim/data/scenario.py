@@ -1,0 +1,118 @@
+"""The stream of tasks that a data set is turned into.
+
+A task shows some rows of the data set through a map of pixels, so that the images are stored once, however many tasks
+there are, and a transformed batch is one gather.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from raysim.data.dataset import Dataset
+from raysim.errors import ConfigError
+
+Map = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One task of the stream.
+
+    name: what reports call it. classes: the labels that exist in it, ascending.
+    pixels: int32 [D], D = product of the sample's shape: output feature d shows input feature pixels[d], and 0 where
+        that is -1; None shows the samples as they are.
+    train, test: int32 rows of the data set's splits.
+    """
+
+    name: str
+    classes: tuple[int, ...]
+    pixels: Map | None
+    train: npt.NDArray[np.int32]
+    test: npt.NDArray[np.int32]
+
+
+def rotations(dataset: Dataset, tasks: int, generator: np.random.Generator) -> list[Task]:
+    """Domain-incremental: every task (the first too) shows all images turned by its own angle, from U(0, 180) degrees.
+
+    The pixels are those of torchvision's `rotate` on a PIL image: nearest neighbour, no expansion, fill 0 (the
+    official code of Fed-A-GEM; torchvision's rotation of tensors gives others).
+
+    Raises:
+        ConfigError: the samples are not images (C, H, W).
+    """
+    if len(dataset.shape) != 3:
+        raise ConfigError(
+            f"scenario.shift: rotation needs images (C, H, W), the samples have shape {dataset.shape}; "
+            "use permutation, or another data set"
+        )
+    angles = [float(generator.uniform(0, 180)) for _ in range(tasks)]
+    return [_domain(dataset, f"rotation {angle:.1f}", rotation_map(dataset.shape, angle)) for angle in angles]
+
+
+def permutations(dataset: Dataset, tasks: int, generator: np.random.Generator) -> list[Task]:
+    """Domain-incremental: every task (the first too) shows all samples with its own random order of the pixels.
+
+    Images (C, H, W) have their H * W positions permuted, all channels alike; other samples all their features.
+    """
+    shape = dataset.shape
+    channels, positions = (shape[0], shape[1] * shape[2]) if len(shape) == 3 else (1, int(np.prod(shape)))
+    return [
+        _domain(dataset, f"permutation {number}", _on_each_channel(generator.permutation(positions), channels))
+        for number in range(1, tasks + 1)
+    ]
+
+
+def classes(
+    dataset: Dataset, tasks: int, order: Literal["natural", "seeded"], generator: np.random.Generator
+) -> list[Task]:
+    """Class-incremental: task t shows the t-th block of classes/tasks classes, unchanged.
+
+    order: `natural` takes the labels as they count, `seeded` in an order drawn from `generator`.
+
+    Raises:
+        ConfigError: the classes do not divide into `tasks` equal blocks, or a block has no samples.
+    """
+    count = dataset.classes
+    if tasks < 1 or count % tasks:
+        divisors = ", ".join(str(number) for number in range(1, count + 1) if count % number == 0)
+        raise ConfigError(
+            f"scenario.tasks: {tasks} tasks cannot share {count} classes equally; allowed are {divisors} tasks"
+        )
+    labels = generator.permutation(count) if order == "seeded" else np.arange(count)
+    return [_block(dataset, np.sort(block)) for block in labels.reshape(tasks, -1)]
+
+
+def rotation_map(shape: tuple[int, ...], angle: float) -> Map:
+    """The map (int32 [C * H * W]) that turns images of `shape` (C, H, W) by `angle` degrees counter-clockwise.
+
+    Read off an image of pixel numbers that PIL itself has turned, so it is exact by construction.
+    """
+    channels, height, width = shape
+    numbers = np.arange(1, height * width + 1, dtype=np.int32).reshape(height, width)  # from 1: the fill is 0
+    turned = Image.fromarray(numbers).rotate(angle, Image.Resampling.NEAREST, expand=False)
+    return _on_each_channel(np.asarray(turned).reshape(-1) - 1, channels)
+
+
+def _on_each_channel(positions: npt.NDArray[np.integer], channels: int) -> Map:
+    """A map of H * W positions (-1: fill) as a map of C * H * W features."""
+    starts = np.arange(channels)[:, None] * len(positions)
+    return np.where(positions < 0, -1, starts + positions).reshape(-1).astype(np.int32)
+
+
+def _domain(dataset: Dataset, name: str, pixels: Map) -> Task:
+    train, test = (np.arange(len(split), dtype=np.int32) for split in (dataset.train, dataset.test))
+    return Task(name, tuple(range(dataset.classes)), pixels, train, test)
+
+
+def _block(dataset: Dataset, labels: npt.NDArray[np.integer]) -> Task:
+    train, test = (np.flatnonzero(np.isin(split.y, labels)).astype(np.int32) for split in (dataset.train, dataset.test))
+    name = "classes " + " ".join(str(label) for label in labels)
+    if not len(train) or not len(test):
+        raise ConfigError(
+            f"scenario.tasks: the task of {name} has {len(train)} training and {len(test)} test samples; "
+            "have fewer tasks, or a data set with samples of every class"
+        )
+    return Task(name, tuple(int(label) for label in labels), None, train, test)

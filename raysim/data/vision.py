@@ -1,0 +1,169 @@
+"""torchvision's classification sets: reading them, downloading them, and what to say where neither works.
+
+torchvision is imported when a set is asked for and never before: a torchvision that does not fit the installed torch
+breaks these sets and nothing else.
+"""
+
+import contextlib
+import http.client
+import io
+import socket
+import tarfile
+import warnings
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raysim.data.dataset import Array, Dataset, Split, channels_first
+from raysim.errors import ConfigError
+
+TIMEOUT = 20.0  # seconds without a byte before a download is given up
+FAILURES = (
+    RuntimeError,
+    OSError,
+    EOFError,
+    ValueError,
+    http.client.HTTPException,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+)
+
+
+class Unavailable(Exception):
+    """torchvision could not open a set; the text is its reason, in one line."""
+
+
+@dataclass(frozen=True)
+class TorchvisionSet:
+    """How one set is found in torchvision and on disk.
+
+    name: in YAML; kind: the class in torchvision.datasets; where: its files below the root; site: where they are from.
+    train, test: the constructor's arguments for each split. channels_first: its arrays are [N, C, H, W] already.
+    """
+
+    name: str
+    kind: str
+    classes: int
+    where: str
+    site: str
+    train: dict[str, Any] = field(default_factory=lambda: {"train": True})
+    test: dict[str, Any] = field(default_factory=lambda: {"train": False})
+    channels_first: bool = False
+
+
+def usps(root: Path, download: bool) -> Dataset:
+    """USPS handwritten digits 16 x 16, 10 classes, 7291 + 2007 images, by torchvision (Hull 1994)."""
+    site = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps"
+    return read(TorchvisionSet("usps", "USPS", 10, "usps.bz2, usps.t.bz2", site), root, download)
+
+
+def svhn(root: Path, download: bool) -> Dataset:
+    """Street View House Numbers 32 x 32 RGB, 10 classes, 73257 + 26032 images, by torchvision (Netzer et al. 2011)."""
+    files = "train_32x32.mat, test_32x32.mat"
+    site = "http://ufldl.stanford.edu/housenumbers/"
+    halves: dict[str, Any] = {"train": {"split": "train"}, "test": {"split": "test"}}
+    return read(TorchvisionSet("svhn", "SVHN", 10, files, site, channels_first=True, **halves), root, download)
+
+
+def cifar10(root: Path, download: bool) -> Dataset:
+    """CIFAR-10 natural images 32 x 32 RGB, 10 classes, 50000 + 10000 images, by torchvision (Krizhevsky 2009)."""
+    site = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+    return read(TorchvisionSet("cifar10", "CIFAR10", 10, "cifar-10-batches-py/", site), root, download)
+
+
+def cifar100(root: Path, download: bool) -> Dataset:
+    """CIFAR-100 natural images 32 x 32 RGB, 100 classes, 50000 + 10000 images, by torchvision (Krizhevsky 2009)."""
+    site = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
+    return read(TorchvisionSet("cifar100", "CIFAR100", 100, "cifar-100-python/", site), root, download)
+
+
+def read(known: TorchvisionSet, root: Path, download: bool) -> Dataset:
+    """Both splits of a set below `root`, downloaded first where they are missing and `download` allows it.
+
+    Raises:
+        ConfigError: torchvision cannot be imported, or the files are missing or damaged and did not come.
+    """
+    splits = [_read_split(known, root, download, options) for options in (known.train, known.test)]
+    return Dataset(splits[0], splits[1], known.classes)
+
+
+def _read_split(known: TorchvisionSet, root: Path, download: bool, options: dict[str, Any]) -> Split:
+    try:
+        found = open_quietly(known.name, known.kind, root, False, options)
+    except Unavailable as unavailable:
+        if not download:
+            raise missing(known, root, None) from unavailable
+        try:
+            found = open_quietly(known.name, known.kind, root, True, options)
+        except Unavailable as failed:
+            raise missing(known, root, str(failed)) from failed
+    images: Array = np.asarray(found.data)
+    labels = found.targets if hasattr(found, "targets") else found.labels
+    x = np.ascontiguousarray(images) if known.channels_first else channels_first(images)
+    return Split(x, np.asarray(labels, dtype=np.int64))
+
+
+def open_quietly(name: str, kind: str, root: Path, download: bool, options: dict[str, Any]) -> Any:
+    """`torchvision.datasets.<kind>(root, download=download, **options)` with nothing on the terminal.
+
+    Raises:
+        ConfigError: torchvision cannot be imported.
+        Unavailable: the files are missing or damaged, or the download failed.
+    """
+    datasets = _import_datasets(name)
+    with _quiet():
+        try:
+            return getattr(datasets, kind)(root, download=download, **options)
+        except ImportError as error:
+            raise ConfigError(f"data set {name}: needs a package that cannot be imported ({error})") from error
+        except FAILURES as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise Unavailable((lines[-1] if lines else type(error).__name__)[:200]) from error
+
+
+def missing(known: TorchvisionSet, root: Path, failure: str | None) -> ConfigError:
+    """The one line for a set whose files are not there: where it looked and how to get them.
+
+    failure: why downloading failed; None where it was not allowed.
+    """
+    looked = f"data set {known.name}: no complete, sound files in {root} (looked for {known.where})"
+    if failure is None:
+        return ConfigError(
+            f"{looked}; set dataset.download to true, or put them there from {known.site}, or point dataset.root or "
+            "RAYSIM_DATA to where they are"
+        )
+    return ConfigError(
+        f"{looked} and downloading failed ({failure}); put them there from {known.site}, or point dataset.root or "
+        "RAYSIM_DATA to where they are"
+    )
+
+
+def _import_datasets(name: str) -> Any:
+    try:
+        from torchvision import datasets
+    except Exception as error:  # one built for another torch fails with whatever its C++ operators raise
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigError(
+            f"data set {name}: torchvision cannot be imported ({reason}); install the torchvision that fits your torch"
+        ) from error
+    return datasets
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing printed or warned, and no endless wait for a network that swallows packets."""
+    waiting = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
+    try:
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(action="ignore"),  # CIFAR's pickles are older than numpy's idea of a dtype
+        ):
+            yield
+    finally:
+        socket.setdefaulttimeout(waiting)

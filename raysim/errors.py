@@ -1,0 +1,26 @@
+"""The errors that raysim shows a user in one line."""
+
+from __future__ import annotations
+
+
+def single_line(text: str) -> str:
+    """Return text with everything that could break or colour a terminal's line written as an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+class ConfigError(Exception):
+    """The config or the command line is wrong; str() is one line that says where, what was found, what is allowed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(single_line(message))
+
+
+class RunError(Exception):
+    """The run failed; str() is one line that says where and what to do next. Exit status 1."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(single_line(message))
+
+
+class Diverged(RunError):
+    """A client sent what is not finite, or too large to be added exactly."""

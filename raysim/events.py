@@ -1,0 +1,56 @@
+"""What a simulation tells while it runs: the same events from this process and from a coordinator far away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+Accuracies = Mapping[str, Sequence[float]]
+"""By protocol: the fraction of right answers on every task's test set."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """All hosts are ready, and the untrained model has been evaluated."""
+
+    evaluation: Accuracies
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """One server update. Rounds and tasks count from 1; bytes are the methods' payload, all clients together."""
+
+    round: int
+    tasks: Sequence[int]
+    cohort: Sequence[int]
+    loss: float | None
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    staleness: Sequence[int]
+    virtual_time: float | None
+    records: Mapping[str, float] = field(default_factory=dict)
+    evaluation: Accuracies | None = None
+    task_done: bool = False
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The last event: the final model, and whether the run was stopped before its last round."""
+
+    state: Mapping[str, Tensor]
+    interrupted: bool
+
+
+Event = Started | RoundDone | Finished
+
+
+def line(event: RoundDone) -> dict[str, Any]:
+    """Return what rounds.jsonl says of a round."""
+    record = {key: getattr(event, key) for key in RoundDone.__dataclass_fields__ if key not in ("evaluation", "task_done")}
+    if event.evaluation is not None:
+        record["evaluation"] = event.evaluation
+    return record

@@ -1,0 +1,89 @@
+"""Sums that no order can change: weighted values are rounded once, to fixed point, and added as integers.
+
+Floating-point addition depends on its order, and with it a run's bits would depend on how clients are packed onto
+hosts. Here every client's weighted value becomes a whole number of steps of 2^-44 (deltas) or of two limbs, 2^-34 and
+the remainder in 2^-76 (everything else: Fisher values of 1e-10 beside activations of 1e5). Integers add exactly.
+
+int64 wraps silently and NaN casts to -2^63, so a value is checked before it is weighted: finite, and at most `bound`.
+As the weights of a sum are at most 1 together, its integers then stay below 2^62.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+WEIGHT_BITS = 62
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where values are rounded to: the exponents of the limbs' steps, and the largest magnitude allowed."""
+
+    bits: tuple[int, ...]
+    bound: float
+
+
+DELTAS = Grid(bits=(44,), bound=2.0**18)
+WIDE = Grid(bits=(34, 76), bound=2.0**28)
+
+
+class OutOfRange(ValueError):  # noqa: N818 - the field says "diverged", not "error"
+    """A value is not finite or larger than its grid allows: the run diverges."""
+
+
+@dataclass
+class ExactSum:
+    """The sum of weight * value over clients, and the sum of the weights, both exact.
+
+    `limbs` is int64 of shape [number of limbs, *shape of the values]; `weight` counts steps of 2^-62.
+    """
+
+    grid: Grid
+    limbs: npt.NDArray[np.int64] | None = None
+    weight: int = 0
+    terms: int = field(default=0)
+
+    def add(self, value: Tensor, weight: float) -> None:
+        """Add weight * value, 0 <= weight <= 1. Raises OutOfRange for what would not be exact."""
+        largest = float(value.abs().max()) if value.numel() else 0.0
+        if not largest <= self.grid.bound:  # also true of NaN
+            raise OutOfRange(f"{largest:g}, allowed: finite and at most {self.grid.bound:g}")
+        rest = value.detach().to(torch.float64) * weight
+        limbs = []
+        for bits in self.grid.bits:
+            whole = torch.round(rest * 2.0**bits)
+            rest = rest - whole * 2.0**-bits  # exact: both are multiples of rest's last bit
+            limbs.append(whole.to(torch.int64))
+        self._accumulate(torch.stack(limbs).cpu().numpy(), round(weight * 2.0**WEIGHT_BITS), 1)
+
+    def merge(self, other: ExactSum) -> None:
+        """Add another host's sum to this one."""
+        if other.limbs is not None:
+            self._accumulate(other.limbs, other.weight, other.terms)
+
+    def mean(self) -> Tensor:
+        """Return sum(weight * value) / sum(weight), float64."""
+        if self.limbs is None or self.weight == 0:
+            raise ValueError("the mean of nothing")
+        return self._value() / (self.weight * 2.0**-WEIGHT_BITS)
+
+    def total(self, count: int) -> Tensor:
+        """Return the sum of the values, float64, where each of `count` clients was given the weight 1 / count."""
+        return self._value() * count
+
+    def _value(self) -> Tensor:
+        assert self.limbs is not None
+        value = np.zeros(self.limbs.shape[1:], np.float64)
+        for limb, bits in zip(self.limbs[::-1], self.grid.bits[::-1], strict=True):
+            value += limb * 2.0**-bits
+        return torch.from_numpy(value)
+
+    def _accumulate(self, limbs: npt.NDArray[np.int64], weight: int, terms: int) -> None:
+        self.limbs = limbs if self.limbs is None else self.limbs + limbs
+        self.weight += weight
+        self.terms += terms

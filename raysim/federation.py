@@ -1,0 +1,120 @@
+"""The data of a run: the data set, its stream of tasks, and which client owns what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from raysim import seeding
+from raysim.config import Config
+from raysim.config.named import resolve
+from raysim.data import partition, scenario
+from raysim.data.dataset import Dataset
+from raysim.data.load import load_dataset
+from raysim.data.normalization import Normalization, normalization
+from raysim.data.pixels import Source
+from raysim.data.scenario import Task
+from raysim.stream import Stream
+
+Protocol = Literal["domain_il", "class_il", "task_il"]
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """What all hosts of a run share and nobody changes; `streams[k]` is client k's."""
+
+    dataset: Dataset
+    tasks: Sequence[Task]
+    streams: Sequence[Stream]
+    protocols: tuple[Protocol, ...]
+    normalization: Normalization | None
+    augment: tuple[str, ...]
+
+    @property
+    def classes(self) -> int:
+        """The size of the model's head: all classes, from the start."""
+        return self.dataset.classes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return self.dataset.shape
+
+    def source(self, split: Literal["train", "test"], device: torch.device) -> Source:
+        """Return a split on a device, seen through the tasks; only training data are augmented."""
+        maps = [task.pixels for task in self.tasks]
+        chosen, augment = (self.dataset.train, self.augment) if split == "train" else (self.dataset.test, ())
+        return Source(chosen, maps, device=device, normalization=self.normalization, augment=augment)
+
+    def admitted(self, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
+        """Return the classes in the training softmax, or None for all of them."""
+        if logits == "all" or self.protocols == ("domain_il",):
+            return None
+        first = window if logits == "task" else 0
+        return tuple(sorted({label for task in self.tasks[first : window + 1] for label in task.classes}))
+
+
+def build_federation(config: Config, download: bool = True) -> Federation:
+    """Load the data, make the tasks and deal them to the clients.
+
+    Every draw is from a stream of its own, so methods, actors and aggregation see the same data.
+
+    Raises:
+        ConfigError: the data are missing or do not serve the scenario.
+    """
+    dataset = load_dataset(
+        resolve("data set", config.dataset.name),
+        config.dataset.root,
+        config.dataset.download and download,
+        config.dataset.keys,
+    )
+    tasks = _tasks(config, dataset)
+    wanted = config.dataset.normalize
+    return Federation(
+        dataset=dataset,
+        tasks=tasks,
+        streams=_streams(config, dataset, tasks),
+        protocols=("domain_il",) if config.scenario.kind == "domain_incremental" else ("class_il", "task_il"),
+        normalization=normalization(wanted if isinstance(wanted, str) else wanted.model_dump(), dataset),
+        augment=tuple(config.dataset.augment),
+    )
+
+
+def _tasks(config: Config, dataset: Dataset) -> list[Task]:
+    spec = config.scenario
+    draws = seeding.generator(config.seed, "tasks")
+    if spec.kind == "class_incremental":
+        return scenario.classes(dataset, spec.tasks, spec.class_order, draws)
+    make = scenario.rotations if spec.shift == "rotation" else scenario.permutations
+    return make(dataset, spec.tasks, draws)
+
+
+def _streams(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[Stream]:
+    if config.partition_per == "run":
+        parts = _deal(config, dataset.train.y, 0)
+        owner = np.empty(len(dataset.train.y), np.int64)
+        for client, part in enumerate(parts):
+            owner[part] = client
+        whole = [len(task.train) == len(owner) for task in tasks]
+        rows = [
+            [part if all_rows else task.train[owner[task.train] == client] for task, all_rows in zip(tasks, whole, strict=True)]
+            for client, part in enumerate(parts)
+        ]
+    else:
+        dealt = [[task.train[part] for part in _deal(config, dataset.train.y[task.train], number)] for number, task in enumerate(tasks)]
+        rows = [[of_task[client] for of_task in dealt] for client in range(config.clients.count)]
+    return [Stream(own) for own in rows]
+
+
+def _deal(config: Config, labels: partition.Labels, number: int) -> list[partition.Rows]:
+    spec, clients = config.partition, config.clients.count
+    draws = seeding.generator(config.seed, "partition", number)
+    if spec.kind == "shards":
+        return partition.shards(labels, clients, spec.shards_per_client, draws)
+    if spec.kind == "dirichlet":
+        return partition.dirichlet(labels, clients, spec.alpha, spec.min_samples, spec.balanced, draws)
+    return partition.iid(labels, clients, draws)

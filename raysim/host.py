@@ -1,0 +1,144 @@
+"""A host: the place where some clients live, with one model instance and one view of the data for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raysim.client import Client, Phase
+from raysim.compatibility import methods_of
+from raysim.config import Config
+from raysim.data.pixels import Source
+from raysim.federation import Federation
+from raysim.messages import Post, Term, Terms
+from raysim.method import ClientHalf
+from raysim.models.building import build_model
+from raysim.reply import Reply
+from raysim.scoring import Chunk, Scores, score
+from raysim.training import with_hook
+from raysim.vector import FlatModel
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a host is asked to do for some of its clients.
+
+    `op` is "train" or "METHOD.OP"; `mail` maps methods to their mail for "train", and is the op's mail otherwise;
+    `shares` are the clients' weights in the cohort, `cohort` the number of clients that the whole order names.
+    """
+
+    op: str
+    clients: tuple[int, ...]
+    mail: Any
+    shares: Mapping[int, float]
+    cohort: int
+    phase: Phase
+
+
+class Host:
+    """Owns clients and does what an order says, one client after the other.
+
+    Args:
+        config: the resolved config.
+        federation: the data and the tasks; shared and read only.
+        clients: the ids of the clients that live here.
+        device: where the model and the data live.
+    """
+
+    def __init__(self, config: Config, federation: Federation, clients: Sequence[int], device: torch.device) -> None:
+        self.config = config
+        self.federation = federation
+        self.model = FlatModel(build_model(config, federation.shape, federation.classes).to(device))
+        self.train = federation.source("train", device)
+        self.test: Source | None = None
+        self.posts: dict[str, Post] = {}
+        self.clients = {number: Client(number, federation.streams[number], self._halves(), self) for number in clients}
+
+    def perform(self, order: Order, posts: Sequence[Post] = ()) -> Reply:
+        """Carry out an order and reply with the sum over its clients. Raises Diverged."""
+        self.receive(posts)
+        reply = Reply(order.cohort)
+        for number in order.clients:
+            client = self.clients[number]
+            self.model.load(self.posts["model"].value)
+            if order.op == "train":
+                self._train(client, order, reply)
+            else:
+                self._op(client, order, reply)
+        return reply
+
+    def evaluate(self, chunks: Sequence[Chunk], posts: Sequence[Post] = ()) -> Scores:
+        """Count the right answers of the posted model on parts of the test sets."""
+        self.receive(posts)
+        if self.test is None:
+            self.test = self.federation.source("test", self.model.device)
+        self.model.load(self.posts["model"].value)
+        return score(self.model.module, self.model.dtype, self.test, self.federation, chunks)
+
+    def receive(self, posts: Sequence[Post]) -> None:
+        """Keep what was posted, in place of older versions."""
+        for post in posts:
+            self.posts[post.name] = post
+
+    def kept_out(self, window: int) -> Tensor | None:
+        """Return a mask (bool [classes]) of the classes that are not in the training softmax, or None."""
+        admitted = self.federation.admitted(window, self.config.training.logits)
+        if admitted is None:
+            return None
+        mask = torch.ones(self.federation.classes, dtype=torch.bool)
+        mask[list(admitted)] = False
+        return mask.to(self.model.device)
+
+    def _halves(self) -> dict[str, ClientHalf]:
+        return {name: method.Client(name, method) for name, method in methods_of(self.config).items()}
+
+    def _train(self, client: Client, order: Order, reply: Reply) -> None:
+        share = order.shares[client.id]
+        client.enter(order.phase, share)
+        for name, half in client.halves.items():
+            half.start(client, order.mail.get(name))
+        owner = with_hook(client, "train")
+        delta = owner[0].train(client) if owner else client.local_training()
+        terms: dict[str, tuple[ClientHalf, Term]] = {}
+        for half in with_hook(client, "finish"):
+            delta, own = half.finish(client, delta)
+            terms |= {f"{half.name}.{name}": (half, term) for name, term in own.items()}
+        where = self._where(client, order)
+        reply.take_delta(client.id, delta, self.model.integers, share, where)
+        self._take_terms(client, order, reply, terms)
+        reply.take_records(client.id, client.records)
+
+    def _op(self, client: Client, order: Order, reply: Reply) -> None:
+        name, _, op = order.op.partition(".")
+        half = client.halves[name]
+        client.enter_exchange(order.shares[client.id])
+        with client.aside(name):
+            own: Terms = getattr(half, op)(client, order.mail) or {}
+        self._take_terms(client, order, reply, {f"{name}.{key}": (half, term) for key, term in own.items()})
+
+    def _take_terms(
+        self, client: Client, order: Order, reply: Reply, terms: Mapping[str, tuple[ClientHalf, Term]]
+    ) -> None:
+        for full, (half, term) in terms.items():
+            how = half.knobs.replies[full.removeprefix(half.name + ".")]
+            reply.take_term(client.id, full, term, how, order.shares[client.id], self._where(client, order))
+
+    def _where(self, client: Client, order: Order) -> str:
+        method = "" if order.op == "train" else f" ({order.op})"
+        return f"client {client.id} diverged in round {order.phase.round}{method}"
+
+
+def torch_settings(device: torch.device, deterministic: bool) -> None:
+    """Set what the determinism law needs: one thread per client computation, and on a GPU deterministic algorithms."""
+    torch.set_num_threads(1)
+    if device.type == "cuda":
+        torch.use_deterministic_algorithms(deterministic)
+        torch.backends.cuda.matmul.allow_tf32 = not deterministic
+        torch.backends.cudnn.allow_tf32 = not deterministic
+        torch.backends.cudnn.benchmark = not deterministic
+
+

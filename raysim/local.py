@@ -1,0 +1,31 @@
+"""The local runner: one host in this process. For pdb, for tests, and as the oracle that Ray's results must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from raysim.config import Config
+from raysim.federation import Federation
+from raysim.host import Host, Order, torch_settings
+from raysim.messages import Post
+from raysim.reply import Reply
+from raysim.scoring import Chunk, Scores
+
+
+class LocalRunner:
+    """Runs every client in this process, one after the other."""
+
+    def __init__(self, config: Config, federation: Federation) -> None:
+        device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
+        torch_settings(device, config.resources.deterministic)
+        self.host = Host(config, federation, range(config.clients.count), device)
+
+    def perform(self, order: Order, posts: Sequence[Post]) -> Reply:
+        """Have every client of the order do it."""
+        return self.host.perform(order, posts)
+
+    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
+        """Count the right answers."""
+        return self.host.evaluate(parts, posts)

@@ -1,0 +1,147 @@
+"""A method is one file with two halves: what each client does, and what the server does.
+
+A method's fields are its YAML keys. Its client half lives once per client, beside that client's data; its server half
+lives once, in the simulation. A hook that a half does not override is never called; what stands here is what would
+happen without it. The word beside a hook is its law of
+composition:
+
+    chained    in the listed order, each is given what the one before it returned
+    summed     the results are added
+    EXCLUSIVE  refused at start when two methods want it
+
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True, kw_only=True)
+... class Shrink(Method):
+...     '''Shrink: every client halves what it sends. A toy.'''
+...     factor: float = 0.5
+...     class Client(ClientHalf):
+...         knobs: "Shrink"
+...         def finish(self, client, delta):
+...             return Delta(delta.parameters * self.knobs.factor, delta.buffers), {}
+>>> overrides(Shrink.Client, "finish"), overrides(Shrink.Client, "penalty")
+(True, False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import ConfigDict
+from torch import Tensor
+
+from raysim.messages import Ask, Delta, Post, Reduction, Terms
+
+if TYPE_CHECKING:
+    from raysim.client import Client
+    from raysim.server import Server
+    from raysim.training import Step
+
+Plan = Generator[Ask, Mapping[str, Any], None]
+Need = Literal["boundaries", "server_boundaries", "barrier", "plain_sgd"]
+
+
+class Half:
+    """What both halves share: the method's knobs. A half's other attributes are its state."""
+
+    knobs: Any
+
+    def __init__(self, name: str, knobs: Method) -> None:
+        self.name = name
+        self.knobs = knobs
+
+
+class ClientHalf(Half):
+    """One client's side of a method. Any public method beyond these hooks is an op the server half can ask for."""
+
+    def begin_task(self, client: Client) -> None:
+        """See, at the client's first phase after its data changed, `client.finished`: what arrived since it last ran."""
+
+    def start(self, client: Client, mail: Any) -> None:
+        """Begin a training phase; `mail` is what this method's server half announced."""
+
+    def samples(self, client: Client) -> Tensor:
+        """EXCLUSIVE: return the positions (int64) in the client's stream that an epoch runs over."""
+        return client.arrived
+
+    def batch(self, step: Step) -> None:
+        """Chained: add rows to step.x and step.y before the forward pass."""
+
+    def task_loss(self, step: Step) -> Tensor:
+        """EXCLUSIVE: return the loss on the data, in place of the cross-entropy."""
+        return step.client.cross_entropy(step.logits, step.y)
+
+    def penalty(self, step: Step) -> Tensor:
+        """Summed into the loss: return a scalar that autograd can follow."""
+        return step.loss.new_zeros(())
+
+    def gradient(self, step: Step, gradient: Tensor) -> Tensor:
+        """Chained: return the gradient [P] to use; changing the given one in place is allowed."""
+        return gradient
+
+    def train(self, client: Client) -> Delta:
+        """EXCLUSIVE: own the whole local loop."""
+        return client.local_training()
+
+    def observe(self, step: Step) -> None:
+        """See a step after it was taken."""
+
+    def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
+        """Chained: return what is sent as the update, and what is sent with it."""
+        return delta, {}
+
+
+class ServerHalf(Half):
+    """The server's side of a method."""
+
+    def select(self, server: Server) -> Sequence[int]:
+        """EXCLUSIVE: return the ids of the clients that take part, out of server.present."""
+        return server.sample()
+
+    def prepare(self, server: Server) -> Plan:
+        """Exchange messages with the cohort before it trains."""
+        yield from ()
+
+    def announce(self, server: Server) -> tuple[Any, Sequence[Post]]:
+        """Return the mail for this method's client halves, and what it posts."""
+        return None, ()
+
+    def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
+        """Chained: return what is added to the model, given the cohort's mean delta and this method's reduced terms."""
+        return delta
+
+    def conclude(self, server: Server) -> Plan:
+        """Exchange messages with the same cohort after the new model is made."""
+        yield from ()
+
+    def end_task(self, server: Server) -> Plan:
+        """Exchange messages with everyone present at a task boundary, after the task's last round."""
+        yield from ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A method's knobs, and where its halves are."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    """What a scenario must have for this method; a run without it is refused at start."""
+    neutral: ClassVar[Mapping[str, object] | None] = None
+    """The knobs at which the method changes not one bit of a run, or None if it has none."""
+    replies: ClassVar[Mapping[str, Reduction]] = {}
+    """How each term that the client half sends is reduced."""
+
+    Client: ClassVar[type[ClientHalf]] = ClientHalf
+    Server: ClassVar[type[ServerHalf]] = ServerHalf
+
+
+def overrides(half: type[Half], hook: str) -> bool:
+    """Return whether a half's class brings its own version of a hook."""
+    origin = ClientHalf if issubclass(half, ClientHalf) else ServerHalf
+    return getattr(half, hook) is not getattr(origin, hook)
+
+
+EXCLUSIVE = {ClientHalf: ("samples", "task_loss", "train"), ServerHalf: ("select",)}
+INSIDE_THE_LOOP = ("samples", "batch", "task_loss", "penalty", "gradient", "observe")

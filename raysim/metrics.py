@@ -1,0 +1,60 @@
+"""Continual-learning metrics, all read off the accuracy matrix a[t][i]: task i's test set after task t.
+
+Every function takes the matrix as rows of fractions and gives None where the metric is undefined (one task, say): never
+NaN. i counts tasks from 1 in the formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+Matrix = Sequence[Sequence[float]]
+
+
+def average_accuracy(matrix: Matrix, after: int | None = None) -> float | None:
+    """Acc_t = 1/t sum_{i<=t} a[t][i], the mean over tasks, not samples; t = `after`, by default the last row."""
+    after = len(matrix) if after is None else after
+    return fmean(matrix[after - 1][:after]) if 0 < after <= len(matrix) else None
+
+
+def forgetting(matrix: Matrix) -> float | None:
+    """Fgt = 1/(T-1) sum_{i<T} max_{j<T} (a[j][i] - a[T][i]) (Fed-A-GEM; Chaudhry et al., 2018). It can be negative.
+
+    The maximum is over every row before the last, as printed, also those before task i was trained. Codes that do not
+    evaluate future tasks have zeros there, so they differ where a task did better before its own training than after.
+    """
+    last = len(matrix)
+    if last < 2:
+        return None
+    return fmean(max(row[i] for row in matrix[:-1]) - matrix[-1][i] for i in range(last - 1))
+
+
+def final_forgetting(matrix: Matrix) -> float | None:
+    """Forget = 1/(T-1) sum_{i<T} (a[i][i] - a[T][i]) (C-FLAG); what SPECIAL calls BWT, negated."""
+    last = len(matrix)
+    return fmean(matrix[i][i] - matrix[-1][i] for i in range(last - 1)) if last > 1 else None
+
+
+def backward_transfer(matrix: Matrix) -> float | None:
+    """BWT = 1/(T-1) sum_{i<T} (a[T][i] - a[i][i]) (Lopez-Paz & Ranzato, 2017)."""
+    loss = final_forgetting(matrix)
+    return None if loss is None else -loss + 0.0  # + 0.0: no negative zero
+
+
+def forward_transfer(matrix: Matrix, untrained: Sequence[float]) -> float | None:
+    """FWT = 1/(T-1) sum_{i>=2} (a[i-1][i] - b[i]), with b the accuracies of the untrained model."""
+    last = len(matrix)
+    return fmean(matrix[i - 1][i] - untrained[i] for i in range(1, last)) if last > 1 else None
+
+
+def summarise(matrix: Matrix, untrained: Sequence[float]) -> dict[str, object]:
+    """Return everything summary.json says of one protocol."""
+    return {
+        "accuracy": [list(row) for row in matrix],
+        "average_accuracy": average_accuracy(matrix),
+        "forgetting": forgetting(matrix),
+        "final_forgetting": final_forgetting(matrix),
+        "backward_transfer": backward_transfer(matrix),
+        "forward_transfer": forward_transfer(matrix, untrained),
+    }

@@ -1,0 +1,72 @@
+"""A run's model, built alike wherever it is built: initial weights come from a stream of the run's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from raysim import seeding
+from raysim.config import Config
+from raysim.config.named import resolve
+from raysim.errors import ConfigError
+from raysim.vector import FlatModel
+
+
+def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Build the module with the run's initial weights, leaving torch's generators as they were.
+
+    Raises:
+        ConfigError: the function failed, returned no module, or the weights' file does not fit.
+    """
+    knobs = config.model
+    with torch.random.fork_rng(devices=[]):
+        seeding.seed_torch(config.seed, "initial weights")
+        try:
+            module = resolve("model", knobs.name)(shape, classes, **knobs.keys)
+        except Exception as error:
+            raise ConfigError(
+                f"model.name: {knobs.name} could not be built for samples of shape {shape}: {error}"
+            ) from error
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"model.name: {knobs.name} returned {type(module).__name__}, allowed: a torch.nn.Module")
+    if knobs.weights is not None:
+        _load(module, knobs.weights)
+    return module
+
+
+def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatModel:
+    """Build the model and try it on two samples of zeros, so that a wrong one is found before anything starts.
+
+    Raises:
+        ConfigError: see `build_model`; or the model cannot take the samples, or its output is not [B, classes].
+    """
+    model = FlatModel(build_model(config, shape, classes))
+    model.module.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            logits = model.module(torch.zeros(2, *shape, dtype=model.dtype))
+    except Exception as error:
+        raise ConfigError(
+            f"model.name: {config.model.name} cannot take samples of shape {shape} ({error}); "
+            "choose a model that fits the data set"
+        ) from error
+    if tuple(logits.shape) != (2, classes):
+        raise ConfigError(
+            f"model.name: {config.model.name} returns {tuple(logits.shape)} for 2 samples, allowed: {(2, classes)}"
+        )
+    if model.normalises and config.training.batch_size == 1:
+        raise ConfigError("training.batch_size: found 1, allowed with BatchNorm in the model: 2 and more")
+    return model
+
+
+def _load(module: nn.Module, weights: str) -> None:
+    path = Path(weights).expanduser()
+    if not path.is_file():
+        raise ConfigError(f"model.weights: there is no file {path}")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        module.load_state_dict(state)
+    except Exception as error:
+        raise ConfigError(f"model.weights: {path} does not fit the model: {error}") from error

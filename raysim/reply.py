@@ -1,0 +1,89 @@
+"""What comes back from a cohort: reduced on each host, merged without rounding, read by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raysim.errors import Diverged
+from raysim.exact import DELTAS, WIDE, ExactSum, OutOfRange
+from raysim.messages import Delta, Reduction, Term, tensor_bytes
+
+
+@dataclass
+class Reply:
+    """The replies of some clients to one order, reduced: a host's part, or, merged, the cohort's."""
+
+    cohort: int
+    sums: dict[str, ExactSum] = field(default_factory=dict)
+    by_client: dict[str, dict[int, Tensor]] = field(default_factory=dict)
+    integers: tuple[int, Tensor] | None = None
+    records: dict[str, dict[int, float]] = field(default_factory=dict)
+    bytes_up: dict[int, int] = field(default_factory=dict)
+
+    def take_delta(self, client: int, delta: Delta, integers: Tensor, share: float, where: str) -> None:
+        """Add one client's update; the integer buffers are those of the lowest client id."""
+        self._add("parameters", DELTAS, delta.parameters, share, f"{where}, the update of its parameters")
+        self._add("buffers", WIDE, delta.buffers, share, f"{where}, the update of its buffers")
+        if self.integers is None or client < self.integers[0]:
+            self.integers = (client, integers.cpu().clone())
+        self._count(client, delta.nbytes + integers.nbytes)
+
+    def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
+        """Add one client's term, as its method declares it."""
+        self._count(client, tensor_bytes(term))
+        if how == "by_client":
+            self.by_client.setdefault(name, {})[client] = term.value.cpu()
+            return
+        weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
+        self._add(name, WIDE, term.value, weight, f"{where}, its {name}")
+
+    def take_records(self, client: int, records: Mapping[str, Tensor | float]) -> None:
+        """Keep what the client recorded."""
+        for name, value in records.items():
+            self.records.setdefault(name, {})[client] = float(value)
+
+    def merge(self, other: Reply) -> None:
+        """Add another host's part."""
+        for name, part in other.sums.items():
+            self.sums.setdefault(name, ExactSum(part.grid)).merge(part)
+        for mine, theirs in ((self.by_client, other.by_client), (self.records, other.records)):
+            for name, values in theirs.items():
+                mine.setdefault(name, {}).update(values)  # type: ignore[arg-type]
+        if other.integers is not None and (self.integers is None or other.integers[0] < self.integers[0]):
+            self.integers = other.integers
+        self.bytes_up.update(other.bytes_up)
+
+    def delta(self, dtype: torch.dtype) -> Delta:
+        """Return the mean update."""
+        return Delta(self.sums["parameters"].mean().to(dtype), self.sums["buffers"].mean().to(dtype))
+
+    def of(self, method: str, replies: Mapping[str, Reduction], dtype: torch.dtype) -> dict[str, Any]:
+        """Return one method's terms by name, reduced as declared; what no client sent is absent."""
+        found: dict[str, Any] = {}
+        for name, how in replies.items():
+            full = f"{method}.{name}"
+            if how == "by_client" and full in self.by_client:
+                found[name] = dict(sorted(self.by_client[full].items()))
+            elif full in self.sums:
+                total = self.sums[full]
+                found[name] = (total.mean() if how == "mean" else total.total(self.cohort)).to(dtype)
+        return found
+
+    def means(self) -> dict[str, float]:
+        """Return what clients recorded, as means over those that did; fsum is exact, so no order can change them."""
+        return {name: math.fsum(v.values()) / len(v) for name, v in sorted(self.records.items())}
+
+    def _add(self, name: str, grid: Any, value: Tensor, weight: float, what: str) -> None:
+        try:
+            self.sums.setdefault(name, ExactSum(grid)).add(value, weight)
+        except OutOfRange as found:
+            raise Diverged(f"{what}: found {found}; a smaller training.optimizer.lr or training.clip_norm may help") from None
+
+    def _count(self, client: int, nbytes: int) -> None:
+        self.bytes_up[client] = self.bytes_up.get(client, 0) + nbytes

@@ -1,0 +1,62 @@
+"""Named random streams: every draw of a run comes from a stream that is found again by its name.
+
+A stream is named, not numbered: (seed, client, the client's own count of training phases, purpose) for what a client
+draws, (seed, purpose) for what the run draws. The name is hashed with BLAKE2b, so adding a client, a method or an actor
+moves no other stream, and no generator outlives a training phase.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def hashed(*name: int | str, bits: int = 128) -> int:
+    """The stream's number: a name's BLAKE2b digest of that many bits. 1 and "1" are different names."""
+    digest = hashlib.blake2b(digest_size=bits // 8)
+    for part in name:
+        encoded = f"{type(part).__name__}:{part}".encode()
+        digest.update(len(encoded).to_bytes(4, "little") + encoded)  # lengths, so that ("ab", "c") is not ("a", "bc")
+    return int.from_bytes(digest.digest(), "little")
+
+
+def generator(*name: int | str) -> np.random.Generator:
+    """A NumPy generator at the start of the stream of that name."""
+    return np.random.Generator(np.random.PCG64(hashed(*name)))
+
+
+def seed_torch(*name: int | str) -> None:
+    """Put torch's default generators at the start of the stream of that name.
+
+    torch takes 64 bits of a name (and its CPU generator uses 32 of them), so only what a model itself draws (dropout,
+    initial weights) comes from here; everything of raysim's own draws from `generator`.
+    """
+    torch.manual_seed(hashed(*name, bits=64))
+
+
+def default_generator(device: torch.device) -> torch.Generator:
+    """Return the generator that a model on this device draws from."""
+    if device.type == "cuda":
+        return torch.cuda.default_generators[device.index or 0]
+    return torch.default_generator
+
+
+@contextmanager
+def torch_untouched() -> Iterator[None]:
+    """Leave torch's global state (threads, generators, determinism flags) as it was found."""
+    threads = torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    precision = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark)
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = precision

@@ -1,0 +1,131 @@
+"""The local loop: epochs of mini-batch steps on one client's data, with the methods' hooks at their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim import optimizer
+from raysim.messages import Delta
+from raysim.method import ClientHalf, overrides
+
+if TYPE_CHECKING:
+    from raysim.client import Client
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of the local loop.
+
+    `positions` (int64 [n]) are those of the new data; x [n, ...] and y [n] may hold more rows, which a method added.
+    """
+
+    client: Client
+    number: int
+    positions: Tensor
+    x: Tensor
+    y: Tensor
+    logits: Tensor
+    loss: Tensor
+
+
+def with_hook(client: Client, hook: str) -> list[ClientHalf]:
+    """Return the client's halves that bring this hook, in the listed order."""
+    return [half for half in client.halves.values() if overrides(type(half), hook)]
+
+
+def local_training(client: Client) -> Delta:
+    """Train the model at hand on the client's data and return the change of its parameters and statistics."""
+    model, knobs = client.model, client.host.config.training
+    buffers = model.buffers.clone()
+    positions = next((half.samples(client) for half in with_hook(client, "samples")), client.arrived)
+    loop = _Loop(client)
+    shuffle = client.generator("batches")
+    augment = client.generator("augment") if client.data.augment else None
+    model.module.train()
+    for _ in range(knobs.local_epochs):
+        epoch = positions[torch.from_numpy(shuffle.permutation(len(positions)))]
+        rows, task = client.stream.locate(epoch)
+        rows = rows.to(model.device)
+        labels = client.data.labels(rows)
+        tasks = task.to(model.device) if isinstance(task, Tensor) else task
+        for part in batches(len(epoch), knobs.batch_size, model.normalises):
+            of_task = tasks[part] if isinstance(tasks, Tensor) else tasks
+            drawn = _drawn(client, augment, part.stop - part.start)
+            x = client.data.fetch(rows[part], of_task, drawn).to(model.dtype)
+            loop.step(epoch[part], x, labels[part])
+    client.record("loss", loop.mean_loss())
+    return Delta(model.parameters - client.received, model.buffers - buffers)
+
+
+def _drawn(client: Client, augment: np.random.Generator | None, samples: int) -> Tensor | None:
+    if augment is None:
+        return None
+    return torch.from_numpy(client.data.draw(augment, samples)).to(client.model.device)
+
+
+def batches(samples: int, size: int, normalises: bool) -> Iterator[slice]:
+    """Cut an epoch into batches; the last may be smaller.
+
+    A remainder of one sample is left out where the model has BatchNorm, whose statistics one sample does not have; the
+    next epoch's order gives that sample its turn.
+    """
+    for start in range(0, samples, size):
+        stop = min(start + size, samples)
+        if not (normalises and stop - start == 1):
+            yield slice(start, stop)
+
+
+class _Loop:
+    """The steps of one phase: the hooks that exist, looked up once, and the running loss."""
+
+    def __init__(self, client: Client) -> None:
+        knobs = client.host.config.training
+        self.client = client
+        self.optimizer = optimizer.fresh(knobs.optimizer)
+        self.clip_norm = knobs.clip_norm
+        self.batch = with_hook(client, "batch")
+        self.task_loss = with_hook(client, "task_loss")
+        self.penalty = with_hook(client, "penalty")
+        self.gradient = with_hook(client, "gradient")
+        self.observe = with_hook(client, "observe")
+        self.number = 0
+        self.samples = 0
+        self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
+
+    def step(self, positions: Tensor, x: Tensor, y: Tensor) -> None:
+        client, model = self.client, self.client.model
+        step = Step(client, self.number, positions, x, y, self.total_loss, self.total_loss)
+        for half in self.batch:
+            half.batch(step)
+        step.logits = model.module(step.x)
+        step.loss = self._loss(step)
+        loss = step.loss
+        for half in self.penalty:
+            loss = loss + half.penalty(step)
+        model.gradient.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradient = model.gradient
+        for half in self.gradient:
+            gradient = half.gradient(step, gradient)
+        if self.clip_norm is not None:
+            gradient.mul_((self.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0))
+        self.optimizer.step(model.parameters, gradient, client.lr)
+        self.total_loss.add_(step.loss.detach(), alpha=len(step.y))
+        self.samples += len(step.y)
+        self.number += 1
+        for half in self.observe:
+            half.observe(step)
+
+    def _loss(self, step: Step) -> Tensor:
+        for half in self.task_loss:
+            return half.task_loss(step)
+        return self.client.cross_entropy(step.logits, step.y)
+
+    def mean_loss(self) -> Tensor:
+        return self.total_loss / max(self.samples, 1)

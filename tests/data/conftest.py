@@ -1,0 +1,42 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raysim.data.dataset import Dataset, Split
+from raysim.data.mnist import mnist
+
+
+@pytest.fixture(scope="session")
+def real_mnist() -> Dataset:
+    """The official files, where this machine has them: $RAYSIM_DATA, or shared/data beside the project."""
+    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
+    root = Path(os.environ.get("RAYSIM_DATA") or beside)
+    if not (root / "MNIST" / "raw").is_dir():
+        pytest.skip(f"no MNIST in {root}")
+    return mnist(root, False)
+
+
+@pytest.fixture
+def colours() -> Dataset:
+    """20 + 10 random RGB images of 12 x 8, 4 classes."""
+    generator = np.random.default_rng(5)
+
+    def split(samples: int) -> Split:
+        x = generator.integers(0, 256, (samples, 3, 12, 8), dtype=np.uint8)
+        return Split(x, np.arange(samples, dtype=np.int64) % 4)
+
+    return Dataset(split(20), split(10), classes=4)
+
+
+@pytest.fixture
+def features() -> Dataset:
+    """16 + 8 float samples of 6 features, 2 classes."""
+    generator = np.random.default_rng(6)
+
+    def split(samples: int) -> Split:
+        x = generator.standard_normal((samples, 6)).astype(np.float32)
+        return Split(x, np.arange(samples, dtype=np.int64) % 2)
+
+    return Dataset(split(16), split(8), classes=2)
