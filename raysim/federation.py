@@ -11,7 +11,6 @@ import torch
 
 from raysim import seeding
 from raysim.config import Config
-from raysim.config.named import resolve
 from raysim.data import partition, scenario
 from raysim.data.dataset import Dataset
 from raysim.data.load import load_dataset
@@ -67,19 +66,18 @@ def build_federation(config: Config, download: bool = True) -> Federation:
         ConfigError: the data are missing or do not serve the scenario.
     """
     dataset = load_dataset(
-        resolve("data set", config.dataset.name),
+        config.dataset.function(),
         config.dataset.root,
         config.dataset.download and download,
-        config.dataset.keys,
+        config.dataset.keys(),
     )
     tasks = _tasks(config, dataset)
-    wanted = config.dataset.normalize
     return Federation(
         dataset=dataset,
         tasks=tasks,
         streams=_streams(config, dataset, tasks),
         protocols=("domain_il",) if config.scenario.kind == "domain_incremental" else ("class_il", "task_il"),
-        normalization=normalization(wanted if isinstance(wanted, str) else wanted.model_dump(), dataset),
+        normalization=normalization(config.dataset.wanted_normalization(), dataset),
         augment=tuple(config.dataset.augment),
     )
 

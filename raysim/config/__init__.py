@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from raysim.config.blocks import Adam, Sgd
 from raysim.config.document import Document, plain, walk
 from raysim.config.json_schema import schema
 from raysim.config.messages import located, refusal, show
@@ -17,7 +18,7 @@ from raysim.config.schema import Config
 from raysim.config.writing import dump
 from raysim.errors import ConfigError
 
-__all__ = ["Config", "ConfigError", "dump", "load", "schema"]
+__all__ = ["Adam", "Config", "ConfigError", "Sgd", "dump", "load", "schema"]
 
 
 def load(

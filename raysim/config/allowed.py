@@ -6,7 +6,7 @@ import enum
 import os
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args, get_origin
 
@@ -26,7 +26,15 @@ class Allowed:
 
 def words_of(field: FieldInfo) -> str:
     """Return what a field allows."""
+    if field.discriminator:
+        return f"a block with {field.discriminator}: {either(choices(field))}, and the keys that this has"
     return either(dict.fromkeys(_words(field.annotation, field.metadata)))
+
+
+def choices(field: FieldInfo) -> list[str]:
+    """Return the names among which a block's deciding key chooses."""
+    blocks = [block for block in options(field.annotation) if hasattr(block, "model_fields")]
+    return [name for block in blocks for name in literals(block.model_fields[str(field.discriminator)].annotation)]
 
 
 def options(annotation: object) -> list[object]:
@@ -57,7 +65,7 @@ def _words(annotation: object, metadata: Iterable[object] = ()) -> list[str]:
         return ["null" if part is None else str(part) for part in parts]
     if annotation is int or annotation is float:
         return [("a whole number" if annotation is int else "a number") + _bounds(metadata)]
-    if origin in (list, tuple, set, frozenset):
+    if origin in (list, tuple, set, frozenset, Sequence):
         return ["a list of " + _items(origin, parts) + _lengths(metadata)]
     return [_simple(annotation, origin)]
 
@@ -88,7 +96,11 @@ def _items(origin: object, parts: tuple[Any, ...]) -> str:
     if origin is tuple and parts and parts[-1] is not Ellipsis:
         each = list(dict.fromkeys(either(_words(part)) for part in parts))
         return f"{len(parts)}: {', '.join(each) if len(each) > 1 else 'each ' + each[0]}"
-    return either(_words(parts[0])) if parts else "values"
+    words = either(_words(parts[0])) if parts else "values"
+    for one, many in (("a whole number", "whole numbers"), ("a number", "numbers"), ("a string", "strings")):
+        if words.startswith(one):
+            return many + words.removeprefix(one)
+    return words
 
 
 def _simple(annotation: object, origin: object) -> str:

@@ -9,9 +9,11 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, Validatio
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from raysim.config.allowed import keys_in, literals, options, words_of
+from raysim.config.allowed import Allowed, choices, keys_in, literals, options, words_of
 from raysim.config.document import Keys
-from raysim.config.messages import EXPLAINED, nearest, show, unknown
+from raysim.config.messages import EXPLAINED, either, nearest, show, unknown
+
+REQUIRED = "this key is required and missing"
 
 
 def explained(keys: Keys, words: str, value: object = None, missing: bool = False) -> InitErrorDetails:
@@ -83,9 +85,9 @@ def _of_block(block: type[Block], values: dict[str, object], line: ErrorDetails)
     return explained(line["loc"], f"found {show(line['input'])}: {line['msg']}", line["input"])
 
 
-def unknown_key(keys: Keys, known: Iterable[str], value: object, chosen: str = "") -> InitErrorDetails:
+def unknown_key(keys: Keys, known: Iterable[str], value: object, of: str = "") -> InitErrorDetails:
     """Return the error for a key that its block does not have."""
-    return explained(keys, unknown(f"key{chosen}", str(keys[-1]), known), value)
+    return explained(keys, unknown("key", str(keys[-1]), known, of), value)
 
 
 def _chosen(block: type[Block], values: dict[str, object]) -> str:
@@ -100,13 +102,26 @@ def _of_field(field: FieldInfo, keys: Keys, value: object, lines: list[ErrorDeta
         tagged = sum(option is not type(None) for option in options(field.annotation)) > 1
         return [_carried(keys + line["loc"][2 if tagged and len(line["loc"]) > 1 else 1 :], line) for line in below]
     allowed = words_of(field)
-    if lines[0]["type"] == "missing":
-        return [explained(keys, f"this key is required and missing, allowed: {allowed}", missing=True)]
-    own_words = lines[0]["type"] in ("value_error", "assertion_error") and not field.metadata
-    if own_words:
-        return [explained(keys, f"found {show(value)}: {lines[0]['msg']}", value)]
-    near = nearest(value, literals(field.annotation))
+    if lines[0]["type"] == "missing" and len(lines[0]["loc"]) == 1:
+        return [explained(keys, f"{REQUIRED}, allowed: {allowed}", missing=True)]
+    reason = lines[0].get("ctx", {}).get("error")
+    if isinstance(reason, Exception) and not any(isinstance(item, Allowed) for item in field.metadata):
+        return [explained(keys, f"found {show(value)}: {reason}", value)]
+    if field.discriminator and isinstance(value, Mapping):
+        return [_unchosen(field, keys, value)]
+    named = value if isinstance(value, list | tuple) else [value]
+    near = next(filter(None, (nearest(name, literals(field.annotation)) for name in named)), "")
     return [explained(keys, f"found {show(value)}, allowed: {allowed}{near}", value)]
+
+
+def _unchosen(field: FieldInfo, keys: Keys, value: Mapping[str, object]) -> InitErrorDetails:
+    """Word the error of a block whose deciding key, such as kind, is missing or wrong."""
+    key, names = str(field.discriminator), choices(field)
+    allowed = f"allowed: {either(names)}"
+    if key not in value:
+        return explained((*keys, key), f"{REQUIRED}, {allowed}", missing=True)
+    words = f"found {show(value[key])}, {allowed}{nearest(value[key], names)}"
+    return explained((*keys, key), words, value[key])
 
 
 def _carried(keys: Keys, line: ErrorDetails) -> InitErrorDetails:

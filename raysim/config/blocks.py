@@ -24,15 +24,16 @@ def only_one(block: Block, first: str, second: str) -> None:
     given = [key for key in (first, second) if getattr(block, key) is not None]
     if len(given) != 1:
         words = f"found {'both ' if given else 'neither '}{first} {'and' if given else 'nor'} {second}"
-        allowed = f"allowed: one of the two, the other left out or null, such as {{{second}: 5}}"
+        allowed = f"allowed: one of the two, as in {{{second}: 5}}"
         raise refused(type(block).__name__, [explained((second,), f"{words}, {allowed}")])
 
 
 class _Scenario(Block):
     chosen_by = "kind"
+    kind: str
     tasks: Count = Field(description="How many tasks follow one another.")
     boundaries: Literal["synchronous"] = Field(
-        "synchronous", description="When the task changes: synchronous is for all clients at once."
+        default="synchronous", description="When the task changes: synchronous is for all clients at once."
     )
 
 
@@ -41,7 +42,8 @@ class DomainIncremental(_Scenario):
 
     kind: Literal["domain_incremental"] = Field(description="Tasks differ in what the images look like.")
     shift: Literal["rotation", "permutation"] = Field(
-        "rotation", description="What changes: the images' angle, or the order of their pixels; one draw per task."
+        default="rotation",
+        description="What changes: the images' angle, or the order of their pixels; one draw per task.",
     )
 
 
@@ -50,7 +52,8 @@ class ClassIncremental(_Scenario):
 
     kind: Literal["class_incremental"] = Field(description="Tasks differ in their classes.")
     class_order: Literal["natural", "seeded"] = Field(
-        "natural", description="The order in which classes are dealt to tasks: by number, or drawn with the seed."
+        default="natural",
+        description="The order in which classes are dealt to tasks: by number, or drawn with the seed.",
     )
 
 
@@ -59,8 +62,9 @@ Scenario = Annotated[DomainIncremental | ClassIncremental, Field(discriminator="
 
 class _Partition(Block):
     chosen_by = "kind"
+    kind: str
     per: Literal["run", "task", None] = Field(
-        None,
+        default=None,
         description="Whether samples are dealt to clients once or for each task; null is run for rotations and "
         "permutations, task for classes.",
     )
@@ -69,25 +73,27 @@ class _Partition(Block):
 class Iid(_Partition):
     """Samples are dealt at random, in equal shares."""
 
-    kind: Literal["iid"] = Field("iid", description="At random, in equal shares.")
+    kind: Literal["iid"] = Field(default="iid", description="At random, in equal shares.")
 
 
 class Shards(_Partition):
     """Samples are sorted by class, cut into shards, and the shards are dealt."""
 
-    kind: Literal["shards"] = Field("shards", description="Sorted by class, cut into shards, dealt.")
-    shards_per_client: Count = Field(2, description="How many shards each client gets.")
+    kind: Literal["shards"] = Field(default="shards", description="Sorted by class, cut into shards, dealt.")
+    shards_per_client: Count = Field(default=2, description="How many shards each client gets.")
 
 
 class Dirichlet(_Partition):
     """Each class is split among the clients in proportions from a Dirichlet distribution."""
 
-    kind: Literal["dirichlet"] = Field("dirichlet", description="Each class in proportions drawn for it.")
-    alpha: Positive = Field(0.3, description="The distribution's concentration: the smaller, the more uneven.")
+    kind: Literal["dirichlet"] = Field(default="dirichlet", description="Each class in proportions drawn for it.")
+    alpha: Positive = Field(default=0.3, description="The distribution's concentration: the smaller, the more uneven.")
     min_samples: Annotated[int, Field(ge=0)] = Field(
-        10, description="Proportions are drawn again until every client has this many samples."
+        default=10, description="Proportions are drawn again until every client has this many samples."
     )
-    balanced: bool = Field(True, description="Whether a client that has its fair share of samples gets no more.")
+    balanced: bool = Field(
+        default=True, description="Whether a client that has its fair share of samples gets no more."
+    )
 
 
 Partition = Annotated[Iid | Shards | Dirichlet, Field(discriminator="kind"), assume("kind", "iid")]
@@ -103,23 +109,25 @@ class Sgd(Block):
     """Stochastic gradient descent."""
 
     chosen_by = "name"
-    name: Literal["sgd"] = Field("sgd", description="Stochastic gradient descent.")
-    lr: Positive = Field(0.01, description="The learning rate.")
-    momentum: BelowOne = Field(0.0, description="The momentum; it starts at zero in every training phase.")
-    weight_decay: NotNegative = Field(0.0, description="The L2 penalty.")
+    name: Literal["sgd"] = Field(default="sgd", description="Stochastic gradient descent.")
+    lr: Positive = Field(default=0.01, description="The learning rate.")
+    momentum: BelowOne = Field(default=0.0, description="The momentum; it starts at zero in every training phase.")
+    weight_decay: NotNegative = Field(default=0.0, description="The L2 penalty.")
 
 
 class Adam(Block):
     """Adam."""
 
     chosen_by = "name"
-    name: Literal["adam"] = Field("adam", description="Adam; its moments start at zero in every training phase.")
-    lr: Positive = Field(0.001, description="The learning rate.")
-    betas: Annotated[tuple[BelowOne, BelowOne], Field(strict=False)] = Field(
-        (0.9, 0.999), description="The decay of the two moments."
+    name: Literal["adam"] = Field(
+        default="adam", description="Adam; its moments start at zero in every training phase."
     )
-    eps: Positive = Field(1e-8, description="What is added to the denominator.")
-    weight_decay: NotNegative = Field(0.0, description="The L2 penalty.")
+    lr: Positive = Field(default=0.001, description="The learning rate.")
+    betas: Annotated[tuple[BelowOne, BelowOne], Field(strict=False)] = Field(
+        default=(0.9, 0.999), description="The decay of the two moments."
+    )
+    eps: Positive = Field(default=1e-8, description="What is added to the denominator.")
+    weight_decay: NotNegative = Field(default=0.0, description="The L2 penalty.")
 
 
 Optimizer = Annotated[Sgd | Adam, Field(discriminator="name"), assume("name", "sgd")]
@@ -128,22 +136,24 @@ Optimizer = Annotated[Sgd | Adam, Field(discriminator="name"), assume("name", "s
 class LrDecay(Block):
     """What the learning rate is multiplied by as the run goes on."""
 
-    per_round: Positive = Field(1.0, description="The factor after every round.")
-    per_task: Positive = Field(1.0, description="The factor after every task.")
-    restart: bool = Field(True, description="Whether the decay per round starts anew with every task.")
+    per_round: Positive = Field(default=1.0, description="The factor after every round.")
+    per_task: Positive = Field(default=1.0, description="The factor after every task.")
+    restart: bool = Field(default=True, description="Whether the decay per round starts anew with every task.")
 
 
 class Training(Block):
     """What a client does in a round."""
 
     rounds_per_task: Count = Field(description="How many rounds a task lasts.")
-    local_epochs: Count = Field(1, description="How often a client goes over its data in a round.")
-    batch_size: Count = Field(32, description="How many samples a step takes.")
-    optimizer: Optimizer = Field(default_factory=Sgd, description="The clients' optimizer.")
-    lr_decay: LrDecay = Field(default_factory=LrDecay, description="How the learning rate falls.")
-    clip_norm: Positive | None = Field(None, description="The largest norm a gradient may have; null is no limit.")
+    local_epochs: Count = Field(default=1, description="How often a client goes over its data in a round.")
+    batch_size: Count = Field(default=32, description="How many samples a step takes.")
+    optimizer: Optimizer = Field(default=Sgd(), description="The clients' optimizer.")
+    lr_decay: LrDecay = Field(default=LrDecay(), description="How the learning rate falls.")
+    clip_norm: Positive | None = Field(
+        default=None, description="The largest norm a gradient may have; null is no limit."
+    )
     logits: Literal["all", "task", "seen"] = Field(
-        "all",
+        default="all",
         description="The classes in the training softmax: all, the task's (multi-head exactly), or those seen so far.",
     )
 
@@ -152,10 +162,12 @@ class Participation(Block):
     """Which clients take part in a round."""
 
     fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        1.0, description="The share of the clients in a round; null where count is given."
+        default=1.0, description="The share of the clients in a round; null where count is given."
     )
-    count: Count | None = Field(None, description="The number of clients in a round; null where fraction is given.")
-    sampler: Literal["uniform"] = Field("uniform", description="How they are drawn.")
+    count: Count | None = Field(
+        default=None, description="The number of clients in a round; null where fraction is given."
+    )
+    sampler: Literal["uniform"] = Field(default="uniform", description="How they are drawn.")
 
     @model_validator(mode="before")
     @classmethod
@@ -174,7 +186,8 @@ class Aggregation(Block):
     """How the clients' deltas become one."""
 
     weights: Literal["uniform", "samples"] = Field(
-        "uniform", description="Every client counts the same, or as many times as it has trained samples in the phase."
+        default="uniform",
+        description="Every client counts the same, or as many times as it has trained samples in the phase.",
     )
 
 
@@ -182,4 +195,6 @@ class Schedule(Block):
     """When the server updates the model."""
 
     chosen_by: ClassVar[str | None] = "kind"
-    kind: Literal["synchronous"] = Field("synchronous", description="When all clients of the round have replied.")
+    kind: Literal["synchronous"] = Field(
+        default="synchronous", description="When all clients of the round have replied."
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
@@ -55,10 +55,13 @@ class Component(Block):
         description="A name from the list that raysim prints, or your own as package.module:name."
     )
 
-    @property
     def keys(self) -> Values:
-        """The named component's own keys, every default spelled out: call the component with them."""
+        """Return the named component's own keys, every default spelled out: call the component with them."""
         return dict(self.__pydantic_extra__ or {})
+
+    def function(self) -> Callable[..., Any]:
+        """Return what the name stands for."""
+        return named.resolve(self.kind, self.name)
 
     @classmethod
     def complete(cls, values: Values) -> tuple[Values, Errors]:
@@ -97,27 +100,34 @@ class Dataset(Component):
 
     kind = "data set"
     root: str | None = Field(
-        None,
+        default=None,
         description="The folder of the files; null is $RAYSIM_DATA or ~/.cache/raysim. A given folder must exist.",
     )
-    download: bool = Field(True, description="Whether files that are missing are downloaded.")
+    download: bool = Field(default=True, description="Whether files that are missing are downloaded.")
     normalize: Annotated[
         Literal["none", "standard"] | ChannelStatistics,
         Allowed("none, standard or {mean: [...], std: [...]}"),
     ] = Field(
-        "none",
+        default="none",
         description="none leaves pixels from 0 to 1; standard uses the data set's own mean and standard deviation.",
     )
     augment: Annotated[tuple[Literal["crop", "flip"], ...], Field(strict=False)] = Field(
-        (), description="Random changes of the training images, in order: crop (after padding by 4), flip (sideways)."
+        default=(),
+        description="Random changes of the training images, in order: crop (after padding by 4), flip (sideways).",
     )
+
+    def wanted_normalization(self) -> Literal["none", "standard"] | Mapping[str, Sequence[float]]:
+        """Return `normalize` as plain values."""
+        if isinstance(self.normalize, ChannelStatistics):
+            return {"mean": self.normalize.mean, "std": self.normalize.std}
+        return self.normalize
 
 
 class Model(Component):
     """The network that is trained."""
 
     kind = "model"
-    weights: str | None = Field(None, description="A state_dict to start from, as torch.save writes it.")
+    weights: str | None = Field(default=None, description="A state_dict to start from, as torch.save writes it.")
 
 
 def _methods(value: object) -> object:

@@ -62,11 +62,10 @@ def _up_to(items: Iterable[str], room: int) -> str:
 
 def nearest(name: object, names: Iterable[str]) -> str:
     """Return "; did you mean 'x'?" for the nearest of the names, or nothing where none is near."""
-    if not isinstance(name, str):
-        return ""
     known = list(names)
+    if not isinstance(name, str) or name in known:
+        return ""
     near = difflib.get_close_matches(name[:200].lower(), known, n=1, cutoff=0.6)
-    # a key is also often given without its block, or an abbreviation of it
     starts = [other for other in known if len(name) >= 3 and other.startswith(name.lower())]
     found = near or starts
     return f"; did you mean '{found[0]}'?" if found else ""
@@ -78,12 +77,12 @@ def either(names: Iterable[str]) -> str:
     return listed[0] if len(listed) == 1 else ", ".join(listed[:-1]) + " or " + listed[-1]
 
 
-def unknown(word: str, name: str, names: Iterable[str], instead: str = "") -> str:
-    """Return the words for a name that is not among the known ones."""
+def unknown(word: str, name: str, names: Iterable[str], of: str = "", instead: str = "") -> str:
+    """Return the words for a name that is not among the known ones; `of` is what the names belong to."""
     known = list(names)
     near = nearest(name, known)
     listed = ", ".join(known) or "none"
-    return f"unknown {word} {show(name)}{near or ';'} allowed: {listed}{instead}"
+    return f"unknown {word} {show(name)}{of}{near or ';'} allowed: {listed}{instead}"
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,10 @@ def _origin(document: Document, keys: Keys, missing: bool) -> int | Given | None
 
 
 def _position(problem: _Problem, document: Document) -> tuple[int, int]:
+    """Order by line, then by KEY=VALUE; keys that are missing come last: a misspelt one explains one that is missing."""
     origin = _origin(document, problem.keys, problem.missing)
+    if problem.missing:
+        return 2, 0
     if isinstance(origin, Given):
         return 1, origin.order
     return 0, origin or 0

@@ -18,13 +18,13 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, Field, create_model
 
 from raysim.config.block import Block
-from raysim.config.messages import show, unknown
+from raysim.config.messages import nearest, show, unknown
 from raysim.errors import ConfigError
 
 TABLES = {
@@ -50,7 +50,7 @@ def resolve(kind: str, name: str, known: Mapping[str, str] | None = None) -> Cal
     if name in names:
         return _imported(kind, name, names[name])
     if ":" not in name:
-        raise ConfigError(unknown(kind, name, names, INSTEAD))
+        raise ConfigError(unknown(kind, name, names, instead=INSTEAD))
     if not OWN.fullmatch(name):
         raise ConfigError(f"found {show(name)}, allowed: a {kind} of your own as package.module:name")
     return _imported(kind, name, name)
@@ -70,8 +70,8 @@ def _imported(kind: str, name: str, target: str) -> Callable[..., Any]:
     found = getattr(module, attribute, None)
     if found is None:
         public = [other for other in vars(module) if not other.startswith("_") and callable(vars(module)[other])]
-        words = unknown("name", attribute, public)
-        raise ConfigError(f"{kind} {show(name)}: the module {module_name} has no such attribute: {words}")
+        near = nearest(attribute, public)
+        raise ConfigError(f"{kind} {show(name)}: the module {module_name} has no attribute {show(attribute)}{near}")
     if not callable(found):
         raise ConfigError(f"{kind} {show(name)}: found {show(found)}, allowed: a function or a class")
     return typing.cast(Callable[..., Any], found)
@@ -85,13 +85,9 @@ def keys_of(component: Callable[..., Any]) -> type[Block]:
         parameters = [p for p in inspect.signature(component).parameters.values() if p.kind is p.KEYWORD_ONLY]
         # the fields get names of their own, so that a key may be called copy or json as pydantic's methods are
         fields = {f"key_{p.name}": _field(component, p, hints.get(p.name, Any)) for p in parameters}
-        return create_model(f"Keys of {name}", __base__=_Keys, **fields)  # type: ignore[call-overload, no-any-return]
+        return create_model(f"Keys of {name}", __base__=Block, **fields)  # type: ignore[call-overload, no-any-return]
     except Exception as error:
         raise ConfigError(f"the keys of {name} cannot be read from its signature: {error}") from error
-
-
-class _Keys(Block):
-    model_config = ConfigDict(arbitrary_types_allowed=False)
 
 
 def _hints(component: Callable[..., Any]) -> dict[str, Any]:
@@ -99,7 +95,7 @@ def _hints(component: Callable[..., Any]) -> dict[str, Any]:
     while isinstance(bare, functools.partial):
         bare = bare.func
     if isinstance(bare, type) and not dataclasses.is_dataclass(bare):
-        return typing.get_type_hints(bare.__init__, include_extras=True)
+        return typing.get_type_hints(typing.cast(Any, bare).__init__, include_extras=True)
     if not isinstance(bare, type) and not inspect.isroutine(bare):
         return typing.get_type_hints(type(bare).__call__, include_extras=True)
     return typing.get_type_hints(bare, include_extras=True)
@@ -123,6 +119,8 @@ def from_lists(annotation: Any) -> Any:
         return Annotated[(from_lists(parts[0]), *parts[1:])]
     if origin in (typing.Union, types.UnionType):
         return typing.Union[tuple(from_lists(part) for part in parts)]  # noqa: UP007
+    if origin is Sequence:  # whatever it was given, it becomes a tuple: equal values must compare equal
+        return from_lists(typing.cast(Any, tuple)[parts[0], ...])
     if origin in (tuple, set, frozenset, list, dict):
         inner = origin[tuple(part if part is Ellipsis else from_lists(part) for part in parts)]
         return inner if origin in (list, dict) else Annotated[inner, Field(strict=False)]

@@ -43,9 +43,9 @@ def read(path: str | Path) -> Document:
 
     values = _Reading(refuse)
     node = _compose(_text(file, refuse), refuse)
-    if node is None:
+    found = None if node is None else values.value(node, (), frozenset())
+    if node is None or found is None:
         raise ConfigError(f"{file}: the file is empty, allowed: a block of keys, such as name: my-run")
-    found = values.value(node, (), frozenset())
     if not isinstance(found, dict):
         refuse(node.start_mark.line + 1, "the top level is no block of keys, allowed: lines such as name: my-run")
     return Document(file, found, dict(values.lines))
@@ -100,8 +100,8 @@ def _compose(text: str, refuse: Refuse) -> yaml.Node | None:
         refuse(line, f"broken YAML: the character {text[error.position]!r} is not allowed")
     except RecursionError:
         refuse(1, f"broken YAML: nested more than {DEEPEST} deep")
-    except (yaml.YAMLError, ValueError, OverflowError) as error:  # such as the escape "\UFFFFFFFF"
-        refuse(1, f"broken YAML: {error}")
+    except (ValueError, OverflowError):
+        refuse(1, "broken YAML: an escape such as \\UFFFFFFFF stands for no character")
 
 
 class _Reading:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from raysim.config import named
 from raysim.config.allowed import Allowed
 from raysim.config.block import Block, explained, refused
 from raysim.config.blocks import (
@@ -45,24 +46,30 @@ class Resources(Block):
     """What the actors are given."""
 
     cpus_per_actor: Literal["auto"] | Positive = Field(
-        "auto", description="CPUs of each actor; auto is an equal share of the cluster's, at most 1."
+        default="auto", description="CPUs of each actor; auto is an equal share of the cluster's, at most 1."
     )
     gpus_per_actor: Annotated[
         NotNegative, AfterValidator(_gpu_share), Allowed("a number from 0 to 1, or a whole number")
-    ] = Field(0.0, description="GPUs of each actor: a fraction of one, or a whole number.")
+    ] = Field(default=0.0, description="GPUs of each actor: a fraction of one, or a whole number.")
     clients_per_actor: Literal["auto"] | Count = Field(
-        1, description="Clients that one actor owns; auto makes one actor per CPU or GPU share."
+        default=1, description="Clients that one actor owns; auto makes one actor per CPU or GPU share."
     )
-    address: str | None = Field(None, description="The Ray cluster to join; null starts one on this machine.")
-    deterministic: bool = Field(True, description="Whether GPUs compute the same bits every time, at some cost.")
+    address: str | None = Field(default=None, description="The Ray cluster to join; null starts one on this machine.")
+    deterministic: bool = Field(
+        default=True, description="Whether GPUs compute the same bits every time, at some cost."
+    )
 
 
 class Evaluation(Block):
     """When the model is tested."""
 
-    every: Literal["task", None] = Field("task", description="After every task; null where every_rounds is given.")
-    every_rounds: Count | None = Field(None, description="After so many rounds as well; null is after tasks only.")
-    split: Literal["test"] = Field("test", description="The samples that it is tested on.")
+    every: Literal["task", None] = Field(
+        default="task", description="After every task; null where every_rounds is given."
+    )
+    every_rounds: Count | None = Field(
+        default=None, description="After so many rounds as well; null is after tasks only."
+    )
+    split: Literal["test"] = Field(default="test", description="The samples that it is tested on.")
 
     @model_validator(mode="before")
     @classmethod
@@ -80,7 +87,7 @@ class Evaluation(Block):
 class Logging(Block):
     """What is written beside the run's own files."""
 
-    tensorboard: bool = Field(True, description="Whether TensorBoard's files are written.")
+    tensorboard: bool = Field(default=True, description="Whether TensorBoard's files are written.")
 
 
 class Config(Block):
@@ -92,23 +99,23 @@ class Config(Block):
         Allowed("a name for a folder: letters, digits, spaces and _ - . + = @ , between them"),
     ] = Field(description="The name of the run, and of its folder under runs/.")
     seed: Annotated[int, Field(ge=0, le=2**63 - 1), Allowed("a whole number from 0 to 2^63 - 1")] = Field(
-        0, description="What every random draw starts from."
+        default=0, description="What every random draw starts from."
     )
     dataset: Dataset = Field(description="The images that the clients hold.")
     scenario: Scenario = Field(description="The tasks, and how they differ.")
-    partition: Partition = Field(default_factory=Iid, description="How the samples are dealt to the clients.")
+    partition: Partition = Field(default=Iid(), description="How the samples are dealt to the clients.")
     clients: Clients = Field(description="The clients.")
     model: Model = Field(description="The network that is trained.")
     training: Training = Field(description="What a client does in a round.")
     methods: Methods = Field(
         default_factory=dict, description="The methods in the order in which they are applied; none is FedAvg."
     )
-    participation: Participation = Field(default_factory=Participation, description="The clients in a round.")
-    aggregation: Aggregation = Field(default_factory=Aggregation, description="How the deltas become one.")
-    schedule: Schedule = Field(default_factory=Schedule, description="When the server updates the model.")
-    resources: Resources = Field(default_factory=Resources, description="What the actors are given.")
-    evaluation: Evaluation = Field(default_factory=Evaluation, description="When the model is tested.")
-    logging: Logging = Field(default_factory=Logging, description="What is written beside the run's own files.")
+    participation: Participation = Field(default=Participation(), description="The clients in a round.")
+    aggregation: Aggregation = Field(default=Aggregation(), description="How the deltas become one.")
+    schedule: Schedule = Field(default=Schedule(), description="When the server updates the model.")
+    resources: Resources = Field(default=Resources(), description="What the actors are given.")
+    evaluation: Evaluation = Field(default=Evaluation(), description="When the model is tested.")
+    logging: Logging = Field(default=Logging(), description="What is written beside the run's own files.")
 
     @property
     def partition_per(self) -> Literal["run", "task"]:
@@ -116,6 +123,10 @@ class Config(Block):
         if self.partition.per is not None:
             return self.partition.per
         return "run" if self.scenario.kind == "domain_incremental" else "task"
+
+    def listed_methods(self) -> dict[str, Any]:
+        """Return the methods with their keys set, in order: each name's component, called."""
+        return {name: named.resolve("method", name)(**keys) for name, keys in self.methods.items()}
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:

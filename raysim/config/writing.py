@@ -21,6 +21,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    if not text.isprintable():  # PyYAML writes some line ends raw between single quotes, where they are folded
+        return dumper.represent_scalar(TAG + "str", text, style='"')
     return dumper.represent_scalar(TAG + "str", text, style=None if _stays_string(text) else "'")
 
 

@@ -36,10 +36,10 @@ def _read(file: Path) -> dict[str, Array]:
     if not file.is_file():
         raise ConfigError(f"dataset.path: there is no file {file}; a relative path starts at dataset.root")
     try:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ConfigError(f"{file}: holds one bare array; save a .npz with {', '.join(ARRAYS)}")
-        with archive:
+        with file.open("rb") as stream:  # opened here: np.load leaves a file open that it finds to be broken
+            archive = np.load(stream, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ConfigError(f"{file}: holds one bare array; save a .npz with {', '.join(ARRAYS)}")
             absent = [name for name in ARRAYS if name not in archive.files]
             if absent:
                 raise ConfigError(

@@ -9,7 +9,6 @@ from torch import nn
 
 from raysim import seeding
 from raysim.config import Config
-from raysim.config.named import resolve
 from raysim.errors import ConfigError
 from raysim.vector import FlatModel
 
@@ -24,7 +23,7 @@ def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Modu
     with torch.random.fork_rng(devices=[]):
         seeding.seed_torch(config.seed, "initial weights")
         try:
-            module = resolve("model", knobs.name)(shape, classes, **knobs.keys)
+            module = knobs.function()(shape, classes, **knobs.keys())
         except Exception as error:
             raise ConfigError(
                 f"model.name: {knobs.name} could not be built for samples of shape {shape}: {error}"

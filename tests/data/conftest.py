@@ -1,4 +1,7 @@
+import gzip
 import os
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -40,3 +43,24 @@ def features() -> Dataset:
         return Split(x, np.arange(samples, dtype=np.int64) % 2)
 
     return Dataset(split(16), split(8), classes=2)
+
+
+@pytest.fixture
+def write_set() -> Callable[..., None]:
+    """A function that writes a small set of idx files into a new folder."""
+
+    def write(folder, stems=("train", "t10k"), *, zipped=False, first_label=0):
+        """6 + 4 images of 5 x 7, every value known: pixel = (number of the image * 35 + its place) mod 256."""
+        folder.mkdir(parents=True)
+        for stem, count in zip(stems, (6, 4), strict=True):
+            images = np.arange(count * 35).reshape(count, 5, 7) % 256
+            for name, array in (("images-idx3", images), ("labels-idx1", np.arange(count) % 3 + first_label)):
+                content = (
+                    struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+                )
+                if zipped:
+                    (folder / f"{stem}-{name}-ubyte.gz").write_bytes(gzip.compress(content))
+                else:
+                    (folder / f"{stem}-{name}-ubyte").write_bytes(content)
+
+    return write

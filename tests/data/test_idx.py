@@ -14,19 +14,6 @@ def idx_bytes(array: np.ndarray) -> bytes:
     return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
 
 
-def write_set(folder, stems=("train", "t10k"), *, zipped=False, first_label=0):
-    """6 + 4 images of 5 x 7, every value known: pixel = (number of the image * 35 + its place) mod 256."""
-    folder.mkdir(parents=True)
-    for stem, count in zip(stems, (6, 4), strict=True):
-        images = np.arange(count * 35).reshape(count, 5, 7) % 256
-        for name, array in (("images-idx3", images), ("labels-idx1", np.arange(count) % 3 + first_label)):
-            content = idx_bytes(array)
-            if zipped:
-                (folder / f"{stem}-{name}-ubyte.gz").write_bytes(gzip.compress(content))
-            else:
-                (folder / f"{stem}-{name}-ubyte").write_bytes(content)
-
-
 @pytest.fixture
 def no_torchvision(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
@@ -37,7 +24,7 @@ def no_torchvision(monkeypatch):
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize(("load", "folder"), [(mnist, "MNIST"), (fashion_mnist, "FashionMNIST"), (kmnist, "KMNIST")])
 @pytest.mark.usefixtures("no_torchvision")
-def test_files_are_read_without_torchvision(tmp_path, load, folder, zipped):
+def test_files_are_read_without_torchvision(tmp_path, load, folder, zipped, write_set):
     write_set(tmp_path / folder / "raw", zipped=zipped)
     dataset = load(tmp_path, True)
     assert dataset.train.x.shape == (6, 1, 5, 7)
@@ -50,7 +37,7 @@ def test_files_are_read_without_torchvision(tmp_path, load, folder, zipped):
 
 @pytest.mark.parametrize(("split", "classes", "first"), [("balanced", 47, 0), ("letters", 26, 1), ("byclass", 62, 0)])
 @pytest.mark.usefixtures("no_torchvision")
-def test_emnist_reads_the_split_asked_for(tmp_path, split, classes, first):
+def test_emnist_reads_the_split_asked_for(tmp_path, split, classes, first, write_set):
     stems = (f"emnist-{split}-train", f"emnist-{split}-test")
     write_set(tmp_path / "EMNIST" / "raw", stems, first_label=first)
     dataset = emnist(tmp_path, False, split=split)
@@ -67,13 +54,13 @@ def test_without_files_and_torchvision_one_line_says_what_to_do(tmp_path):
     for words in (str(tmp_path), "MNIST/raw/", "dataset.download", "https://", "RAYSIM_DATA"):
         assert words in str(refused.value)
     with pytest.raises(
-        ConfigError, match="torchvision cannot be imported.*install the torchvision that fits"
+        ConfigError, match=r"torchvision cannot be imported.*install the torchvision that fits"
     ) as broken:
         mnist(tmp_path, True)
     assert "\n" not in str(refused.value) + str(broken.value)
 
 
-def test_one_file_missing_is_a_set_missing(tmp_path):
+def test_one_file_missing_is_a_set_missing(tmp_path, write_set):
     write_set(tmp_path / "MNIST" / "raw")
     (tmp_path / "MNIST" / "raw" / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(ConfigError, match="no complete, sound files"):
@@ -112,7 +99,7 @@ def test_damaged_files_are_named(tmp_path, name, content, words):
     assert "\n" not in str(error.value)
 
 
-def test_swapped_files_are_named(tmp_path):
+def test_swapped_files_are_named(tmp_path, write_set):
     write_set(tmp_path / "MNIST" / "raw")
     raw = tmp_path / "MNIST" / "raw"
     (raw / "train-images-idx3-ubyte").write_bytes((raw / "train-labels-idx1-ubyte").read_bytes())

@@ -1,0 +1,1 @@
+"""Everything that knows Ray: the cluster, the coordinator and the hosts as actors, and the runner between them."""

@@ -1,0 +1,56 @@
+"""A host as a Ray actor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+import torch
+
+from raysim import host
+from raysim.actors import tensors
+from raysim.config import Config
+from raysim.federation import Federation
+from raysim.host import Order
+from raysim.messages import Post
+from raysim.reply import Reply
+from raysim.scoring import Chunk, Scores
+
+
+@dataclass(frozen=True)
+class Posted:
+    """A post on its way: its value lies in the object store, once per node, until a host takes it."""
+
+    name: str
+    version: int
+    value: Any
+
+
+class Host:
+    """Owns some clients in a process of its own."""
+
+    def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
+        tensors.register()
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products
+        device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
+        host.torch_settings(device, config.resources.deterministic)
+        self._host = host.Host(config, federation, clients, device)
+
+    def ready(self) -> None:
+        """Answer when the constructor is through."""
+
+    def perform(self, order: Order, mail: Any, posted: Sequence[Posted]) -> Reply:
+        """Carry out an order and reply with the sum over this host's clients; the mail is one object for all hosts."""
+        return self._host.perform(replace(order, mail=mail), _taken(posted))
+
+    def evaluate(self, parts: Sequence[Chunk], posted: Sequence[Posted]) -> Scores:
+        """Count the right answers on these parts of the test sets."""
+        return self._host.evaluate(parts, _taken(posted))
+
+
+def _taken(posted: Sequence[Posted]) -> list[Post]:
+    values = ray.get([post.value for post in posted])
+    return [Post(post.name, post.version, value) for post, value in zip(posted, values, strict=True)]

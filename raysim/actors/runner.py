@@ -1,0 +1,88 @@
+"""The runner that carries orders out on host actors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from raysim.actors.host import Host, Posted
+from raysim.config import Config
+from raysim.errors import ConfigError, RunError
+from raysim.host import Order
+from raysim.messages import Post
+from raysim.reply import Reply
+from raysim.resources import Placement
+from raysim.scoring import Chunk, Scores, merged
+
+
+class RayRunner:
+    """Owns the host actors. A post crosses to the object store once per version; a host replies with one sum."""
+
+    def __init__(self, config: Config, federation: Any, placement: Placement) -> None:
+        actor = ray.remote(Host).options(num_cpus=placement.cpus, num_gpus=placement.gpus, scheduling_strategy="SPREAD")
+        self._placement = placement
+        self._hosts = [actor.remote(config, federation, list(clients)) for clients in placement.clients]
+        self._home = {client: h for h, clients in enumerate(placement.clients) for client in clients}
+        self._posted: dict[str, Posted] = {}
+        self._held: list[dict[str, int]] = [{} for _ in self._hosts]
+        self._await([host.ready.remote() for host in self._hosts])
+
+    def perform(self, order: Order, posts: Sequence[Post]) -> Reply:
+        """Have every client of the order do it, and return the merged reply."""
+        members: dict[int, list[int]] = {}
+        for client in order.clients:
+            members.setdefault(self._home[client], []).append(client)
+        mail = ray.put(order.mail)
+        parts = self._await([
+            self._hosts[h].perform.remote(
+                replace(order, clients=tuple(own), shares={k: order.shares[k] for k in own}, mail=None),
+                mail,
+                self._missing(h, posts),
+            )
+            for h, own in members.items()
+        ])
+        reply = Reply(order.cohort)
+        for part in parts:
+            reply.merge(part)
+        return reply
+
+    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
+        """Share the parts out among the hosts, and return the merged counts."""
+        count = len(self._hosts)
+        shares = [(h, parts[h::count]) for h in range(count) if parts[h::count]]
+        return merged(self._await([self._hosts[h].evaluate.remote(own, self._missing(h, posts)) for h, own in shares]))
+
+    def _missing(self, host: int, posts: Sequence[Post]) -> list[Posted]:
+        """Return, by reference, the posts whose version this host does not hold yet."""
+        wanted = []
+        for post in posts:
+            known = self._posted.get(post.name)
+            if known is None or known.version != post.version:
+                self._posted[post.name] = known = Posted(post.name, post.version, ray.put(post.value))
+            if self._held[host].get(post.name) != post.version:
+                self._held[host][post.name] = post.version
+                wanted.append(known)
+        return wanted
+
+    def _await(self, answers: list[Any]) -> list[Any]:
+        try:
+            return list(ray.get(answers))
+        except RayTaskError as error:
+            if isinstance(error.cause, RunError | ConfigError):
+                raise error.cause from None
+            raise
+        except RayActorError as error:
+            raise RunError(self._lost(error)) from error
+
+    def _lost(self, error: RayActorError) -> str:
+        for host, clients in zip(self._hosts, self._placement.clients, strict=True):
+            if host._actor_id.hex() == error.actor_id:
+                who = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
+                return (
+                    f"the host of clients {who} died: {error}; if memory ran out, set resources.clients_per_actor=auto"
+                )
+        return f"a host died: {error}"

@@ -1,0 +1,123 @@
+"""The command line: `raysim run`, `raysim check` and `raysim list`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+from raysim.errors import ConfigError, RunError
+
+KINDS = {"methods": "method", "datasets": "data set", "models": "model"}
+USAGE = """usage: raysim COMMAND ...
+
+  run CONFIG [KEY=VALUE ...] [--out DIR] [--local] [--quiet]   run a scenario
+  check CONFIG [KEY=VALUE ...] [--schema]                      validate; say what would start; start nothing
+  list methods|datasets|models                                 what a config can name
+
+KEY is dotted and VALUE is YAML: training.optimizer.lr=0.1, 'methods={fedprox: {mu: 0.1}}'
+raysim COMMAND --help says more; raysim --version the version"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{self.prog}: {message}; see {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return the exit status: 0 done, 1 the run failed, 2 wrong input, 130 interrupted."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _command(given)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except RunError as error:
+        print(f"the run failed: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # raysim list methods | head -1
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the interpreter's flush at its exit
+        return 0
+
+
+def _command(given: list[str]) -> int:
+    if not given or given[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0 if given else 2
+    if given[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"raysim {version('raysim')}")
+        return 0
+    if given[0] not in COMMANDS:
+        raise ConfigError(f"raysim: found {given[0]!r}, allowed: {', '.join(COMMANDS)}; see raysim --help")
+    return COMMANDS[given[0]](given[1:])
+
+
+def _run(given: Sequence[str]) -> int:
+    parser = _with_config("run", "Run a scenario.")
+    parser.add_argument("--out", metavar="DIR", help="the run's directory, new or empty (runs/NAME/seed-SEED/DATE-TIME)")
+    parser.add_argument("--local", action="store_true", help="run every client in this process, without Ray")
+    parser.add_argument("--quiet", action="store_true", help="show nothing")
+    asked = parser.parse_intermixed_args(given)
+    from rich.console import Console
+
+    from raysim.config import load
+    from raysim.display import display, show_result
+    from raysim.running import run
+
+    config = load(asked.config, asked.overrides)
+    with display(config, asked.quiet) as shown:
+        result = run(config, out=asked.out, local=asked.local, display=shown)
+    if not asked.quiet:
+        show_result(result, Console())
+    return 130 if result.status == "interrupted" else 0
+
+
+def _check(given: Sequence[str]) -> int:
+    parser = _with_config("check", "Validate a config, say what would start and what it would cost; start nothing.")
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of all configs instead")
+    asked = parser.parse_intermixed_args(given)
+    from raysim.config import load, schema
+
+    config = load(asked.config, asked.overrides)
+    if asked.schema:
+        import json
+
+        print(json.dumps(schema(), indent=2))
+        return 0
+    from raysim.checking import estimate
+
+    for label, text in estimate(config):
+        print(f"{label:<12} {text}")
+    return 0
+
+
+def _list(given: Sequence[str]) -> int:
+    parser = _Parser(prog="raysim list", description="Say what a config can name.", allow_abbrev=False)
+    parser.add_argument("kind", choices=KINDS, metavar="methods|datasets|models")
+    kind = KINDS[parser.parse_args(given).kind]
+    from raysim.config.named import resolve, table
+
+    names: Mapping[str, str] = table(kind)
+    for name in names:
+        first_line = (resolve(kind, name).__doc__ or "").strip().partition("\n")[0]
+        print(f"{name:<16} {first_line}")
+    return 0
+
+
+def _with_config(command: str, description: str) -> _Parser:
+    parser = _Parser(prog=f"raysim {command}", description=description, allow_abbrev=False)
+    parser.add_argument("config", metavar="CONFIG", help="a YAML file")
+    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a dotted key and its value, in YAML")
+    return parser
+
+
+COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {"run": _run, "check": _check, "list": _list}

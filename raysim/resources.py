@@ -1,0 +1,114 @@
+"""What a run would take, and whether it is there: decided before anything starts, so that nothing hangs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+from raysim.config import Config
+from raysim.errors import ConfigError
+
+MIB = 2**20
+# Private memory of a process that has imported torch, as measured: the CUDA build's libraries are larger.
+PROCESS_BYTES = (315 if torch.version.cuda else 167) * MIB
+RAY_BYTES = 1024 * MIB  # Ray's own processes, the driver and the coordinator
+MOST_OF_MEMORY = 0.8
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a cluster has, all nodes together; `memory` is null where it is not known."""
+
+    cpus: float
+    gpus: float
+    memory: int | None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The host actors of a run: which clients each owns, and what each asks Ray for."""
+
+    clients: Sequence[Sequence[int]]
+    cpus: float
+    gpus: float
+    memory_bytes: int
+
+    @property
+    def actors(self) -> int:
+        """The number of host actors."""
+        return len(self.clients)
+
+
+def this_machine() -> Capacity:
+    """Return what a cluster of one's own on this machine would have."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Capacity(cpus, torch.cuda.device_count(), psutil.virtual_memory().total)
+
+
+def place(config: Config, capacity: Capacity, nbytes: int = 0) -> Placement:
+    """Deal the clients to host actors and check that the cluster has what they ask for.
+
+    Args:
+        config: the resolved config.
+        capacity: what the cluster has.
+        nbytes: the data's size; shared by all actors of a node.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    wanted = config.resources
+    _gpus_exist(wanted.gpus_per_actor, capacity)
+    actors = _actors(config, capacity)
+    cpus = _cpus(wanted.cpus_per_actor, actors, capacity)
+    if wanted.gpus_per_actor and actors > _fit(wanted.gpus_per_actor, capacity.gpus):
+        raise ConfigError(
+            f"resources.gpus_per_actor: found {wanted.gpus_per_actor:g} for each of {actors} actors, the cluster has "
+            f"{capacity.gpus:g} GPUs; give each less, or set resources.clients_per_actor=auto"
+        )
+    memory = RAY_BYTES + actors * PROCESS_BYTES + 2 * nbytes
+    if capacity.memory is not None and memory > MOST_OF_MEMORY * capacity.memory:
+        raise ConfigError(
+            f"resources.clients_per_actor: {actors} actors would take about {memory / 2**30:.1f} GiB, allowed: "
+            f"{MOST_OF_MEMORY:.0%} of the {capacity.memory / 2**30:.1f} GiB there are; "
+            "set resources.clients_per_actor=auto, which makes one actor per CPU"
+        )
+    clients = config.clients.count
+    return Placement([range(first, clients, actors) for first in range(actors)], cpus, wanted.gpus_per_actor, memory)
+
+
+def _gpus_exist(share: float, capacity: Capacity) -> None:
+    if share > capacity.gpus:
+        raise ConfigError(
+            f"resources.gpus_per_actor: found {share:g}, the cluster has {capacity.gpus:g} GPUs; "
+            f"allowed: a number from 0 to {capacity.gpus:g}"
+        )
+
+
+def _actors(config: Config, capacity: Capacity) -> int:
+    """Return the number of host actors, at most one per client."""
+    wanted, clients = config.resources, config.clients.count
+    if wanted.clients_per_actor != "auto":
+        return math.ceil(clients / wanted.clients_per_actor)
+    by_cpu = _fit(1.0 if wanted.cpus_per_actor == "auto" else wanted.cpus_per_actor, capacity.cpus)
+    return max(1, min(clients, _fit(wanted.gpus_per_actor, capacity.gpus) if wanted.gpus_per_actor else by_cpu))
+
+
+def _cpus(wanted: float | str, actors: int, capacity: Capacity) -> float:
+    if isinstance(wanted, str):
+        return min(1.0, math.floor(capacity.cpus / actors * 1e4) / 1e4)  # Ray counts in ten-thousandths
+    if wanted * actors > capacity.cpus + 1e-9:
+        raise ConfigError(
+            f"resources.cpus_per_actor: found {wanted:g} for each of {actors} actors, the cluster has "
+            f"{capacity.cpus:g} CPUs; allowed: auto, or at most {capacity.cpus / actors:.4g}"
+        )
+    return wanted
+
+
+def _fit(share: float, whole: float) -> int:
+    """Return how many shares fit; a share of one GPU never spans two."""
+    return int(whole) * int(1 / share + 1e-9) if share < 1 else int(whole / share + 1e-9)

@@ -1,0 +1,48 @@
+"""What TensorBoard shows: scalars over rounds, and the accuracy matrix as an image after every task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from raysim import metrics
+from raysim.events import RoundDone
+from raysim.figures import matrix_image
+
+
+class Board:
+    """Writes events.out.* into a run directory. The step of a scalar is the round, that of an image the task."""
+
+    def __init__(self, directory: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # a second to import; only where it is wanted
+
+        self._writer = SummaryWriter(str(directory))  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Write out what is buffered."""
+        self._writer.close()  # type: ignore[no-untyped-call]
+
+    def round(self, event: RoundDone, matrices: Mapping[str, metrics.Matrix]) -> None:
+        """Show one round, and the matrices where it ended a task."""
+        numbers: dict[str, float | None] = {
+            "train/loss": event.loss,
+            "bytes/up": event.bytes_up,
+            "bytes/down": event.bytes_down,
+            "seconds/round": event.seconds,
+            "clients/cohort": len(event.cohort),
+            **{f"methods/{name}": value for name, value in event.records.items()},
+        }
+        for protocol, accuracy in (event.evaluation or {}).items():
+            numbers |= {f"{protocol}/task_{i}": value for i, value in enumerate(accuracy, 1)}
+        if event.task_done:
+            for protocol, matrix in matrices.items():
+                numbers |= {
+                    f"{protocol}/average_accuracy": metrics.average_accuracy(matrix),
+                    f"{protocol}/forgetting": metrics.forgetting(matrix),
+                    f"{protocol}/backward_transfer": metrics.backward_transfer(matrix),
+                }
+                image = matrix_image(matrix, protocol)
+                self._writer.add_image(f"{protocol}/accuracy_matrix", image, len(matrix), dataformats="HWC")  # type: ignore[no-untyped-call]
+        for name, number in numbers.items():
+            if number is not None:
+                self._writer.add_scalar(name, number, event.round)  # type: ignore[no-untyped-call]

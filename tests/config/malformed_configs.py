@@ -1,0 +1,198 @@
+"""Configs that are wrong, and the one line that each of them gets."""
+
+TOP = (
+    "name, seed, dataset, scenario, partition, clients, model, training, methods, participation, aggregation, "
+    "schedule, resources, evaluation, logging"
+)
+TRAINING = "rounds_per_task, local_epochs, batch_size, optimizer, lr_decay, clip_norm, logits"
+OWN = "or your own as package.module:name"
+FOLDER = "a name for a folder: letters, digits, spaces and _ - . + = @ , between them"
+SCENARIOS = "domain_incremental or class_incremental"
+
+IN_THE_FILE = [
+    ("name: demo\n", "", "run.yaml: name: this key is required and missing, allowed: " + FOLDER),
+    ("name: demo", "name: ../up", f"run.yaml:1: name: found '../up', allowed: {FOLDER}"),
+    ("name: demo", "name: ''", f"run.yaml:1: name: found '', allowed: {FOLDER}"),
+    ("name: demo", "name: 2024", f"run.yaml:1: name: found 2024, allowed: {FOLDER}"),
+    ("name: demo", "name: " + "x" * 300, f"run.yaml:1: name: found '{'x' * 55}...', allowed: {FOLDER}"),
+    ("name: demo", 'name: "a\\nb"', rf"run.yaml:1: name: found 'a\nb', allowed: {FOLDER}"),
+    ("name: demo", "nmae: demo", f"run.yaml:1: nmae: unknown key 'nmae'; did you mean 'name'? allowed: {TOP} (and 1 more)"),
+    ("clients:", "cleints:", f"run.yaml:6: cleints: unknown key 'cleints'; did you mean 'clients'? allowed: {TOP} (and 1 more)"),
+    ("clients: {count: 4}", "clients: {}", ("run.yaml:6: clients.count: this key is required and missing, allowed: a "
+     "whole number >= 1")),
+    ("clients: {count: 4}", "clients: 4", "run.yaml:6: clients: found 4, allowed: a block with the keys count"),
+    ("clients: {count: 4}", "clients:", "run.yaml:6: clients: found null, allowed: a block with the keys count"),
+    ("rounds_per_task", "rouds_per_task", ("run.yaml:9: training.rouds_per_task: unknown key 'rouds_per_task'; did you "
+     f"mean 'rounds_per_task'? allowed: {TRAINING} (and 1 more)")),
+    ("lr: 0.1", "lr: -1", "run.yaml:10: training.optimizer.lr: found -1, allowed: a number > 0"),
+    ("lr: 0.1", "lr: fast", "run.yaml:10: training.optimizer.lr: found 'fast', allowed: a number > 0"),
+    ("lr: 0.1", "lr: .nan", "run.yaml:10: training.optimizer.lr: found .nan, allowed: a finite number"),
+    ("lr: 0.1", "lr: 1e999", "run.yaml:10: training.optimizer.lr: found .inf, allowed: a finite number"),
+    ("lr: 0.1", "lr: {a: [1, 2]}", "run.yaml:10: training.optimizer.lr: found {a: [1, 2]}, allowed: a number > 0"),
+    ("lr: 0.1", "momentun: 0.1", ("run.yaml:10: training.optimizer.momentun: unknown key 'momentun' of sgd; did you "
+     "mean 'momentum'? allowed: name, lr, momentum, weight_decay")),
+    ("name: sgd", "name: adma", ("run.yaml:10: training.optimizer.name: found 'adma', allowed: sgd or adam; did you "
+     "mean 'adam'?")),
+    ("name: sgd", "name: [sgd]", "run.yaml:10: training.optimizer.name: found ['sgd'], allowed: sgd or adam"),
+    ("kind: domain_incremental", "kind: domain-incremental", ("run.yaml:4: scenario.kind: found 'domain-incremental', "
+     f"allowed: {SCENARIOS}; did you mean 'domain_incremental'?")),
+    ("  kind: domain_incremental\n", "", ("run.yaml:3: scenario.kind: this key is required and missing, allowed: "
+     f"{SCENARIOS}")),
+    ("tasks: 3", "tasks: 3\n  class_order: seeded", ("run.yaml:6: scenario.class_order: unknown key 'class_order' of "
+     "domain_incremental; allowed: kind, tasks, boundaries, shift")),
+    ("tasks: 3", "tasks: 3\n  tasks: 4", "run.yaml:6: the key 'tasks' is given twice, first in line 5"),
+    ("tasks: 3", "tasks: 0\n  shift: rotaton", ("run.yaml:5: scenario.tasks: found 0, allowed: a whole number >= 1 "
+     "(and 1 more)")),
+    ("tasks: 3", "tasks: '3'", "run.yaml:5: scenario.tasks: found '3', allowed: a whole number >= 1"),
+    ("tasks: 3", "tasks: 3.0", "run.yaml:5: scenario.tasks: found 3.0, allowed: a whole number >= 1"),
+    ("tasks: 3", "tasks: 1_000", "run.yaml:5: scenario.tasks: found '1_000', allowed: a whole number >= 1"),
+    ("tasks: 3", "tasks: true", "run.yaml:5: scenario.tasks: found true, allowed: a whole number >= 1"),
+    ("tasks: 3", "<<: {tasks: 3}", "run.yaml:5: merge keys (<<) are not part of YAML 1.2; write the keys out"),
+    ("tasks: 3", "tasks: !fast 3", "run.yaml:5: unknown tag '!fast'; tags are not needed here"),
+    ("tasks: 3", "tasks: !!python/name:os.system x", ("run.yaml:5: unknown tag '!!python/name:os.system'; tags are not "
+     "needed here")),
+    ("tasks: 3", "tasks: !!int three", "run.yaml:5: found 'three' with the tag !!int, which it is not"),
+    ("tasks: 3", "3: 3", "run.yaml:5: found the key 3, allowed: keys that are strings (quote it)"),
+    ("tasks: 3", "? [a]\n  : 3", "run.yaml:5: found a list or a block as a key, allowed: keys that are strings"),
+    ("tasks: 3", "tasks: [3", "run.yaml:6: broken YAML: expected ',' or ']', but got ':'"),
+    ("tasks: 3", "tasks: " + "9" * 500, "run.yaml:5: found a number of 500 characters; at most 400 are read"),
+    ("tasks: 3", "tasks: *t", "run.yaml:5: broken YAML: found undefined alias 't'"),
+    ("  tasks: 3", "\ttasks: 3", "run.yaml:5: broken YAML: found character '\\t' that cannot start any token"),
+    ("clients: {count: 4}", "clients: &c {count: *c}", "run.yaml:6: an alias (*) stands for a block that contains it"),
+    ("clients: {count: 4}", "clients: {count: 4}\n---\na: 1", ("run.yaml:7: broken YAML: a second document begins here "
+     "(---), allowed: one document")),
+    ("{name: digits}", "{name: digist}", ("run.yaml:2: dataset.name: unknown data set 'digist'; did you mean 'digits'? "
+     f"allowed: digits, archive, gone, broken, {OWN}")),
+    ("{name: digits}", "{name: 3}", f"run.yaml:2: dataset.name: found 3, allowed: a name that raysim knows, {OWN}"),
+    ("{name: digits}", "{root: x}", ("run.yaml:2: dataset.name: this key is required and missing, allowed: a name that "
+     f"raysim knows, {OWN}")),
+    ("{name: digits}", "digits", ("run.yaml:2: dataset: found 'digits', allowed: a block with the keys name, root, "
+     "download, normalize, augment")),
+    ("{name: digits}", "{name: archive}", ("run.yaml:2: dataset.path: this key is required and missing, allowed: a "
+     "string")),
+    ("{name: digits}", "{name: archive, path: x, scale: 5}", ("run.yaml:2: dataset.scale: found 5, allowed: a number "
+     "> 0 and <= 4")),
+    ("{name: digits}", "{name: archive, path: x, scael: 5}", ("run.yaml:2: dataset.scael: unknown key 'scael' of "
+     "'archive'; did you mean 'scale'? allowed: name, root, download, normalize, augment, path, scale")),
+    ("{name: digits}", "{name: digits, normalize: no}", ("run.yaml:2: dataset.normalize: found 'no', allowed: none, "
+     "standard or {mean: [...], std: [...]}; did you mean 'none'?")),
+    ("{name: digits}", "{name: digits, normalize: {mean: [0.5], std: [0]}}", ("run.yaml:2: dataset.normalize.std: "
+     "found [0], allowed: a list of numbers > 0, at least 1")),
+    ("{name: digits}", "{name: digits, normalize: {mean: [0.5], std: [1, 1]}}", ("run.yaml:2: dataset.normalize.std: "
+     "found 2 values, allowed: as many as in mean (1)")),
+    ("{name: digits}", "{name: digits, normalize: {mean: [], std: []}}", ("run.yaml:2: dataset.normalize.mean: found "
+     "[], allowed: a list of numbers, at least 1 (and 1 more)")),
+    ("{name: digits}", "{name: digits, normalize: {men: [1], std: [1]}}", ("run.yaml:2: dataset.normalize.men: unknown key "
+     "'men'; did you mean 'mean'? allowed: mean, std (and 1 more)")),
+    ("{name: digits}", "{name: digits, augment: [crop, flpi]}", ("run.yaml:2: dataset.augment: found ['crop', 'flpi'], "
+     "allowed: a list of crop or flip; did you mean 'flip'?")),
+    ("{name: digits}", "{name: digits, augment: crop}", ("run.yaml:2: dataset.augment: found 'crop', allowed: a list "
+     "of crop or flip")),
+    ("{name: net}", "{name: net, hidden: [8, 0]}", ("run.yaml:7: model.hidden: found [8, 0], allowed: a list of whole "
+     "numbers >= 1")),
+    ("{name: net}", "{name: net, kernel: [3]}", ("run.yaml:7: model.kernel: found [3], allowed: a list of 2: a whole "
+     "number, a number")),
+    ("{name: net}", "{name: net, colour: green}", "run.yaml:7: model.colour: found 'green', allowed: red or blue"),
+    ("{name: net}", "{name: net, file: 3}", "run.yaml:7: model.file: found 3, allowed: a path or null"),
+    ("{name: net}", "{name: net, copy: yes}", "run.yaml:7: model.copy: found 'yes', allowed: true or false"),
+    ("{name: net}", "{name: net, model_kind: wid}", ("run.yaml:7: model.model_kind: found 'wid', allowed: wide or "
+     "deep; did you mean 'wide'?")),
+    ("{name: net}", "{name: net, anything: [.inf]}", ("run.yaml:7: model.anything.0: found .inf, allowed: a finite "
+     "number")),
+    ("{name: net}", "{name: greedy}", ("run.yaml:7: model.name: model 'greedy' has a keyword-only parameter 'weights', "
+     "which is a key of every model")),
+    ("{name: net}", "{name: vague}", ("run.yaml:7: model.name: the keys of vague cannot be read from its signature: "
+     "name 'NoSuchType' is not defined")),
+]  # fmt: skip
+
+ON_THE_COMMAND_LINE = [
+    (["seed"], "seed: found no '=', allowed: KEY=VALUE, such as seed=1"),
+    (["=3"], "=3: found the key '', allowed: a dotted key such as seed=1"),
+    (["a..b=3"], "a..b=3: found the key 'a..b', allowed: a dotted key such as seed=1"),
+    (["seed =3"], "seed =3: found the key 'seed ', allowed: a dotted key such as seed=1"),
+    (["nosuch.key=1"], f"nosuch.key=1: nosuch: unknown key 'nosuch'; allowed: {TOP}"),
+    (["seed=abc"], "seed=abc: found 'abc', allowed: a whole number from 0 to 2^63 - 1"),
+    (["seed=9223372036854775808"], ("seed=9223372036854775808: found 9223372036854775808, allowed: a whole number from "
+     "0 to 2^63 - 1")),
+    (["seed=0x" + "f" * 300], (f"seed=0x{'f' * 90}...: found a whole number of 1200 bits, allowed: a whole number from "
+     "0 to 2^63 - 1")),
+    (["seed="], "seed=: found null, allowed: a whole number from 0 to 2^63 - 1"),
+    (["seed=[1"], "seed=[1: broken YAML: expected ',' or ']', but got '<stream end>'"),
+    (["seed=a\nb: c"], "seed=a\\nb: c: broken YAML: mapping values are not allowed here"),
+    (["seed.x=1", "seed=1"], None),
+    (["name.x=1"], "name.x=1: name is 'demo', which has no keys; replace it whole: name=VALUE"),
+    (["dataset.augment=[flip]", "dataset.augment.0=crop"], ("dataset.augment.0=crop: dataset.augment is a list, which "
+     "has no keys; replace it whole: dataset.augment=VALUE")),
+    (["training.optimizer.lr=-1"], "training.optimizer.lr=-1: found -1, allowed: a number > 0"),
+    (["training.optimizer={lr: -1}"], ("training.optimizer={lr: -1}: training.optimizer.lr: found -1, allowed: a "
+     "number > 0")),
+    (["training.rouds_per_task=3"], ("training.rouds_per_task=3: unknown key 'rouds_per_task'; did you mean "
+     f"'rounds_per_task'? allowed: {TRAINING}")),
+    (["methods={fedprx: {}}"], ("methods={fedprx: {}}: methods.fedprx: unknown method 'fedprx'; did you mean "
+     f"'fedprox'? allowed: fedprox, der, picky, plain, {OWN}")),
+    (["methods={fedprox: {mu: -1}, der: {alpha: 1}}"], ("methods={fedprox: {mu: -1}, der: {alpha: 1}}: "
+     "methods.fedprox.mu: found -1, allowed: a number >= 0 (and 1 more)")),
+    (["methods.der.share=0"], "methods.der.share=0: found 0, allowed: a number > 0 and <= 1"),
+    (["methods.der.beta=0"], "methods.der.beta=0: unknown key 'beta' of 'der'; allowed: alpha, sizes, share"),
+    (["methods.picky.pairs=3"], "methods.picky.pairs=3: found 3: it must be\\neven"),
+    (["methods=[der]"], ("methods=[der]: found ['der'], allowed: a block of method names, each with its keys, such as "
+     "{fedprox: {mu: 0.1}}")),
+    (["methods.der=0.5"], "methods.der=0.5: found 0.5, allowed: a block of the method's keys"),
+    (["methods.my.own:Thing.mu=1"], ("methods.my.own:Thing.mu=1: methods.my.own:Thing: method 'my.own:Thing': the "
+     "module my.own cannot be imported: ModuleNotFoundError: No module named 'my'")),
+    (["model.name=named_components:nett"], ("model.name=named_components:nett: model 'named_components:nett': the "
+     "module named_components has no attribute 'nett'; did you mean 'net'?")),
+    (["model.name=named_components:not_a_function"], ("model.name=named_components:not_a_function: model "
+     "'named_components:not_a_function': found 3, allowed: a function or a class")),
+    (["model.name=a b:c"], "model.name=a b:c: found 'a b:c', allowed: a model of your own as package.module:name"),
+    (["dataset.name=gone"], ("dataset.name=gone: data set 'gone': the module module_that_is_not_there cannot be "
+     "imported: ModuleNotFoundError: No module named 'module_that_is_not_there'")),
+    (["dataset.name=broken"], ("dataset.name=broken: data set 'broken': the module named_broken cannot be imported: "
+     "RuntimeError: two\\nlines")),
+    (["participation.count=5"], "participation.count=5: found 5, allowed: at most clients.count (4)"),
+    (["participation={fraction: 0.5, count: 2}"], ("participation={fraction: 0.5, count: 2}: participation.count: "
+     "found both fraction and count, allowed: one of the two, as in {count: 5}")),
+    (["participation.fraction=null"], ("participation.fraction=null: participation.count: found neither fraction nor "
+     "count, allowed: one of the two, as in {count: 5}")),
+    (["participation.fraction=1.5"], "participation.fraction=1.5: found 1.5, allowed: a number > 0 and <= 1 or null"),
+    (["participation.sampler=roundrobin"], "participation.sampler=roundrobin: found 'roundrobin', allowed: uniform"),
+    (["evaluation={every: task, every_rounds: 5}"], ("evaluation={every: task, every_rounds: 5}: "
+     "evaluation.every_rounds: found both every and every_rounds, allowed: one of the two, as in {every_rounds: 5}")),
+    (["partition.alpha=0.3"], "partition.alpha=0.3: unknown key 'alpha' of iid; allowed: kind, per"),
+    (["partition.kind=dirichlt"], ("partition.kind=dirichlt: found 'dirichlt', allowed: iid, shards or dirichlet; did "
+     "you mean 'dirichlet'?")),
+    (["partition=null"], ("partition=null: found null, allowed: a block with kind: iid, shards or dirichlet, and the "
+     "keys that this has")),
+    (["partition.per=Run"], "partition.per=Run: found 'Run', allowed: run, task or null; did you mean 'run'?"),
+    (["schedule.kind=asynchronous"], ("schedule.kind=asynchronous: found 'asynchronous', allowed: synchronous; did you "
+     "mean 'synchronous'?")),
+    (["scenario.boundaries={asynchronous: {}}"], ("scenario.boundaries={asynchronous: {}}: found {asynchronous: {}}, "
+     "allowed: synchronous")),
+    (["memory.capacity=3"], f"memory.capacity=3: memory: unknown key 'memory'; allowed: {TOP}"),
+    (["resources.gpus_per_actor=1.5"], ("resources.gpus_per_actor=1.5: found 1.5, allowed: a number from 0 to 1, or a "
+     "whole number")),
+    (["resources.cpus_per_actor=atuo"], ("resources.cpus_per_actor=atuo: found 'atuo', allowed: auto or a number > 0; "
+     "did you mean 'auto'?")),
+    (["resources.clients_per_actor=0"], "resources.clients_per_actor=0: found 0, allowed: auto or a whole number >= 1"),
+    (["logging.tensorboard=no"], "logging.tensorboard=no: found 'no', allowed: true or false"),
+    (["training.optimizer={name: adam, betas: [0.9, 1]}"], ("training.optimizer={name: adam, betas: [0.9, 1]}: "
+     "training.optimizer.betas: found [0.9, 1], allowed: a list of 2: each a number >= 0 and < 1")),
+    (["seed=x", "clients.count=0"], "seed=x: found 'x', allowed: a whole number from 0 to 2^63 - 1 (and 1 more)"),
+]  # fmt: skip
+
+WHOLE_FILES = [
+    (b"", "run.yaml: the file is empty, allowed: a block of keys, such as name: my-run"),
+    (b"# nothing\n", "run.yaml: the file is empty, allowed: a block of keys, such as name: my-run"),
+    (b"--- \n", "run.yaml: the file is empty, allowed: a block of keys, such as name: my-run"),
+    (b"- a\n", "run.yaml:1: the top level is no block of keys, allowed: lines such as name: my-run"),
+    (b"name: a\nseed: \xff\n", "run.yaml:2: byte 0xff is no UTF-8; the file must be a text file in UTF-8"),
+    (b"name: a\nseed: \x00\n", "run.yaml:2: broken YAML: the character '\\x00' is not allowed"),
+    (b'name: "\\UFFFFFFFF"\n', "run.yaml:1: broken YAML: an escape such as \\UFFFFFFFF stands for no character"),
+    (b"[" * 3000, "run.yaml:1: broken YAML: nested more than 50 deep"),
+    (b"a: " + b"[" * 60 + b"]" * 60, "run.yaml:1: nested more than 50 deep"),
+    (b"a: &a [1,1,1,1,1,1,1,1,1,1]\n" + b"".join(
+        b"%c: &%c [%s]\n" % (98 + n, 98 + n, b",".join([b"*%c" % (97 + n)] * 10)) for n in range(9)),
+     "run.yaml:1: the aliases stand for more than 100000 values"),
+    (b"%YAML 2.0\n---\nname: a\n",
+     "run.yaml:1: broken YAML: found incompatible YAML document (version 1.* is required)"),
+]  # fmt: skip
