@@ -43,11 +43,9 @@ def estimate(config: Config) -> Iterator[tuple[str, str]]:
         nbytes = federation.dataset.train.x.nbytes + federation.dataset.test.x.nbytes
         place = resources.place(config, capacity, nbytes)
         most = max(len(clients) for clients in place.clients)
-        yield (
-            "actors",
-            f"1 coordinator, {place.actors} hosts of up to {most} clients with {place.cpus:g} CPUs and {place.gpus:g} GPUs "
-            f"each, about {place.memory_bytes / 2**30:.1f} GiB of memory in all",
-        )
+        share = f"{place.cpus:g} CPUs and {place.gpus:g} GPUs each"
+        yield "actors", f"1 coordinator; {place.actors} hosts of up to {most} clients, with {share}"
+        yield "memory", f"about {place.memory_bytes / 2**30:.1f} GiB in all processes"
     else:
         yield "actors", f"placed by the cluster at {config.resources.address}"
 

@@ -63,7 +63,9 @@ def _command(given: list[str]) -> int:
 
 def _run(given: Sequence[str]) -> int:
     parser = _with_config("run", "Run a scenario.")
-    parser.add_argument("--out", metavar="DIR", help="the run's directory, new or empty (runs/NAME/seed-SEED/DATE-TIME)")
+    parser.add_argument(
+        "--out", metavar="DIR", help="the run's directory, new or empty (runs/NAME/seed-SEED/DATE-TIME)"
+    )
     parser.add_argument("--local", action="store_true", help="run every client in this process, without Ray")
     parser.add_argument("--quiet", action="store_true", help="show nothing")
     asked = parser.parse_intermixed_args(given)

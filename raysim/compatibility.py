@@ -69,7 +69,7 @@ def _nobody_inside_an_owned_loop(methods: Mapping[str, Method]) -> None:
             for name in _owners(methods, ClientHalf, hook):
                 if name != owner:
                     raise ConfigError(
-                        f"methods: {name} changes the local loop ({hook}), which {owner} replaces; leave one of them out"
+                        f"methods: {name} changes the local loop ({hook}), which {owner} replaces; leave one out"
                     )
 
 

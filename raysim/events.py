@@ -50,7 +50,9 @@ Event = Started | RoundDone | Finished
 
 def line(event: RoundDone) -> dict[str, Any]:
     """Return what rounds.jsonl says of a round."""
-    record = {key: getattr(event, key) for key in RoundDone.__dataclass_fields__ if key not in ("evaluation", "task_done")}
+    record = {
+        key: getattr(event, key) for key in RoundDone.__dataclass_fields__ if key not in ("evaluation", "task_done")
+    }
     if event.evaluation is not None:
         record["evaluation"] = event.evaluation
     return record

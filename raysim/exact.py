@@ -32,7 +32,7 @@ DELTAS = Grid(bits=(44,), bound=2.0**18)
 WIDE = Grid(bits=(34, 76), bound=2.0**28)
 
 
-class OutOfRange(ValueError):  # noqa: N818 - the field says "diverged", not "error"
+class OutOfRange(ValueError):
     """A value is not finite or larger than its grid allows: the run diverges."""
 
 

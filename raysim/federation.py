@@ -12,6 +12,7 @@ import torch
 from raysim import seeding
 from raysim.config import Config
 from raysim.data import partition, scenario
+from raysim.data.augmentation import Augmentation
 from raysim.data.dataset import Dataset
 from raysim.data.load import load_dataset
 from raysim.data.normalization import Normalization, normalization
@@ -31,7 +32,7 @@ class Federation:
     streams: Sequence[Stream]
     protocols: tuple[Protocol, ...]
     normalization: Normalization | None
-    augment: tuple[str, ...]
+    augment: tuple[Augmentation, ...]
 
     @property
     def classes(self) -> int:
@@ -46,8 +47,14 @@ class Federation:
     def source(self, split: Literal["train", "test"], device: torch.device) -> Source:
         """Return a split on a device, seen through the tasks; only training data are augmented."""
         maps = [task.pixels for task in self.tasks]
-        chosen, augment = (self.dataset.train, self.augment) if split == "train" else (self.dataset.test, ())
-        return Source(chosen, maps, device=device, normalization=self.normalization, augment=augment)
+        training = split == "train"
+        return Source(
+            self.dataset.train if training else self.dataset.test,
+            maps,
+            device=device,
+            normalization=self.normalization,
+            augment=self.augment if training else (),
+        )
 
     def admitted(self, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
         """Return the classes in the training softmax, or None for all of them."""
@@ -99,11 +106,17 @@ def _streams(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[St
             owner[part] = client
         whole = [len(task.train) == len(owner) for task in tasks]
         rows = [
-            [part if all_rows else task.train[owner[task.train] == client] for task, all_rows in zip(tasks, whole, strict=True)]
+            [
+                part if all_rows else task.train[owner[task.train] == client]
+                for task, all_rows in zip(tasks, whole, strict=True)
+            ]
             for client, part in enumerate(parts)
         ]
     else:
-        dealt = [[task.train[part] for part in _deal(config, dataset.train.y[task.train], number)] for number, task in enumerate(tasks)]
+        dealt = [
+            [task.train[part] for part in _deal(config, dataset.train.y[task.train], number)]
+            for number, task in enumerate(tasks)
+        ]
         rows = [[of_task[client] for of_task in dealt] for client in range(config.clients.count)]
     return [Stream(own) for own in rows]
 

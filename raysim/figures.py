@@ -16,7 +16,7 @@ def matrix_image(matrix: Matrix, protocol: str) -> npt.NDArray[np.uint8]:
     from matplotlib.figure import Figure
 
     values = 100 * np.asarray(matrix)
-    rows, columns = values.shape
+    columns = values.shape[1]
     figure = Figure(figsize=(1.6 + 0.55 * columns, 1.4 + 0.5 * columns), dpi=100, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()

@@ -140,5 +140,3 @@ def torch_settings(device: torch.device, deterministic: bool) -> None:
         torch.backends.cuda.matmul.allow_tf32 = not deterministic
         torch.backends.cudnn.allow_tf32 = not deterministic
         torch.backends.cudnn.benchmark = not deterministic
-
-

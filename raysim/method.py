@@ -56,7 +56,7 @@ class ClientHalf(Half):
     """One client's side of a method. Any public method beyond these hooks is an op the server half can ask for."""
 
     def begin_task(self, client: Client) -> None:
-        """See, at the client's first phase after its data changed, `client.finished`: what arrived since it last ran."""
+        """See `client.finished`, at the first phase after the client's data changed: what arrived since it last ran."""
 
     def start(self, client: Client, mail: Any) -> None:
         """Begin a training phase; `mail` is what this method's server half announced."""

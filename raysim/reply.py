@@ -83,7 +83,9 @@ class Reply:
         try:
             self.sums.setdefault(name, ExactSum(grid)).add(value, weight)
         except OutOfRange as found:
-            raise Diverged(f"{what}: found {found}; a smaller training.optimizer.lr or training.clip_norm may help") from None
+            raise Diverged(
+                f"{what}: found {found}; a smaller training.optimizer.lr or training.clip_norm may help"
+            ) from None
 
     def _count(self, client: int, nbytes: int) -> None:
         self.bytes_up[client] = self.bytes_up.get(client, 0) + nbytes

@@ -8,12 +8,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from typing import ContextManager
 
 from raysim import resources, seeding
 from raysim.compatibility import check_methods
@@ -25,7 +24,8 @@ from raysim.footprint import Footprint
 from raysim.local import LocalRunner
 from raysim.models.building import check_model
 from raysim.recording import Recording, claim
-from raysim.result import Result, load as load_result
+from raysim.result import Result
+from raysim.result import load as load_result
 from raysim.simulation import Simulation
 
 
@@ -72,7 +72,7 @@ def _record(
     footprint: Footprint,
     display: Display,
 ) -> Result:
-    began = time.perf_counter()
+    began, made_with = time.perf_counter(), versions()
     starting = 0.0
     with Recording(config, directory) as recording:
 
@@ -86,7 +86,7 @@ def _record(
                 peak_memory_bytes=footprint.peak_bytes,
                 recoveries=0,
                 rounds_recomputed=0,
-                versions=versions(),
+                versions=made_with,
             )
 
         try:
@@ -119,7 +119,7 @@ def _events(
 
     address = config.resources.address
     nbytes = federation.dataset.train.x.nbytes + federation.dataset.test.x.nbytes
-    started: ContextManager[resources.Capacity | None] = (
+    started: AbstractContextManager[resources.Capacity | None] = (
         nullcontext(None) if address is None else cluster.joined_cluster(address)
     )
     with started as joined, nullcontext() if joined else cluster.own_cluster(capacity):
@@ -170,7 +170,9 @@ def _version(package: str) -> str | None:
 def _commit() -> str | None:
     here = Path(__file__).parent
     try:
-        known = subprocess.run(["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=5)
+        known = subprocess.run(
+            ["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=5
+        )
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return None

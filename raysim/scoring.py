@@ -35,9 +35,11 @@ def chunks(federation: Federation) -> list[Chunk]:
     ]
 
 
-def score(module: nn.Module, dtype: torch.dtype, test: Source, federation: Federation, parts: Sequence[Chunk]) -> Scores:
+def score(
+    module: nn.Module, dtype: torch.dtype, test: Source, federation: Federation, parts: Sequence[Chunk]
+) -> Scores:
     """Count the right answers on these parts. One forward pass serves all protocols of a part."""
-    right = {protocol: [0] * len(federation.tasks) for protocol in federation.protocols}
+    right: dict[str, list[int]] = {protocol: [0] * len(federation.tasks) for protocol in federation.protocols}
     module.eval()
     with torch.no_grad():
         for part in parts:

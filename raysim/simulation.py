@@ -8,10 +8,10 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, Protocol
 
+from raysim.client import Phase
 from raysim.config import Config
 from raysim.events import Accuracies, Event, Finished, RoundDone, Started
 from raysim.federation import Federation
-from raysim.client import Phase
 from raysim.host import Order
 from raysim.ledger import Ledger
 from raysim.messages import Ask, Post

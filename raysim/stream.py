@@ -1,4 +1,4 @@
-"""One client's data in the order of their arrival. A sample is a position in it: the same image rotated is another one."""
+"""One client's data in the order of their arrival. A sample is a position in it: an image turned is another sample."""
 
 from __future__ import annotations
 

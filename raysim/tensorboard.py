@@ -16,11 +16,11 @@ class Board:
     def __init__(self, directory: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter  # a second to import; only where it is wanted
 
-        self._writer = SummaryWriter(str(directory))  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(directory))
 
     def close(self) -> None:
         """Write out what is buffered."""
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
 
     def round(self, event: RoundDone, matrices: Mapping[str, metrics.Matrix]) -> None:
         """Show one round, and the matrices where it ended a task."""
@@ -42,7 +42,7 @@ class Board:
                     f"{protocol}/backward_transfer": metrics.backward_transfer(matrix),
                 }
                 image = matrix_image(matrix, protocol)
-                self._writer.add_image(f"{protocol}/accuracy_matrix", image, len(matrix), dataformats="HWC")  # type: ignore[no-untyped-call]
+                self._writer.add_image(f"{protocol}/accuracy_matrix", image, len(matrix), dataformats="HWC")
         for name, number in numbers.items():
             if number is not None:
-                self._writer.add_scalar(name, number, event.round)  # type: ignore[no-untyped-call]
+                self._writer.add_scalar(name, number, event.round)

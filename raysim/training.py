@@ -109,7 +109,7 @@ class _Loop:
         for half in self.penalty:
             loss = loss + half.penalty(step)
         model.gradient.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         gradient = model.gradient
         for half in self.gradient:
             gradient = half.gradient(step, gradient)

@@ -29,9 +29,9 @@ class Weights:
 class FlatModel:
     """One module laid out on flat vectors.
 
-    `parameters` and `gradient` [P] are in the model's dtype, `buffers` [B] likewise (BatchNorm's statistics), `integers`
-    [I] int64 (its counts of batches). The module's own tensors are views into them, so that one operation on a vector
-    moves the whole model. Frozen parameters are not part of any vector: they are built alike on every host and never sent.
+    `parameters` and `gradient` [P] are in the model's dtype, `buffers` [B] likewise (BatchNorm's statistics),
+    `integers` [I] int64 (its counts of batches). The module's own tensors are views into them, so that one operation on
+    a vector moves the whole model. Frozen parameters are part of no vector: every host builds the same, none is sent.
 
     Raises:
         ConfigError: the module has nothing to train, or parameters of several dtypes.
@@ -84,7 +84,10 @@ class FlatModel:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Copy the module's state_dict, every tensor contiguous and with storage of its own, on the CPU."""
-        return {k: v.detach().cpu().clone(memory_format=torch.contiguous_format) for k, v in self.module.state_dict().items()}
+        return {
+            k: v.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for k, v in self.module.state_dict().items()
+        }
 
 
 def _joined(tensors: Iterable[Tensor], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -94,6 +97,8 @@ def _joined(tensors: Iterable[Tensor], dtype: torch.dtype, device: torch.device)
 
 def _views(layout: Mapping[str, torch.Size], vector: Tensor) -> dict[str, Tensor]:
     sizes = [prod(shape) for shape in layout.values()]
-    return {
-        name: part.view(shape) for (name, shape), part in zip(layout.items(), vector.split(sizes), strict=True)
-    } if sizes else {}
+    return (
+        {name: part.view(shape) for (name, shape), part in zip(layout.items(), vector.split(sizes), strict=True)}
+        if sizes
+        else {}
+    )

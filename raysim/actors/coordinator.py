@@ -59,8 +59,8 @@ class Remote:
 
     def __init__(self, config: Config, federation: Any, placement: Placement) -> None:
         tensors.register()
-        actor = ray.remote(Coordinator).options(num_cpus=0, max_concurrency=2)
-        self._actor = actor.remote(config, [ray.put(federation)], placement)
+        actor: Any = ray.remote(Coordinator)
+        self._actor = actor.options(num_cpus=0, max_concurrency=2).remote(config, [ray.put(federation)], placement)
 
     def events(self) -> Iterator[Event]:
         """Iterate over the events of the run; end the coordinator, and with it the hosts, when left."""

@@ -23,7 +23,8 @@ class RayRunner:
     """Owns the host actors. A post crosses to the object store once per version; a host replies with one sum."""
 
     def __init__(self, config: Config, federation: Any, placement: Placement) -> None:
-        actor = ray.remote(Host).options(num_cpus=placement.cpus, num_gpus=placement.gpus, scheduling_strategy="SPREAD")
+        actor: Any = ray.remote(Host)
+        actor = actor.options(num_cpus=placement.cpus, num_gpus=placement.gpus, scheduling_strategy="SPREAD")
         self._placement = placement
         self._hosts = [actor.remote(config, federation, list(clients)) for clients in placement.clients]
         self._home = {client: h for h, clients in enumerate(placement.clients) for client in clients}
@@ -37,14 +38,16 @@ class RayRunner:
         for client in order.clients:
             members.setdefault(self._home[client], []).append(client)
         mail = ray.put(order.mail)
-        parts = self._await([
-            self._hosts[h].perform.remote(
-                replace(order, clients=tuple(own), shares={k: order.shares[k] for k in own}, mail=None),
-                mail,
-                self._missing(h, posts),
-            )
-            for h, own in members.items()
-        ])
+        parts = self._await(
+            [
+                self._hosts[h].perform.remote(
+                    replace(order, clients=tuple(own), shares={k: order.shares[k] for k in own}, mail=None),
+                    mail,
+                    self._missing(h, posts),
+                )
+                for h, own in members.items()
+            ]
+        )
         reply = Reply(order.cohort)
         for part in parts:
             reply.merge(part)

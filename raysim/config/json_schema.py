@@ -20,8 +20,21 @@ def schema() -> Schema:
     definitions: Schema = whole["$defs"]
     for block, kind in (("Dataset", "data set"), ("Model", "model")):
         _complete_named(definitions, block, kind)
+    for block in (whole, *definitions.values()):
+        for value in block.get("properties", {}).values():
+            _require_choice(definitions, value)
     whole["properties"]["methods"] |= _methods(definitions)
     return whole
+
+
+def _require_choice(definitions: Schema, value: Schema) -> None:
+    """Require the deciding key (kind, name) of all options but the default, so that exactly one option ever fits."""
+    decides = value.get("discriminator", {"mapping": {}})
+    for name, reference in decides["mapping"].items():
+        key = decides["propertyName"]
+        if name != value.get("default", {}).get(key):
+            option = definitions[reference.rpartition("/")[2]]
+            option["required"] = sorted({key, *option.get("required", [])})
 
 
 def _complete_named(definitions: Schema, block: str, kind: str) -> None:

@@ -130,7 +130,7 @@ def _origin(document: Document, keys: Keys, missing: bool) -> int | Given | None
 
 
 def _position(problem: _Problem, document: Document) -> tuple[int, int]:
-    """Order by line, then by KEY=VALUE; keys that are missing come last: a misspelt one explains one that is missing."""
+    """Order by line, then by KEY=VALUE, then what is missing: a misspelt key explains one that is missing."""
     origin = _origin(document, problem.keys, problem.missing)
     if problem.missing:
         return 2, 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raysim.config import named
 from raysim.config.allowed import Allowed
 from raysim.config.block import Block, explained, refused
 from raysim.config.blocks import (
@@ -123,10 +122,6 @@ class Config(Block):
         if self.partition.per is not None:
             return self.partition.per
         return "run" if self.scenario.kind == "domain_incremental" else "task"
-
-    def listed_methods(self) -> dict[str, Any]:
-        """Return the methods with their keys set, in order: each name's component, called."""
-        return {name: named.resolve("method", name)(**keys) for name, keys in self.methods.items()}
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:

@@ -4,7 +4,7 @@ from torch import nn
 
 
 def mcmahan_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The FedAvg paper's CNN: 5x5 convolutions of 32 and 64, fc of 512; 1,663,370 parameters on MNIST (McMahan, 2017)."""
+    """The FedAvg paper's CNN: 5x5 convolutions of 32 and 64, fc 512; 1,663,370 parameters on MNIST (McMahan, 2017)."""
     channels, height, width = shape
     return nn.Sequential(
         nn.Conv2d(channels, 32, 5, padding=2),

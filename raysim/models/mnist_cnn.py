@@ -1,4 +1,4 @@
-"""The 21,840-parameter CNN for 28 x 28 images in grey that Fed-A-GEM's code trains (and PyTorch's old MNIST example)."""
+"""The 21,840-parameter CNN for 28 x 28 images that Fed-A-GEM's code trains (PyTorch's old MNIST example)."""
 
 import torch
 from torch import Tensor, nn

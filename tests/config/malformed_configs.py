@@ -16,8 +16,10 @@ IN_THE_FILE = [
     ("name: demo", "name: 2024", f"run.yaml:1: name: found 2024, allowed: {FOLDER}"),
     ("name: demo", "name: " + "x" * 300, f"run.yaml:1: name: found '{'x' * 55}...', allowed: {FOLDER}"),
     ("name: demo", 'name: "a\\nb"', rf"run.yaml:1: name: found 'a\nb', allowed: {FOLDER}"),
-    ("name: demo", "nmae: demo", f"run.yaml:1: nmae: unknown key 'nmae'; did you mean 'name'? allowed: {TOP} (and 1 more)"),
-    ("clients:", "cleints:", f"run.yaml:6: cleints: unknown key 'cleints'; did you mean 'clients'? allowed: {TOP} (and 1 more)"),
+    ("name: demo", "nmae: demo", (f"run.yaml:1: nmae: unknown key 'nmae'; did you mean 'name'? allowed: {TOP} "
+     "(and 1 more)")),
+    ("clients:", "cleints:", (f"run.yaml:6: cleints: unknown key 'cleints'; did you mean 'clients'? allowed: {TOP} "
+     "(and 1 more)")),
     ("clients: {count: 4}", "clients: {}", ("run.yaml:6: clients.count: this key is required and missing, allowed: a "
      "whole number >= 1")),
     ("clients: {count: 4}", "clients: 4", "run.yaml:6: clients: found 4, allowed: a block with the keys count"),
@@ -82,8 +84,8 @@ IN_THE_FILE = [
      "found 2 values, allowed: as many as in mean (1)")),
     ("{name: digits}", "{name: digits, normalize: {mean: [], std: []}}", ("run.yaml:2: dataset.normalize.mean: found "
      "[], allowed: a list of numbers, at least 1 (and 1 more)")),
-    ("{name: digits}", "{name: digits, normalize: {men: [1], std: [1]}}", ("run.yaml:2: dataset.normalize.men: unknown key "
-     "'men'; did you mean 'mean'? allowed: mean, std (and 1 more)")),
+    ("{name: digits}", "{name: digits, normalize: {men: [1], std: [1]}}", ("run.yaml:2: dataset.normalize.men: unknown "
+     "key 'men'; did you mean 'mean'? allowed: mean, std (and 1 more)")),
     ("{name: digits}", "{name: digits, augment: [crop, flpi]}", ("run.yaml:2: dataset.augment: found ['crop', 'flpi'], "
      "allowed: a list of crop or flip; did you mean 'flip'?")),
     ("{name: digits}", "{name: digits, augment: crop}", ("run.yaml:2: dataset.augment: found 'crop', allowed: a list "

@@ -148,10 +148,7 @@ def test_the_order_of_methods_counts() -> None:
 
 def test_the_named_components_are_at_hand() -> None:
     config = load(REQUIRED, ["methods={fedprox: {mu: 1}, picky: {pairs: 2}}", "dataset={name: archive, path: x}"])
-    made = config.listed_methods()
-    assert list(made) == ["fedprox", "picky"]
-    assert made["fedprox"].mu == 1.0
-    assert made["picky"] == {"pairs": 2, "fixed": 2}
+    assert config.methods == {"fedprox": {"mu": 1.0}, "picky": {"pairs": 2, "fixed": 2}}
     assert config.dataset.function().__name__ == "archive"
     assert config.dataset.keys() == {"path": "x", "scale": 1.0}
     assert config.dataset.wanted_normalization() == "none"
@@ -203,6 +200,46 @@ def test_the_json_schema_knows_the_named_components() -> None:
     der = methods["properties"]["der"]["anyOf"][0]
     assert (der["description"], der["additionalProperties"]) == ("DER.", False)
     assert der["properties"]["alpha"]["default"] == 0.5
+
+
+SUITS = [
+    {},
+    {"training": {"rounds_per_task": 1, "optimizer": {"lr": 1}}},
+    {"training": {"rounds_per_task": 1, "optimizer": {"name": "adam", "betas": [0, 0.5]}}},
+    {"partition": {"per": "task"}},
+    {"dataset": {"name": "archive", "path": "x", "scale": 2}},
+    {"methods": {"fedprox": None, "named_components:Der": {"alpha": 0.1}}},
+    {"model": {"name": "named_components:net", "hidden": [3]}},
+    DEFAULTS,
+]
+SUITS_NOT = [
+    {"nmae": "x"},
+    {"seed": "x"},
+    {"training": {"rounds_per_task": 1, "optimizer": {"betas": [0, 0.5]}}},
+    {"scenario": {"tasks": 3}},
+    {"dataset": {"name": "archive"}},
+    {"dataset": {"name": "archive", "path": "x", "scael": 2}},
+    {"dataset": {"name": "nosuch"}},
+    {"methods": {"fedprx": None}},
+    {"methods": {"fedprox": {"mu": -1}}},
+]
+
+
+@pytest.mark.parametrize(("change", "suits"), [*((c, True) for c in SUITS), *((c, False) for c in SUITS_NOT)])
+def test_the_json_schema_and_the_loader_agree(change: dict[str, Any], suits: bool) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    with pytest.MonkeyPatch.context() as patch:
+        sets = {"digits": "named_components:digits", "archive": "named_components:archive"}
+        patch.setattr("named_components.DATASETS", sets)
+        patch.setattr("named_components.MODELS", {"net": "named_components:net"})
+        validator = jsonschema.Draft202012Validator(schema())
+    validator.check_schema(validator.schema)
+    assert validator.is_valid({**REQUIRED, **change}) == suits
+    if suits:
+        load({**REQUIRED, **change})
+    else:
+        with pytest.raises(ConfigError):
+            load({**REQUIRED, **change})
 
 
 def test_the_types_of_optimizers_are_exported() -> None:
