@@ -1,0 +1,39 @@
+# make demo, make test: all that a fresh machine needs (Python 3.11 or 3.12 with venv, make, git). make help: the rest.
+PYTHON ?= python3
+VENV ?= .venv
+INSTALLED := $(VENV)/.installed
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format clean
+
+help: ## say what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+install: $(INSTALLED) ## make the environment in .venv and install raysim with its development tools
+
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "raysim needs Python 3.11 or newer; make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED) ## run the quickstart and print the accuracy matrix
+	$(BIN)/raysim run configs/quickstart.yaml
+
+test: $(INSTALLED) ## run the whole suite
+	$(BIN)/python -m pytest
+
+check: $(INSTALLED) ## format, lint, types, and the tests that need no Ray
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m "not ray and not slow"
+
+format: $(INSTALLED) ## put the code into its format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## remove the environment and what tools leave
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
