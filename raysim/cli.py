@@ -37,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except RunError as error:
+        for note in getattr(error, "__notes__", ()):
+            print(note, file=sys.stderr)
         print(f"the run failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -20,6 +20,7 @@ from raysim.vector import FlatModel
 if TYPE_CHECKING:
     from raysim.data.pixels import Source
     from raysim.host import Host
+    from raysim.training import Step
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,10 @@ class Client:
         self.lr = 0.0
         self.round = 0
         self.records: dict[str, Tensor | float] = {}
+        self.memory = host.make_memory()
+        self._offered = torch.zeros(0 if self.memory is None else len(stream), dtype=torch.bool)
         self._aside: dict[str, Tensor] = {}
+        self._generators: dict[str, np.random.Generator] = {}
         self._kept_out: Tensor | None = None
 
     @property
@@ -80,10 +84,14 @@ class Client:
         self.exchanges = 0
         self.round, self.lr, self.share = phase.round, phase.lr, share
         self.received = self.model.parameters.clone()
-        self.records, self._aside = {}, {}
+        self.records, self._aside, self._generators = {}, {}, {}
         self._kept_out = self.host.kept_out(phase.window)
         seeding.seed_torch(*self._named("model"))
         if changed:
+            if self.memory is not None and self.memory.fill == "boundary":
+                self._remember(
+                    self.finished[torch.from_numpy(self.generator("memory").permutation(len(self.finished)))]
+                )
             for half in self.halves.values():
                 half.begin_task(self)
 
@@ -91,11 +99,13 @@ class Client:
         """Begin an exchange of messages outside a training phase; its streams are its own."""
         self.exchanges += 1
         self.share = share
-        self._aside = {}
+        self._aside, self._generators = {}, {}
 
     def generator(self, purpose: str) -> np.random.Generator:
-        """Return a generator at the start of this client's and phase's stream for a purpose."""
-        return seeding.generator(*self._named(purpose))
+        """Return this phase's generator for a purpose; asked again, the same one, where it was left."""
+        if purpose not in self._generators:
+            self._generators[purpose] = seeding.generator(*self._named(purpose))
+        return self._generators[purpose]
 
     def _named(self, purpose: str) -> tuple[int | str, ...]:
         return (self.host.config.seed, self.id, self.phases, self.exchanges, purpose)
@@ -123,6 +133,32 @@ class Client:
         if self._kept_out is not None:
             logits = logits.masked_fill(self._kept_out, -torch.inf)
         return nn.functional.cross_entropy(logits, y)
+
+    def offer(self, step: Step) -> None:
+        """Offer a step's new data to the memory: each sample once, after the first step that trained on it."""
+        fresh = ~self._offered[step.positions]
+        if fresh.any():
+            self._offered[step.positions] = True
+            logits = step.logits.detach()[: len(fresh)][fresh.to(step.logits.device)]
+            self._remember(step.positions[fresh], None if step.draws is None else step.draws.cpu()[fresh], logits)
+
+    def _remember(self, positions: Tensor, draws: Tensor | None = None, logits: Tensor | None = None) -> None:
+        assert self.memory is not None
+        rows, task = self.stream.locate(positions)
+        tasks = task.numpy() if isinstance(task, Tensor) else np.full(len(positions), task)
+        labels = self.data.labels(rows.to(self.data.device)).cpu().numpy()
+        kept = logits if self.memory.keeps_logits else None
+        self.memory.offer(positions, labels, tasks, self.generator("memory"), draws, kept)
+
+    def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the samples at these positions of the stream, x [n, ...] in the model's dtype and y [n]."""
+        rows, task = self.stream.locate(positions)
+        device = self.model.device
+        rows = rows.to(device)
+        x = self.data.fetch(
+            rows, task.to(device) if isinstance(task, Tensor) else task, None if draws is None else draws.to(device)
+        )
+        return x.to(self.model.dtype), self.data.labels(rows)
 
     def record(self, name: str, value: Tensor | float) -> None:
         """Put a number of this phase into rounds.jsonl and TensorBoard, as the mean over the cohort's clients."""

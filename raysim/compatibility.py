@@ -8,6 +8,7 @@ from raysim.config import Config
 from raysim.config.blocks import Sgd
 from raysim.config.named import resolve
 from raysim.errors import ConfigError
+from raysim.memory import MemoryKind
 from raysim.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
 
 
@@ -44,7 +45,38 @@ def check_methods(config: Config) -> dict[str, Method]:
             what_would_work = _UNMET[need](config)
             if what_would_work:
                 raise ConfigError(f"methods.{name}: {what_would_work}")
+    memory_of(config, methods)
     return methods
+
+
+def memory_of(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
+    """Return the memory that all methods can share, or None where none needs one.
+
+    Null keys are the choice of the first method whose own choice all others can live with.
+
+    Raises:
+        ConfigError: an explicit choice that a method cannot use, or methods that have no choice in common.
+    """
+    uses = {name: method.memory for name, method in methods.items() if method.memory is not None}
+    if not uses:
+        return None
+    chosen = {}
+    for key, options in (("policy", "policies"), ("fill", "fills")):
+        wanted = getattr(config.memory, key)
+        allowed = {name: getattr(use, options) for name, use in uses.items()}
+        first_choices = [choices[0] for choices in allowed.values()] if wanted is None else [wanted]
+        for name, choices in allowed.items():
+            if wanted is not None and wanted not in choices:
+                raise ConfigError(f"memory.{key}: {name} cannot use {wanted}, allowed: {', '.join(choices)}")
+        shared = [c for c in first_choices if all(c in choices for choices in allowed.values())]
+        if not shared:
+            found = "; ".join(f"{name} needs {' or '.join(choices)}" for name, choices in allowed.items())
+            raise ConfigError(f"methods: no memory.{key} serves all of them ({found}); leave one out")
+        chosen[key] = shared[0]
+    per_task = config.memory.per == "task"
+    return MemoryKind(
+        **chosen, capacity=config.memory.capacity, per_task=per_task, keeps_logits=any(u.logits for u in uses.values())
+    )
 
 
 def _half(method: Method, half: type[Half]) -> type[Half]:

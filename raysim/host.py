@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from raysim.client import Client, Phase
-from raysim.compatibility import methods_of
+from raysim.compatibility import memory_of, methods_of
 from raysim.config import Config
 from raysim.data.pixels import Source
 from raysim.federation import Federation
-from raysim.messages import Post, Term, Terms
+from raysim.memory import Memory
+from raysim.messages import Post, Term, Terms, on_device
 from raysim.method import ClientHalf
 from raysim.models.building import build_model
 from raysim.reply import Reply
@@ -56,11 +57,13 @@ class Host:
         self.train = federation.source("train", device)
         self.test: Source | None = None
         self.posts: dict[str, Post] = {}
+        self._memory = memory_of(config, methods_of(config))
         self.clients = {number: Client(number, federation.streams[number], self._halves(), self) for number in clients}
 
     def perform(self, order: Order, posts: Sequence[Post] = ()) -> Reply:
         """Carry out an order and reply with the sum over its clients. Raises Diverged."""
         self.receive(posts)
+        order = replace(order, mail=on_device(order.mail, self.model.device))
         reply = Reply(order.cohort)
         for number in order.clients:
             client = self.clients[number]
@@ -82,7 +85,7 @@ class Host:
     def receive(self, posts: Sequence[Post]) -> None:
         """Keep what was posted, in place of older versions."""
         for post in posts:
-            self.posts[post.name] = post
+            self.posts[post.name] = replace(post, value=on_device(post.value, self.model.device))
 
     def kept_out(self, window: int) -> Tensor | None:
         """Return a mask (bool [classes]) of the classes that are not in the training softmax, or None."""
@@ -92,6 +95,10 @@ class Host:
         mask = torch.ones(self.federation.classes, dtype=torch.bool)
         mask[list(admitted)] = False
         return mask.to(self.model.device)
+
+    def make_memory(self) -> Memory | None:
+        """Return an empty memory as the run's methods want it, if they want one."""
+        return None if self._memory is None else Memory(self._memory)
 
     def _halves(self) -> dict[str, ClientHalf]:
         return {name: method.Client(name, method) for name, method in methods_of(self.config).items()}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 Reduction = Literal["mean", "sum", "by_client"]
@@ -55,6 +56,17 @@ class Ask:
     mail: Any = None
     to: Literal["cohort", "everyone"] | Sequence[int] = "cohort"
     posts: Sequence[Post] = ()
+
+
+def on_device(value: Any, device: torch.device) -> Any:
+    """Return a message with its tensors on a device, however deep in lists, tuples and mappings."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {key: on_device(part, device) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(on_device(part, device) for part in value)
+    return value
 
 
 def tensor_bytes(value: Any) -> int:

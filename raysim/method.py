@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict
 from torch import Tensor
 
+from raysim.memory import MemoryUse
 from raysim.messages import Ask, Delta, Post, Reduction, Terms
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ class Method:
     """What a scenario must have for this method; a run without it is refused at start."""
     neutral: ClassVar[Mapping[str, object] | None] = None
     """The knobs at which the method changes not one bit of a run, or None if it has none."""
+    memory: ClassVar[MemoryUse | None] = None
+    """What it wants of the clients' memories, if it needs them."""
     replies: ClassVar[Mapping[str, Reduction]] = {}
     """How each term that the client half sends is reduced."""
 

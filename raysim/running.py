@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -119,12 +119,10 @@ def _events(
 
     address = config.resources.address
     nbytes = federation.dataset.train.x.nbytes + federation.dataset.test.x.nbytes
-    started: AbstractContextManager[resources.Capacity | None] = (
-        nullcontext(None) if address is None else cluster.joined_cluster(address)
-    )
-    with started as joined, nullcontext() if joined else cluster.own_cluster(capacity):
-        remote = coordinator.Remote(config, federation, resources.place(config, joined or capacity, nbytes))
-        yield remote.events(), remote.stop
+    with cluster.own_cluster(capacity) if address is None else cluster.joined_cluster(address) as there:
+        remote = coordinator.Remote(config, federation, resources.place(config, there, nbytes))
+        with closing(remote.events()) as events:  # the actors end before their cluster does
+            yield events, remote.stop
 
 
 @contextmanager

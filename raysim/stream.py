@@ -21,6 +21,9 @@ class Stream:
         self.rows = tuple(rows)
         self.bounds = torch.tensor([0, *np.cumsum([len(r) for r in rows])], dtype=torch.int64)
 
+    def __len__(self) -> int:
+        return int(self.bounds[-1])
+
     @property
     def windows(self) -> int:
         """How many portions the data arrive in: one per task."""

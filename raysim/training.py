@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,20 +17,26 @@ if TYPE_CHECKING:
     from raysim.client import Client
 
 
+NONE = torch.zeros(())  # what a step's logits and loss are before the forward pass
+
+
 @dataclass(slots=True)
 class Step:
     """One step of the local loop.
 
-    `positions` (int64 [n]) are those of the new data; x [n, ...] and y [n] may hold more rows, which a method added.
+    `positions` (int64 [n]) are those of the new data, `draws` (int64 [n, 3] or None) their augmentation; x [n, ...] and
+    y [n] may hold more rows, which a method added. `ends_epoch` marks the last step of an epoch.
     """
 
     client: Client
     number: int
+    ends_epoch: bool
     positions: Tensor
+    draws: Tensor | None
     x: Tensor
     y: Tensor
-    logits: Tensor
-    loss: Tensor
+    logits: Tensor = NONE
+    loss: Tensor = NONE
 
 
 def with_hook(client: Client, hook: str) -> list[ClientHalf]:
@@ -54,11 +59,12 @@ def local_training(client: Client) -> Delta:
         rows = rows.to(model.device)
         labels = client.data.labels(rows)
         tasks = task.to(model.device) if isinstance(task, Tensor) else task
-        for part in batches(len(epoch), knobs.batch_size, model.normalises):
+        parts = batches(len(epoch), knobs.batch_size, model.normalises)
+        for part in parts:
             of_task = tasks[part] if isinstance(tasks, Tensor) else tasks
             drawn = _drawn(client, augment, part.stop - part.start)
             x = client.data.fetch(rows[part], of_task, drawn).to(model.dtype)
-            loop.step(epoch[part], x, labels[part])
+            loop.step(Step(client, loop.number, part is parts[-1], epoch[part], drawn, x, labels[part]))
     client.record("loss", loop.mean_loss())
     return Delta(model.parameters - client.received, model.buffers - buffers)
 
@@ -69,16 +75,14 @@ def _drawn(client: Client, augment: np.random.Generator | None, samples: int) ->
     return torch.from_numpy(client.data.draw(augment, samples)).to(client.model.device)
 
 
-def batches(samples: int, size: int, normalises: bool) -> Iterator[slice]:
+def batches(samples: int, size: int, normalises: bool) -> list[slice]:
     """Cut an epoch into batches; the last may be smaller.
 
     A remainder of one sample is left out where the model has BatchNorm, whose statistics one sample does not have; the
     next epoch's order gives that sample its turn.
     """
-    for start in range(0, samples, size):
-        stop = min(start + size, samples)
-        if not (normalises and stop - start == 1):
-            yield slice(start, stop)
+    parts = [slice(start, min(start + size, samples)) for start in range(0, samples, size)]
+    return [part for part in parts if not (normalises and part.stop - part.start == 1)]
 
 
 class _Loop:
@@ -94,13 +98,13 @@ class _Loop:
         self.penalty = with_hook(client, "penalty")
         self.gradient = with_hook(client, "gradient")
         self.observe = with_hook(client, "observe")
+        self.remembers = client.memory is not None and client.memory.fill == "arrival"
         self.number = 0
         self.samples = 0
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
 
-    def step(self, positions: Tensor, x: Tensor, y: Tensor) -> None:
+    def step(self, step: Step) -> None:
         client, model = self.client, self.client.model
-        step = Step(client, self.number, positions, x, y, self.total_loss, self.total_loss)
         for half in self.batch:
             half.batch(step)
         step.logits = model.module(step.x)
@@ -121,6 +125,8 @@ class _Loop:
         self.number += 1
         for half in self.observe:
             half.observe(step)
+        if self.remembers:
+            client.offer(step)
 
     def _loss(self, step: Step) -> Tensor:
         for half in self.task_loss:

@@ -48,6 +48,7 @@ class FlatModel:
         device = next(iter(trained.values())).device
         floats = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
         others = {name: b for name, b in module.named_buffers() if not b.is_floating_point()}
+        self._trained = list(trained.values())
         self.layout = {name: p.shape for name, p in trained.items()}
         self.parameters = _joined(trained.values(), self.dtype, device)
         self.gradient = torch.zeros_like(self.parameters)
@@ -71,6 +72,11 @@ class FlatModel:
     def named(self, vector: Tensor) -> dict[str, Tensor]:
         """Views of a vector [P] by the parameters' names and shapes, for methods that work by layer."""
         return _views(self.layout, vector)
+
+    def gradient_of(self, loss: Tensor) -> Tensor:
+        """Return the gradient [P] of a loss, leaving the step's own (`gradient`) as it is."""
+        parts = torch.autograd.grad(loss, self._trained, materialize_grads=True)
+        return torch.cat([part.reshape(-1) for part in parts])
 
     def load(self, weights: Weights) -> None:
         """Copy a global model in."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,20 +17,21 @@ from raysim.errors import ConfigError
 from raysim.resources import Capacity
 
 LOOPBACK = "127.0.0.1"
+LONGEST_FOLDER = 25  # /raysim-12345678, /session_DATE_TIME_MICROSECONDS_PID and /sockets/plasma_store take 82 of 107
 
 
 @contextmanager
-def own_cluster(capacity: Capacity) -> Iterator[None]:
+def own_cluster(capacity: Capacity) -> Iterator[Capacity]:
     """Start Ray on this machine's loopback interface, without a dashboard; stop it and delete its files at the end.
 
-    A Ray that this Python process has started already is used as it is, and left running.
+    A Ray that this Python process has started already is used as it is, and left running; so give what there is.
     """
     if ray.is_initialized():
-        yield
+        yield _existing()
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    files = tempfile.mkdtemp(prefix="raysim-")  # a short path: Ray's sockets lie in it
+    files = _folder()
     try:
         ray.init(
             num_cpus=int(capacity.cpus),
@@ -40,10 +43,11 @@ def own_cluster(capacity: Capacity) -> Iterator[None]:
             _node_ip_address=LOOPBACK,
             _temp_dir=files,
         )
-        yield
+        yield capacity
     finally:
-        ray.shutdown()
-        shutil.rmtree(files, ignore_errors=True)
+        with _uninterrupted():
+            ray.shutdown()
+            shutil.rmtree(files, ignore_errors=True)
 
 
 @contextmanager
@@ -63,8 +67,31 @@ def joined_cluster(address: str) -> Iterator[Capacity]:
                 "or leave address out"
             ) from error
     try:
-        have = ray.cluster_resources()
-        yield Capacity(have.get("CPU", 0.0), have.get("GPU", 0.0), None)
+        yield _existing()
     finally:
         if joined:
             ray.shutdown()
+
+
+def _existing() -> Capacity:
+    have = ray.cluster_resources()
+    return Capacity(have.get("CPU", 0.0), have.get("GPU", 0.0), None)
+
+
+def _folder() -> str:
+    """Make the folder of Ray's session. Its sockets lie in it, and a socket's path has at most 107 bytes."""
+    short = len(os.fsencode(tempfile.gettempdir())) <= LONGEST_FOLDER
+    return tempfile.mkdtemp(prefix="raysim-", dir=None if short else "/tmp")
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Keep an impatient Ctrl-C from leaving processes and files behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -10,7 +10,7 @@ import ray
 import torch
 
 from raysim import host
-from raysim.actors import tensors
+from raysim.actors import failures, tensors
 from raysim.actors.runner import RayRunner
 from raysim.config import Config
 from raysim.errors import RunError
@@ -35,11 +35,12 @@ class Coordinator:
         tensors.register()
         host.torch_settings(torch.device("cpu"), True)
         (reference,) = self._federation
-        runner = RayRunner(self._config, reference, self._placement)
-        self._simulation = Simulation(self._config, ray.get(reference), runner)
-        if self._stopping:
-            self._simulation.stop()
-        yield from self._simulation.events()
+        with failures.told_briefly():
+            runner = RayRunner(self._config, reference, self._placement)
+            self._simulation = Simulation(self._config, ray.get(reference), runner)
+            if self._stopping:
+                self._simulation.stop()
+            yield from self._simulation.events()
 
     def stop(self) -> None:
         """End the run after the round in progress."""
@@ -72,7 +73,7 @@ class Remote:
                 raise error.cause from None
             raise
         except ray.exceptions.RayActorError as error:
-            raise RunError(f"the coordinator died: {error}") from error
+            raise failures.death("the coordinator", error) from error
         finally:
             ray.kill(self._actor)
 

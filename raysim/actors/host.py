@@ -11,7 +11,7 @@ import ray
 import torch
 
 from raysim import host
-from raysim.actors import tensors
+from raysim.actors import failures, tensors
 from raysim.config import Config
 from raysim.federation import Federation
 from raysim.host import Order
@@ -37,18 +37,21 @@ class Host:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
         host.torch_settings(device, config.resources.deterministic)
-        self._host = host.Host(config, federation, clients, device)
+        with failures.told_briefly():
+            self._host = host.Host(config, federation, clients, device)
 
     def ready(self) -> None:
         """Answer when the constructor is through."""
 
     def perform(self, order: Order, mail: Any, posted: Sequence[Posted]) -> Reply:
         """Carry out an order and reply with the sum over this host's clients; the mail is one object for all hosts."""
-        return self._host.perform(replace(order, mail=mail), _taken(posted))
+        with failures.told_briefly():
+            return self._host.perform(replace(order, mail=mail), _taken(posted))
 
     def evaluate(self, parts: Sequence[Chunk], posted: Sequence[Posted]) -> Scores:
         """Count the right answers on these parts of the test sets."""
-        return self._host.evaluate(parts, _taken(posted))
+        with failures.told_briefly():
+            return self._host.evaluate(parts, _taken(posted))
 
 
 def _taken(posted: Sequence[Posted]) -> list[Post]:

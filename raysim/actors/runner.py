@@ -9,6 +9,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
+from raysim.actors import failures
 from raysim.actors.host import Host, Posted
 from raysim.config import Config
 from raysim.errors import ConfigError, RunError
@@ -79,13 +80,11 @@ class RayRunner:
                 raise error.cause from None
             raise
         except RayActorError as error:
-            raise RunError(self._lost(error)) from error
+            raise failures.death(self._who(error), error) from error
 
-    def _lost(self, error: RayActorError) -> str:
+    def _who(self, error: RayActorError) -> str:
         for host, clients in zip(self._hosts, self._placement.clients, strict=True):
             if host._actor_id.hex() == error.actor_id:
-                who = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
-                return (
-                    f"the host of clients {who} died: {error}; if memory ran out, set resources.clients_per_actor=auto"
-                )
-        return f"a host died: {error}"
+                listed = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
+                return f"the host of client{'s' if len(clients) > 1 else ''} {listed}"
+        return "a host"

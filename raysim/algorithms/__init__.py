@@ -2,4 +2,17 @@
 
 METHODS = {
     "fedprox": "raysim.algorithms.fedprox:FedProx",
+    "scaffold": "raysim.algorithms.scaffold:Scaffold",
+    "fedavgm": "raysim.algorithms.fedavgm:FedAvgM",
+    "fedadam": "raysim.algorithms.fedadam:FedAdam",
+    "fedyogi": "raysim.algorithms.fedyogi:FedYogi",
+    "a_gem": "raysim.algorithms.a_gem:AGem",
+    "er": "raysim.algorithms.er:Er",
+    "der": "raysim.algorithms.der:Der",
+    "fed_a_gem": "raysim.algorithms.fed_a_gem:FedAGem",
+    "special": "raysim.algorithms.special:Special",
+    "special_c": "raysim.algorithms.special_c:SpecialC",
+    "joint": "raysim.algorithms.joint:Joint",
+    "fixed": "raysim.algorithms.fixed:Fixed",
 }
+"""Name in YAML -> `module:class`; references, so that naming a method imports nothing."""

@@ -158,6 +158,21 @@ class Training(Block):
     )
 
 
+class Memory(Block):
+    """What every client's replay memory holds; it exists only where a method needs one."""
+
+    capacity: Count = Field(default=200, description="How many samples a client holds.")
+    per: Literal["client", "task"] = Field(
+        default="client", description="Whether capacity is for a client or for each task."
+    )
+    policy: Literal[
+        "reservoir", "class_balanced", "class_ring", "task_ring", "sliding_window", "random", "importance", None
+    ] = Field(default=None, description="Which samples stay; null is the methods' own choice.")
+    fill: Literal["arrival", "boundary", None] = Field(
+        default=None, description="When samples are offered: after the first step on them, or when their task is over."
+    )
+
+
 class Participation(Block):
     """Which clients take part in a round."""
 

@@ -14,6 +14,7 @@ from raysim.config.blocks import (
     Clients,
     Count,
     Iid,
+    Memory,
     NotNegative,
     Participation,
     Partition,
@@ -106,6 +107,7 @@ class Config(Block):
     clients: Clients = Field(description="The clients.")
     model: Model = Field(description="The network that is trained.")
     training: Training = Field(description="What a client does in a round.")
+    memory: Memory = Field(default_factory=Memory, description="What every client's replay memory holds.")
     methods: Methods = Field(
         default_factory=dict, description="The methods in the order in which they are applied; none is FedAvg."
     )

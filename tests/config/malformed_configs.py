@@ -1,7 +1,7 @@
 """Configs that are wrong, and the one line that each of them gets."""
 
 TOP = (
-    "name, seed, dataset, scenario, partition, clients, model, training, methods, participation, aggregation, "
+    "name, seed, dataset, scenario, partition, clients, model, training, memory, methods, participation, aggregation, "
     "schedule, resources, evaluation, logging"
 )
 TRAINING = "rounds_per_task, local_epochs, batch_size, optimizer, lr_decay, clip_norm, logits"
@@ -170,7 +170,7 @@ ON_THE_COMMAND_LINE = [
      "mean 'synchronous'?")),
     (["scenario.boundaries={asynchronous: {}}"], ("scenario.boundaries={asynchronous: {}}: found {asynchronous: {}}, "
      "allowed: synchronous")),
-    (["memory.capacity=3"], f"memory.capacity=3: memory: unknown key 'memory'; allowed: {TOP}"),
+    (["memory.capacity=0"], "memory.capacity=0: found 0, allowed: a whole number >= 1"),
     (["resources.gpus_per_actor=1.5"], ("resources.gpus_per_actor=1.5: found 1.5, allowed: a number from 0 to 1, or a "
      "whole number")),
     (["resources.cpus_per_actor=atuo"], ("resources.cpus_per_actor=atuo: found 'atuo', allowed: auto or a number > 0; "

@@ -17,6 +17,7 @@ def defaults(component: object, **given: object) -> dict[str, object]:
 def test_keyword_only_parameters_are_the_keys() -> None:
     assert defaults(digits) == {}
     assert defaults(archive, path="x") == {"path": "x", "scale": 1.0}
+    assert type(defaults(archive, path="x")["scale"]) is float  # its default is written 1
     assert defaults(FedProx) == {"mu": 1e-05}
     assert defaults(Der) == {"alpha": 0.5, "sizes": [1, 2], "share": 1.0}
     assert defaults(picky, pairs=2) == {"pairs": 2, "fixed": 2}

@@ -25,7 +25,7 @@ REQUIRED: dict[str, object] = {
     "training": {"rounds_per_task": 2},
 }
 
-# Section 3 of the design, typed from it; what exists in later versions only (memory, checkpoint) is not there.
+# Section 3 of the design, typed from it; what exists in later versions only (checkpoint) is not there.
 DEFAULTS: dict[str, object] = {
     "name": "demo",
     "seed": 0,
@@ -53,6 +53,7 @@ DEFAULTS: dict[str, object] = {
         "clip_norm": None,
         "logits": "all",
     },
+    "memory": {"capacity": 200, "per": "client", "policy": None, "fill": None},
     "methods": {},
     "participation": {"fraction": 1.0, "count": None, "sampler": "uniform"},
     "aggregation": {"weights": "uniform"},

@@ -1,0 +1,36 @@
+"""A-GEM: no step points against the gradient on the client's memory. Chaudhry et al., ICLR 2019, arXiv 1812.00420."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge
+from torch import Tensor
+
+from raysim import replay
+from raysim.memory import MemoryUse
+from raysim.method import ClientHalf, Method
+from raysim.projection import projected
+from raysim.training import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class AGem(Method):
+    """A-GEM: project on each client's own memory gradient (Chaudhry et al., ICLR 2019, arXiv 1812.00420)."""
+
+    sample_size: Annotated[int, Ge(1)] = 32  # memory samples of a step's reference
+
+    memory: ClassVar = MemoryUse()
+
+    class Client(ClientHalf):
+        """Projects every step's gradient, eq. 11."""
+
+        knobs: AGem
+
+        def gradient(self, step: Step, gradient: Tensor) -> Tensor:
+            """Compare with the gradient on a fresh draw from the memory."""
+            entries = replay.drawn(step.client, self.knobs.sample_size, self.name)
+            if entries is None:
+                return gradient
+            return projected(gradient, replay.gradient_on(step.client, entries, self.name))

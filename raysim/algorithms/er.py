@@ -1,0 +1,35 @@
+"""ER: each step trains on its batch and on one from the memory. Chaudhry et al., 2019, arXiv 1902.10486."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge
+
+from raysim import replay
+from raysim.memory import MemoryUse
+from raysim.method import ClientHalf, Method
+from raysim.training import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Er(Method):
+    """ER: one mean loss over the batch and a replayed one (Chaudhry et al., 2019, arXiv 1902.10486)."""
+
+    sample_size: Annotated[int, Ge(1)] | None = None  # replayed samples of a step; null is as many as the batch has
+
+    memory: ClassVar = MemoryUse()
+
+    class Client(ClientHalf):
+        """Adds replayed rows to every batch; one forward pass and one BatchNorm batch over both."""
+
+        knobs: Er
+
+        def batch(self, step: Step) -> None:
+            """Add as many rows as asked for, drawn without replacement."""
+            entries = replay.drawn(step.client, self.knobs.sample_size or len(step.positions), self.name)
+            if entries is not None:
+                x, y = replay.batch(step.client, entries)
+                step.x, step.y = torch.cat([step.x, x]), torch.cat([step.y, y])

@@ -1,0 +1,48 @@
+"""FedAdam: Adam on the server, the mean delta being its gradient. Reddi et al., ICLR 2021, arXiv 2003.00295."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import torch
+from annotated_types import Ge, Gt, Lt
+from torch import Tensor
+
+from raysim.messages import Delta
+from raysim.method import Method, ServerHalf
+from raysim.server import Server
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAdam(Method):
+    """FedAdam: Adam on the server (Reddi et al., ICLR 2021, arXiv 2003.00295)."""
+
+    lr: Annotated[float, Gt(0)] = 0.1  # eta
+    beta1: Annotated[float, Ge(0), Lt(1)] = 0.9
+    beta2: Annotated[float, Ge(0), Lt(1)] = 0.99
+    tau: Annotated[float, Gt(0)] = 1e-3  # adaptivity
+
+    class Server(ServerHalf):
+        """Algorithm 2, without bias correction, v_0 = tau^2; statistics are averaged as ever."""
+
+        knobs: FedAdam
+
+        def __init__(self, name: str, knobs: FedAdam) -> None:
+            super().__init__(name, knobs)
+            self.first: Tensor | None = None
+            self.second: Tensor | None = None
+
+        def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
+            """Return eta m / (sqrt(v) + tau)."""
+            knobs, d = self.knobs, delta.parameters
+            if self.first is None or self.second is None:
+                self.first, self.second = torch.zeros_like(d), torch.full_like(d, knobs.tau**2)
+            self.first = knobs.beta1 * self.first + (1 - knobs.beta1) * d
+            self.second = self.moved(self.second, d * d)
+            return Delta(knobs.lr * self.first / (self.second.sqrt() + knobs.tau), delta.buffers)
+
+        def moved(self, second: Tensor, square: Tensor) -> Tensor:
+            """Return the new second moment."""
+            return self.knobs.beta2 * second + (1 - self.knobs.beta2) * square

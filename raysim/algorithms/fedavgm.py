@@ -1,0 +1,39 @@
+"""FedAvgM: momentum on the server. Hsu, Qi and Brown, 2019, arXiv 1909.06335."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge, Gt, Lt
+from torch import Tensor
+
+from raysim.messages import Delta
+from raysim.method import Method, ServerHalf
+from raysim.server import Server
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvgM(Method):
+    """FedAvgM: the server's update has momentum (Hsu, Qi and Brown, 2019, arXiv 1909.06335)."""
+
+    beta: Annotated[float, Ge(0), Lt(1)] = 0.9  # momentum
+    lr: Annotated[float, Gt(0)] = 1.0  # the server's rate
+
+    neutral: ClassVar = {"beta": 0.0, "lr": 1.0}
+
+    class Server(ServerHalf):
+        """m = beta m + d, w += lr m; statistics are averaged as ever."""
+
+        knobs: FedAvgM
+
+        def __init__(self, name: str, knobs: FedAvgM) -> None:
+            super().__init__(name, knobs)
+            self.momentum: Tensor | None = None
+
+        def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
+            """Return lr times the momentum."""
+            d = delta.parameters
+            self.momentum = d if self.momentum is None else self.knobs.beta * self.momentum + d
+            return Delta(self.knobs.lr * self.momentum, delta.buffers)

@@ -1,0 +1,21 @@
+"""Fixed: no training after task 1, the lower bound of Re-Fed's tables. Li et al., CVPR 2024."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raysim.method import Method, ServerHalf
+from raysim.server import Server
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed(Method):
+    """Fixed: train on task 1 only (a baseline of Re-Fed; Li et al., CVPR 2024)."""
+
+    class Server(ServerHalf):
+        """Selects nobody once task 1 is over."""
+
+        def select(self, server: Server) -> Sequence[int]:
+            """Return the usual participants in task 1, then none."""
+            return server.sample() if server.task == 0 else ()

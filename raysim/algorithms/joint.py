@@ -1,0 +1,22 @@
+"""Joint: every client trains on all its data that arrived so far: the bound that continual methods are held against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from raysim.client import Client
+from raysim.method import ClientHalf, Method
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joint(Method):
+    """Joint: an epoch runs over all data of the client that arrived so far; the upper bound, with unlimited storage."""
+
+    class Client(ClientHalf):
+        """Keeps everything."""
+
+        def samples(self, client: Client) -> Tensor:
+            """Return every position up to the present window."""
+            return client.stream.span(0, client.window + 1)

@@ -1,0 +1,80 @@
+"""SCAFFOLD, option II: control variates correct client drift. Karimireddy et al., ICML 2020, arXiv 1910.06378."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import torch
+from annotated_types import Gt
+from torch import Tensor
+
+from raysim.client import Client
+from raysim.messages import Delta, Post, Term, Terms
+from raysim.method import ClientHalf, Method, ServerHalf
+from raysim.server import Server
+from raysim.training import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaffold(Method):
+    """SCAFFOLD: control variates against client drift (Karimireddy et al., ICML 2020, arXiv 1910.06378)."""
+
+    global_rate: Annotated[float, Gt(0)] = 1.0  # eta_g
+
+    needs: ClassVar = frozenset({"plain_sgd", "barrier"})
+    replies: ClassVar = {"variate_change": "mean"}
+
+    class Client(ClientHalf):
+        """Steps along g - c_i + c; c_i stays with the client."""
+
+        knobs: Scaffold
+
+        def __init__(self, name: str, knobs: Scaffold) -> None:
+            super().__init__(name, knobs)
+            self.variate: Tensor | None = None  # c_i [P], zero at first
+            self.steps = 0
+
+        def start(self, client: Client, mail: None) -> None:
+            """Begin a phase."""
+            if self.variate is None:
+                self.variate = torch.zeros_like(client.received)
+            self.steps = 0
+
+        def gradient(self, step: Step, gradient: Tensor) -> Tensor:
+            """Correct the step, eq. 3."""
+            self.steps += 1
+            return gradient.add_(step.client.post(self.name) - self.variate)
+
+        def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
+            """Send c_i+ - c_i = -c - delta / sum_k eta_k: eq. 4, option II, with y_i - x = delta."""
+            if not self.steps:
+                return delta, {"variate_change": Term(torch.zeros_like(delta.parameters))}
+            change = -client.post(self.name) - delta.parameters / (self.steps * client.lr)
+            assert self.variate is not None
+            self.variate = self.variate + change
+            return delta, {"variate_change": Term(change)}
+
+    class Server(ServerHalf):
+        """Keeps c, the mean of all clients' variates."""
+
+        knobs: Scaffold
+
+        def __init__(self, name: str, knobs: Scaffold) -> None:
+            super().__init__(name, knobs)
+            self.variate: Tensor | None = None
+            self.version = 0
+
+        def announce(self, server: Server) -> tuple[None, Sequence[Post]]:
+            """Post c."""
+            if self.variate is None:
+                self.variate = torch.zeros_like(server.parameters)
+            return None, [Post(self.name, self.version, self.variate)]
+
+        def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
+            """Move c by |S|/N of the mean change, eq. 5, N being the clients present."""
+            assert self.variate is not None
+            self.variate = self.variate + len(server.cohort) / len(server.present) * reply["variate_change"]
+            self.version += 1
+            return Delta(self.knobs.global_rate * delta.parameters, delta.buffers)

@@ -1,0 +1,61 @@
+"""SPECIAL: the server pulls each aggregate to the model that ended the last task. Xu and Li, 2026, arXiv 2601.22274."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge
+from torch import Tensor
+
+from raysim.messages import Delta
+from raysim.method import Method, ServerHalf
+from raysim.server import Server
+
+GlobalRate = Literal["1/task"] | Annotated[float, Ge(0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Special(Method):
+    """SPECIAL: a server-side anchor at the last task's final model, no memory (Xu and Li, 2026, arXiv 2601.22274)."""
+
+    lam: Annotated[float, Ge(0)] = 0.25  # lambda, eq. 5
+    global_rate: GlobalRate = "1/task"  # gamma_G; the paper's 1/i in task i
+    anchor_buffers: bool = True  # BatchNorm's statistics on the same point as the weights; the paper is silent
+
+    # lambda = 0 alone is not FedAvg: the rate 1/i stays
+    neutral: ClassVar = {"lam": 0.0, "global_rate": 1.0}
+    needs: ClassVar = frozenset({"server_boundaries"})
+
+    class Server(ServerHalf):
+        """Blends the aggregate with the anchor, eq. 6."""
+
+        knobs: Special
+
+        def __init__(self, name: str, knobs: Special) -> None:
+            super().__init__(name, knobs)
+            self.task = 0
+            self.anchor: Tensor | None = None
+            self.anchored_buffers: Tensor | None = None
+
+        def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
+            """Return (gamma Delta + lambda (anchor - theta)) / (1 + lambda): eq. 6 as a change, exact at lambda = 0."""
+            if server.task != self.task:  # theta is still the model that ended the previous task
+                self.task, self.anchor, self.anchored_buffers = server.task, server.parameters, server.buffers
+            gamma = rate(self.knobs.global_rate, server)
+            parameters = self._blend(gamma * delta.parameters, self.anchor, server.parameters)
+            if not self.knobs.anchor_buffers:
+                return Delta(parameters, delta.buffers)
+            return Delta(parameters, self._blend(gamma * delta.buffers, self.anchored_buffers, server.buffers))
+
+        def _blend(self, scaled: Tensor, anchor: Tensor | None, now: Tensor) -> Tensor:
+            if anchor is None:  # task 1
+                return scaled
+            lam = self.knobs.lam
+            return (scaled + lam * (anchor - now)) / (1 + lam)
+
+
+def rate(global_rate: GlobalRate, server: Server) -> float:
+    """Return gamma_G of this task."""
+    return 1 / (server.task + 1) if isinstance(global_rate, str) else global_rate

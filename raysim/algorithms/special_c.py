@@ -1,0 +1,75 @@
+"""SPECIAL-C: SPECIAL's anchor at the clients, as a proximal step. Xu and Li, 2026, arXiv 2601.22274, Algorithm 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge
+from torch import Tensor
+
+from raysim.algorithms.special import GlobalRate, rate
+from raysim.client import Client
+from raysim.messages import Delta, Post
+from raysim.method import ClientHalf, Method, ServerHalf
+from raysim.server import Server
+from raysim.training import Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecialC(Method):
+    """SPECIAL-C: every client is pulled to the last task's final model (Xu and Li, 2026, arXiv 2601.22274)."""
+
+    lam: Annotated[float, Ge(0)] = 0.25  # lambda, Algorithm 2
+    global_rate: GlobalRate = "1/task"  # gamma_G
+    prox_every: Literal["epoch", "step"] = "epoch"  # as printed; `step` with `lr` solves the stated objective
+    prox_scale: Literal["1", "lr"] = "1"
+
+    neutral: ClassVar = {"lam": 0.0, "global_rate": 1.0}
+    needs: ClassVar = frozenset({"server_boundaries"})
+
+    class Client(ClientHalf):
+        """Applies prox(x) = (x + 2 s anchor) / (1 + 2 s) from task 2 on."""
+
+        knobs: SpecialC
+
+        def __init__(self, name: str, knobs: SpecialC) -> None:
+            super().__init__(name, knobs)
+            self.anchored = False
+
+        def start(self, client: Client, mail: bool) -> None:
+            """Learn whether there is an anchor yet."""
+            self.anchored = mail
+
+        def observe(self, step: Step) -> None:
+            """Contract to the anchor, after the epoch or after every step."""
+            if not self.anchored or not (step.ends_epoch or self.knobs.prox_every == "step"):
+                return
+            s = self.knobs.lam * (step.client.lr if self.knobs.prox_scale == "lr" else 1.0)
+            parameters, anchor = step.client.model.parameters, step.client.post(self.name)
+            # as a change, so that s = 0 leaves every bit
+            parameters.add_(anchor - parameters, alpha=2 * s / (1 + 2 * s))
+
+    class Server(ServerHalf):
+        """Posts the anchor once per task, and scales the aggregate."""
+
+        knobs: SpecialC
+
+        def __init__(self, name: str, knobs: SpecialC) -> None:
+            super().__init__(name, knobs)
+            self.task = 0
+            self.anchor: Tensor | None = None
+
+        def announce(self, server: Server) -> tuple[bool, Sequence[Post]]:
+            """Post the model that ended the previous task."""
+            if server.task != self.task:
+                self.task, self.anchor = server.task, server.parameters
+            if self.anchor is None:
+                return False, ()
+            return True, [Post(self.name, self.task, self.anchor)]
+
+        def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
+            """Return gamma_G times the mean over the cohort (line 16 says 1/M, but only N of M take part)."""
+            gamma = rate(self.knobs.global_rate, server)
+            return Delta(gamma * delta.parameters, gamma * delta.buffers)

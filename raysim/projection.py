@@ -1,0 +1,17 @@
+"""The projection that A-GEM and Fed-A-GEM share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def projected(gradient: Tensor, reference: Tensor) -> Tensor:
+    """Return the nearest vector to `gradient` [P] that does not point against `reference` [P].
+
+    g - <g, r> / <r, r> r where <g, r> < 0, else g to the bit; also where r is zero or not finite. Chaudhry et al., ICLR
+    2019, eq. 11. There is no `if`, which would make a GPU wait.
+    """
+    inner, square = gradient.dot(reference), reference.dot(reference)
+    against = (inner < 0) & (square > 0) & square.isfinite()
+    return torch.where(against, gradient - (inner / square) * reference, gradient)

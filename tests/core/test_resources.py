@@ -1,0 +1,119 @@
+import pytest
+
+from raysim import resources
+from raysim.errors import ConfigError
+from raysim.resources import Capacity, place
+
+GIB = 2**30
+NODE = Capacity(cpus=8, gpus=0, memory=64 * GIB)
+
+
+@pytest.fixture
+def placed(tiny):
+    """A function: the placement of so many clients with these resources."""
+
+    def make(count, capacity=NODE, nbytes=0, **wanted):
+        return place(tiny(clients__count=count, resources=wanted), capacity, nbytes)
+
+    return make
+
+
+def dealt(placement):
+    return [list(clients) for clients in placement.clients]
+
+
+def test_one_actor_per_client_is_the_default(placed):
+    found = placed(3)
+    assert dealt(found) == [[0], [1], [2]]
+    assert found.actors == 3
+    assert (found.cpus, found.gpus) == (1.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "each", "wanted"),
+    [
+        (5, 2, [[0, 3], [1, 4], [2]]),  # ceil(5 / 2) = 3 actors, round robin
+        (4, 2, [[0, 2], [1, 3]]),
+        (5, 10, [[0, 1, 2, 3, 4]]),
+        (1, "auto", [[0]]),
+    ],
+)
+def test_clients_are_dealt_round_robin(placed, count, each, wanted):
+    assert dealt(placed(count, clients_per_actor=each)) == wanted
+
+
+def test_auto_makes_one_actor_per_cpu(placed):
+    """8 CPUs: 8 actors; at 2 CPUs each 4; at half a CPU each 16; never more than clients."""
+    assert placed(100, clients_per_actor="auto").actors == 8
+    assert placed(100, clients_per_actor="auto", cpus_per_actor=2).actors == 4
+    assert placed(100, clients_per_actor="auto", cpus_per_actor=0.5).actors == 16
+    assert placed(3, clients_per_actor="auto").actors == 3
+    assert placed(100, clients_per_actor="auto", cpus_per_actor=3).actors == 2
+    assert dealt(placed(19, clients_per_actor="auto"))[2] == [2, 10, 18]
+
+
+def test_auto_makes_one_actor_per_gpu_share(placed):
+    """2 GPUs: at 1 each 2 actors, at 1/2 each 4, at 0.3 each 3 on each GPU, at 0.1 each 20."""
+    node = Capacity(cpus=32, gpus=2, memory=256 * GIB)
+    for share, actors in ((1, 2), (0.5, 4), (0.3, 6), (0.1, 20), (2, 1)):
+        found = placed(100, node, clients_per_actor="auto", gpus_per_actor=share)
+        assert (found.actors, found.gpus) == (actors, share)
+
+
+def test_auto_cpus_are_an_equal_share_of_at_most_one(placed):
+    """8 CPUs: 4 actors get 1, 16 get 0.5, 24 get 0.3333 (Ray counts ten-thousandths, rounded down)."""
+    assert placed(4).cpus == 1.0
+    assert placed(16).cpus == 0.5
+    assert placed(24).cpus == 0.3333
+    assert 24 * placed(24).cpus <= 8
+
+
+def test_a_number_of_cpus_is_kept_and_may_fill_the_cluster(placed):
+    assert placed(4, cpus_per_actor=2).cpus == 2
+    assert placed(80, cpus_per_actor=0.1).cpus == 0.1
+
+
+@pytest.mark.parametrize(
+    ("count", "wanted", "words"),
+    [
+        (5, {"cpus_per_actor": 2}, r"resources\.cpus_per_actor: found 2 for each of 5 actors, the cluster has 8 CPUs"),
+        (1, {"cpus_per_actor": 9}, r"allowed: auto, or at most 8"),
+        (3, {"gpus_per_actor": 64}, r"resources\.gpus_per_actor: found 64, the cluster has 0 GPUs"),
+        (3, {"gpus_per_actor": 0.1}, r"found 0\.1, the cluster has 0 GPUs; allowed: a number from 0 to 0"),
+        (
+            400,
+            {},
+            r"resources\.clients_per_actor: 400 actors .* allowed: 80% of the 64\.0 GiB .*clients_per_actor=auto",
+        ),
+    ],
+)
+def test_what_the_cluster_lacks_is_refused_in_one_line(placed, count, wanted, words):
+    with pytest.raises(ConfigError, match=words) as found:
+        placed(count, **wanted)
+    assert "\n" not in str(found.value)
+
+
+def test_more_gpu_shares_than_fit_are_refused(placed):
+    """2 GPUs hold 2 x 2 shares of 0.4, not 5: no share spans two GPUs."""
+    node = Capacity(cpus=32, gpus=2, memory=256 * GIB)
+    assert placed(4, node, gpus_per_actor=0.4).actors == 4
+    with pytest.raises(ConfigError, match=r"found 0\.4 for each of 5 actors, the cluster has 2 GPUs"):
+        placed(5, node, gpus_per_actor=0.4)
+
+
+def test_memory_counts_processes_and_data_and_its_limit_is_80_percent(placed):
+    """Ray's share plus one process per actor plus the data twice; auto on the same node is accepted."""
+    found = placed(4, nbytes=GIB)
+    assert found.memory_bytes == resources.RAY_BYTES + 4 * resources.PROCESS_BYTES + 2 * GIB
+    exact = Capacity(8, 0, memory=int(found.memory_bytes / 0.8) + 1)
+    assert placed(4, exact, GIB).memory_bytes == found.memory_bytes
+    with pytest.raises(ConfigError, match="80%"):
+        placed(4, Capacity(8, 0, memory=int(found.memory_bytes / 0.8) - 2), GIB)
+    assert placed(400, clients_per_actor="auto").actors == 8
+    assert placed(400, Capacity(8, 0, None)).actors == 400  # unknown memory refuses nothing
+
+
+def test_this_machine_has_cpus_and_memory():
+    found = resources.this_machine()
+    assert found.cpus >= 1
+    assert found.memory > 2**28

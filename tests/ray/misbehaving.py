@@ -1,0 +1,55 @@
+"""A method for tests: its clients fail, sleep or hoard as its keys say. Named in YAML as `misbehaving:Misbehaving`."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from raysim import ClientHalf, Delta, Method, Term
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Misbehaving(Method):
+    """Misbehaving: client 1 does `what` in round 3."""
+
+    what: Literal["raise", "send NaN", "die", "sleep"] = "raise"
+
+    class Client(ClientHalf):
+        knobs: Misbehaving
+
+        def finish(self, client: Any, delta: Delta) -> tuple[Delta, dict[str, Term]]:
+            if (client.id, client.round) != (1, 3):
+                return delta, {}
+            match self.knobs.what:
+                case "raise":
+                    raise KeyError("a mistake of my own")
+                case "send NaN":
+                    delta = Delta(delta.parameters * float("nan"), delta.buffers)
+                case "die":
+                    os._exit(7)
+                case "sleep":
+                    time.sleep(600)
+            return delta, {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hoarder(Method):
+    """Hoarder: every client keeps `mebibytes` of its own and sends eight numbers."""
+
+    mebibytes: int = 0
+    replies = {"digest": "mean"}  # noqa: RUF012 - a class attribute, as every method's
+
+    class Client(ClientHalf):
+        knobs: Hoarder
+
+        def start(self, client: Any, mail: Any) -> None:
+            self.hoard = torch.ones(self.knobs.mebibytes * MIB // 4)
+
+        def finish(self, client: Any, delta: Delta) -> tuple[Delta, dict[str, Term]]:
+            return delta, {"digest": Term(delta.parameters[:8])}

@@ -1,0 +1,166 @@
+"""State stays where it belongs: what crosses between actors is the model, mail and sums, whatever the clients hold."""
+
+import io
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import ray
+
+from raysim import config as configs
+from raysim.actors import runner as ray_runner
+from raysim.actors import tensors
+from raysim.federation import build_federation
+from raysim.messages import tensor_bytes
+from raysim.reply import Reply
+from raysim.resources import Capacity, place
+from raysim.seeding import torch_untouched
+from raysim.simulation import Simulation
+from raysim.vector import Weights
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+
+ROUNDS = 3  # of each of two tasks
+LIMB = 8  # bytes of a parameter in an exact sum
+OVERHEAD = 4096  # bytes of names, shares, records and pickle's own, per message
+
+
+class _ByReference(pickle.Pickler):
+    """An object in the object store counts where it is put, not where its reference goes."""
+
+    def persistent_id(self, found: Any) -> str | None:
+        return found.hex() if isinstance(found, ray.ObjectRef) else None
+
+
+def size(message: Any) -> int:
+    buffer = io.BytesIO()
+    _ByReference(buffer, pickle.HIGHEST_PROTOCOL).dump(message)
+    return buffer.tell()
+
+
+@dataclass
+class Traffic:
+    """Everything that crosses after the start: what is put, what calls carry, what they return."""
+
+    put: list[Any] = field(default_factory=list)
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    replies: list[Any] = field(default_factory=list)
+
+    def sizes(self) -> dict[str, list[int]]:
+        performs = [args for name, args in self.calls if name == "perform"]
+        evaluates = [args for name, args in self.calls if name == "evaluate"]
+        assert len(performs) + len(evaluates) == len(self.calls)
+        return {
+            "put": [size(value) for value in self.put],
+            "perform": sorted(size(args) for args in performs),
+            "evaluate": sorted(size(args) for args in evaluates),
+            "replies": sorted(size(reply) for reply in self.replies if isinstance(reply, Reply)),
+        }
+
+
+class _Tapped:
+    """A host's handle that notes every call."""
+
+    def __init__(self, handle: Any, traffic: Traffic) -> None:
+        self._handle = handle
+        self._traffic = traffic
+
+    def __getattr__(self, name: str) -> Any:
+        return _TappedCall(name, getattr(self._handle, name), self._traffic)
+
+
+@dataclass
+class _TappedCall:
+    name: str
+    call: Any
+    traffic: Traffic
+
+    def remote(self, *args: Any, **more: Any) -> Any:
+        self.traffic.calls.append((self.name, (args, more)))
+        return self.call.remote(*args, **more)
+
+
+class _TappedRay:
+    """What the runner sees as Ray from its start on: puts and gets are noted."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+
+    def put(self, value: Any) -> Any:
+        self._traffic.put.append(value)
+        return ray.put(value)
+
+    def get(self, references: Sequence[Any]) -> Any:
+        replies = ray.get(references)
+        self._traffic.replies += replies
+        return replies
+
+
+def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traffic:
+    """Run with this process in the coordinator's place, and note what crosses once the hosts are ready."""
+    tensors.register()
+    traffic = Traffic()
+    with torch_untouched(), monkeypatch.context() as patch:
+        federation = build_federation(config)
+        runner = ray_runner.RayRunner(config, ray.put(federation), place(config, Capacity(3, 0, None)))
+        hosts = runner._hosts
+        try:
+            runner._hosts = [_Tapped(host, traffic) for host in hosts]
+            patch.setattr(ray_runner, "ray", _TappedRay(traffic))
+            for _ in Simulation(config, federation, runner).events():
+                pass
+        finally:
+            for host in hosts:
+                ray.kill(host)
+    return traffic
+
+
+@pytest.fixture
+def run(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    def traffic(**overrides: object) -> Traffic:
+        own = {key.replace("__", "."): value for key, value in overrides.items()}
+        return traffic_of(configs.load(small, own), monkeypatch)
+
+    return traffic
+
+
+def weights_of(traffic: Traffic) -> list[Weights]:
+    return [value for value in traffic.put if isinstance(value, Weights)]
+
+
+def test_only_the_model_mail_and_sums_cross(run: Any) -> None:
+    traffic = run(resources__clients_per_actor="auto")
+    sizes, weights = traffic.sizes(), weights_of(traffic)
+    assert len(weights) == 2 * ROUNDS + 1  # one broadcast per version: the initial model, and one of each round
+    model = weights[0].nbytes
+    assert sum(sizes["put"]) <= len(weights) * (model + OVERHEAD) + 2 * ROUNDS * OVERHEAD
+    assert max(sizes["perform"] + sizes["evaluate"]) <= OVERHEAD
+    assert max(sizes["replies"]) <= len(weights[0].parameters) * LIMB + OVERHEAD
+
+
+def test_what_clients_hold_does_not_change_what_crosses(run: Any) -> None:
+    method = "misbehaving:Hoarder"
+    few = run(resources__clients_per_actor=3, methods={method: {"mebibytes": 0}})
+    many = run(resources__clients_per_actor=3, methods={method: {"mebibytes": 8}}, dataset__train=2000)
+    assert few.sizes() == many.sizes()
+    assert any("Hoarder.digest" in reply.sums for reply in few.replies if isinstance(reply, Reply))
+
+
+def test_a_host_replies_once_however_many_clients_it_has(run: Any) -> None:
+    for clients in (4, 12):
+        traffic = run(clients__count=clients, resources__clients_per_actor=clients // 2)
+        performs = [args for name, args in traffic.calls if name == "perform"]
+        replies = [reply for reply in traffic.replies if isinstance(reply, Reply)]
+        assert len(performs) == len(replies) == 2 * 2 * ROUNDS  # two hosts, two tasks
+        assert [len(reply.bytes_up) for reply in replies] == [clients // 2] * len(replies)
+        assert all(tensor_bytes(reply.sums["parameters"].limbs) == replies[0].sums["parameters"].limbs.nbytes
+                   for reply in replies)  # fmt: skip
+        assert len(weights_of(traffic)) == 2 * ROUNDS + 1
+
+
+def test_a_version_of_the_model_goes_to_a_host_once(run: Any) -> None:
+    traffic = run(resources__clients_per_actor="auto", evaluation__every_rounds=1)
+    sent = [posted for _, (args, _) in traffic.calls for posted in args[-1]]
+    assert len(sent) == 3 * (2 * ROUNDS + 1)  # three hosts, though every version is trained from and evaluated
