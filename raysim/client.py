@@ -33,10 +33,12 @@ class Phase:
 
 
 class Client:
-    """One client. What lasts between phases is its halves, its window, its counts of phases and of exchanges since.
+    """One client. What lasts between phases is its halves, its window (of its data, and of its last phase: `begun`),
+    its memory, its count of phases, its exchanges since.
 
     During a phase: `arrived` (the positions it trains on), `finished` (those that arrived since it last ran and are no
-    longer new), `received` (the parameters [P] it was sent), `share` (its weight in this cohort), `lr`.
+    longer new), `received` (the parameters [P] it was sent), `share` (its weight in this cohort), `lr`, `trained`
+    (how many samples an epoch runs over).
     """
 
     def __init__(self, number: int, stream: Stream, halves: Mapping[str, ClientHalf], host: Host) -> None:
@@ -44,12 +46,15 @@ class Client:
         self.stream = stream
         self.halves = halves
         self.window = -1
+        self.begun = -1
         self.phases = 0
-        self.exchanges = 0
+        self.exchanges: dict[str, int] = {}
+        self._exchange = 0
         self.host = host
         self.arrived = self.finished = torch.zeros(0, dtype=torch.int64)
         self.received = host.model.parameters[:0]
         self.share = 0.0
+        self.trained = 0
         self.lr = 0.0
         self.round = 0
         self.records: dict[str, Tensor | float] = {}
@@ -75,29 +80,38 @@ class Client:
 
     def enter(self, phase: Phase, share: float) -> None:
         """Begin a training phase: take up the data that arrived, reseed, forget the last phase's streams."""
-        changed = phase.window != self.window
-        if changed:
-            self.finished = self.stream.span(max(self.window, 0), phase.window)
-            self.window = phase.window
-            self.arrived = self.stream.span(phase.window, phase.window + 1)
+        self.take_up(phase.window)
         self.phases += 1
-        self.exchanges = 0
+        self.exchanges, self._exchange = {}, 0
         self.round, self.lr, self.share = phase.round, phase.lr, share
         self.received = self.model.parameters.clone()
+        self.trained = len(self.arrived)
         self.records, self._aside, self._generators = {}, {}, {}
-        self._kept_out = self.host.kept_out(phase.window)
         seeding.seed_torch(*self._named("model"))
-        if changed:
-            if self.memory is not None and self.memory.fill == "boundary":
-                self._remember(
-                    self.finished[torch.from_numpy(self.generator("memory").permutation(len(self.finished)))]
-                )
+        if phase.window != self.begun:
+            self.finished = self.stream.span(max(self.begun, 0), phase.window)
+            self.begun = phase.window
             for half in self.halves.values():
                 half.begin_task(self)
 
-    def enter_exchange(self, share: float) -> None:
-        """Begin an exchange of messages outside a training phase; its streams are its own."""
-        self.exchanges += 1
+    def take_up(self, window: int) -> None:
+        """See the data that arrived, before a phase or before an exchange that precedes one; fill a boundary's memory.
+
+        The fill draws from the stream of the coming phase, so that it is the same whoever exchanges first.
+        """
+        self._kept_out = self.host.kept_out(window)
+        if window == self.window:
+            return
+        over = self.stream.span(max(self.window, 0), window)
+        self.window = window
+        self.arrived = self.stream.span(window, window + 1)
+        if self.memory is not None and self.memory.fill == "boundary":
+            draws = seeding.generator(self.host.config.seed, self.id, self.phases + 1, 0, "memory")
+            self._remember(over[torch.from_numpy(draws.permutation(len(over)))], draws)
+
+    def enter_exchange(self, method: str, share: float) -> None:
+        """Begin an exchange of messages outside a training phase; its streams are its own, whatever others exchange."""
+        self.exchanges[method] = self._exchange = self.exchanges.get(method, 0) + 1
         self.share = share
         self._aside, self._generators = {}, {}
 
@@ -108,7 +122,7 @@ class Client:
         return self._generators[purpose]
 
     def _named(self, purpose: str) -> tuple[int | str, ...]:
-        return (self.host.config.seed, self.id, self.phases, self.exchanges, purpose)
+        return (self.host.config.seed, self.id, self.phases, self._exchange, purpose)
 
     @contextmanager
     def aside(self, method: str) -> Iterator[None]:
@@ -140,15 +154,22 @@ class Client:
         if fresh.any():
             self._offered[step.positions] = True
             logits = step.logits.detach()[: len(fresh)][fresh.to(step.logits.device)]
-            self._remember(step.positions[fresh], None if step.draws is None else step.draws.cpu()[fresh], logits)
+            shown = None if step.draws is None else step.draws.cpu()[fresh]
+            self._remember(step.positions[fresh], self.generator("memory"), shown, logits)
 
-    def _remember(self, positions: Tensor, draws: Tensor | None = None, logits: Tensor | None = None) -> None:
+    def _remember(
+        self,
+        positions: Tensor,
+        draws: np.random.Generator,
+        augmentation: Tensor | None = None,
+        logits: Tensor | None = None,
+    ) -> None:
         assert self.memory is not None
         rows, task = self.stream.locate(positions)
         tasks = task.numpy() if isinstance(task, Tensor) else np.full(len(positions), task)
         labels = self.data.labels(rows.to(self.data.device)).cpu().numpy()
         kept = logits if self.memory.keeps_logits else None
-        self.memory.offer(positions, labels, tasks, self.generator("memory"), draws, kept)
+        self.memory.offer(positions, labels, tasks, draws, augmentation, kept)
 
     def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the samples at these positions of the stream, x [n, ...] in the model's dtype and y [n]."""

@@ -20,9 +20,10 @@ def methods_of(config: Config) -> dict[str, Method]:
     made: dict[str, Method] = {}
     for key, knobs in config.methods.items():
         name = key.rpartition(":")[2]
-        method = resolve("method", key)(**knobs)
-        if not isinstance(method, Method):
-            raise ConfigError(f"methods: {key} is a {type(method).__name__}, allowed: a subclass of raysim.Method")
+        kind = resolve("method", key)
+        if not (isinstance(kind, type) and issubclass(kind, Method)):
+            raise ConfigError(f"methods: {key} is a {type(kind).__name__}, allowed: a subclass of raysim.Method")
+        method = kind(**knobs)
         if name in made:
             raise ConfigError(f"methods: found two methods called {name}, allowed: one of a name")
         made[name] = method
@@ -45,6 +46,9 @@ def check_methods(config: Config) -> dict[str, Method]:
             what_would_work = _UNMET[need](config)
             if what_would_work:
                 raise ConfigError(f"methods.{name}: {what_would_work}")
+        refusal = method.refusal(config)
+        if refusal:
+            raise ConfigError(f"methods.{name}: {refusal}")
     memory_of(config, methods)
     return methods
 
@@ -73,6 +77,9 @@ def memory_of(config: Config, methods: Mapping[str, Method]) -> MemoryKind | Non
             found = "; ".join(f"{name} needs {' or '.join(choices)}" for name, choices in allowed.items())
             raise ConfigError(f"methods: no memory.{key} serves all of them ({found}); leave one out")
         chosen[key] = shared[0]
+    for name, use in uses.items():
+        if config.memory.per not in use.per:
+            raise ConfigError(f"memory.per: {name} cannot use {config.memory.per}, allowed: {', '.join(use.per)}")
     per_task = config.memory.per == "task"
     return MemoryKind(
         **chosen, capacity=config.memory.capacity, per_task=per_task, keeps_logits=any(u.logits for u in uses.values())
@@ -112,6 +119,12 @@ def _plain_sgd(config: Config) -> str | None:
     return "needs plain SGD; set training.optimizer={name: sgd} with momentum and weight_decay 0"
 
 
+def _earlier_logits(config: Config) -> str | None:
+    if config.training.logits != "task" or config.scenario.kind != "class_incremental":
+        return None
+    return "trains on samples of earlier tasks, whose classes training.logits=task leaves out; set it to seen or all"
+
+
 def _met(_: Config) -> None:
     return None
 
@@ -119,6 +132,7 @@ def _met(_: Config) -> None:
 # Every scenario of today has boundaries that all see, and every schedule a barrier.
 _UNMET: Mapping[Need, Callable[[Config], str | None]] = {
     "plain_sgd": _plain_sgd,
+    "earlier_logits": _earlier_logits,
     "boundaries": _met,
     "server_boundaries": _met,
     "barrier": _met,

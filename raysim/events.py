@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,10 +50,16 @@ Event = Started | RoundDone | Finished
 
 
 def line(event: RoundDone) -> dict[str, Any]:
-    """Return what rounds.jsonl says of a round."""
+    """Return what rounds.jsonl says of a round; a number that is not finite is null there, as JSON has none."""
     record = {
         key: getattr(event, key) for key in RoundDone.__dataclass_fields__ if key not in ("evaluation", "task_done")
     }
+    record["loss"] = _finite(event.loss)
+    record["records"] = {name: _finite(value) for name, value in event.records.items()}
     if event.evaluation is not None:
         record["evaluation"] = event.evaluation
     return record
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 WEIGHT_BITS = 62
+HEAVIEST = 2**62 + 2**40  # 1, and room for the rounding of shares
 
 
 @dataclass(frozen=True)
@@ -49,22 +50,28 @@ class ExactSum:
     terms: int = field(default=0)
 
     def add(self, value: Tensor, weight: float) -> None:
-        """Add weight * value, 0 <= weight <= 1. Raises OutOfRange for what would not be exact."""
+        """Add weight * value.
+
+        Raises:
+            OutOfRange: the value is not finite or too large.
+            ValueError: the weight is below 0, or with those before it above 1.
+        """
         largest = float(value.abs().max()) if value.numel() else 0.0
         if not largest <= self.grid.bound:  # also true of NaN
             raise OutOfRange(f"{largest:g}, allowed: finite and at most {self.grid.bound:g}")
+        steps = self._checked(round(weight * 2.0**WEIGHT_BITS))
         rest = value.detach().to(torch.float64) * weight
         limbs = []
         for bits in self.grid.bits:
             whole = torch.round(rest * 2.0**bits)
             rest = rest - whole * 2.0**-bits  # exact: both are multiples of rest's last bit
             limbs.append(whole.to(torch.int64))
-        self._accumulate(torch.stack(limbs).cpu().numpy(), round(weight * 2.0**WEIGHT_BITS), 1)
+        self._accumulate(torch.stack(limbs).cpu().numpy(), steps, 1)
 
     def merge(self, other: ExactSum) -> None:
         """Add another host's sum to this one."""
         if other.limbs is not None:
-            self._accumulate(other.limbs, other.weight, other.terms)
+            self._accumulate(other.limbs, self._checked(other.weight), other.terms)
 
     def mean(self) -> Tensor:
         """Return sum(weight * value) / sum(weight), float64."""
@@ -75,6 +82,12 @@ class ExactSum:
     def total(self, count: int) -> Tensor:
         """Return the sum of the values, float64, where each of `count` clients was given the weight 1 / count."""
         return self._value() * count
+
+    def _checked(self, weight: int) -> int:
+        if weight < 0 or self.weight + weight > HEAVIEST:
+            found = (self.weight + weight) * 2.0**-WEIGHT_BITS
+            raise ValueError(f"found weights of sum {found:g}, allowed: none below 0, and at most 1 together")
+        return weight
 
     def _value(self) -> Tensor:
         assert self.limbs is not None

@@ -11,13 +11,16 @@ import torch
 
 from raysim import seeding
 from raysim.config import Config
+from raysim.config.components import Component
 from raysim.data import partition, scenario
 from raysim.data.augmentation import Augmentation
 from raysim.data.dataset import Dataset
+from raysim.data.domains import domains
 from raysim.data.load import load_dataset
 from raysim.data.normalization import Normalization, normalization
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task
+from raysim.errors import ConfigError
 from raysim.stream import Stream
 
 Protocol = Literal["domain_il", "class_il", "task_il"]
@@ -72,13 +75,7 @@ def build_federation(config: Config, download: bool = True) -> Federation:
     Raises:
         ConfigError: the data are missing or do not serve the scenario.
     """
-    dataset = load_dataset(
-        config.dataset.function(),
-        config.dataset.root,
-        config.dataset.download and download,
-        config.dataset.keys(),
-    )
-    tasks = _tasks(config, dataset)
+    dataset, tasks = _data(config, download)
     return Federation(
         dataset=dataset,
         tasks=tasks,
@@ -87,6 +84,25 @@ def build_federation(config: Config, download: bool = True) -> Federation:
         normalization=normalization(config.dataset.wanted_normalization(), dataset),
         augment=tuple(config.dataset.augment),
     )
+
+
+def _data(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
+    spec = config.dataset
+
+    def load(component: Component) -> Dataset:
+        return load_dataset(component.function(), spec.root, spec.download and download, component.keys())
+
+    if config.domains is None:
+        dataset = load(spec)
+        return dataset, _tasks(config, dataset)
+    reference = next(number for number, domain in enumerate(config.domains) if domain.same_as(spec))
+    named = []
+    for number, domain in enumerate(config.domains):
+        try:
+            named.append((domain.title, load(domain)))
+        except ConfigError as error:
+            raise ConfigError(f"scenario.shift.domains.{number}: {error}") from error
+    return domains(named, reference)
 
 
 def _tasks(config: Config, dataset: Dataset) -> list[Task]:

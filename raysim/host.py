@@ -29,7 +29,8 @@ class Order:
     """What a host is asked to do for some of its clients.
 
     `op` is "train" or "METHOD.OP"; `mail` maps methods to their mail for "train", and is the op's mail otherwise;
-    `shares` are the clients' weights in the cohort, `cohort` the number of clients that the whole order names.
+    `shares` are the clients' weights in the cohort, `cohort` the number of clients that the whole order names. Where an
+    update counts by the samples that it was trained on, `arrived` is what the whole cohort holds, an upper bound.
     """
 
     op: str
@@ -38,6 +39,7 @@ class Order:
     shares: Mapping[int, float]
     cohort: int
     phase: Phase
+    arrived: int | None = None
 
 
 class Host:
@@ -115,14 +117,16 @@ class Host:
             delta, own = half.finish(client, delta)
             terms |= {f"{half.name}.{name}": (half, term) for name, term in own.items()}
         where = self._where(client, order)
-        reply.take_delta(client.id, delta, self.model.integers, share, where)
+        weight = share if order.arrived is None else client.trained / order.arrived
+        reply.take_delta(client.id, delta, self.model.integers, weight, where)
         self._take_terms(client, order, reply, terms)
         reply.take_records(client.id, client.records)
 
     def _op(self, client: Client, order: Order, reply: Reply) -> None:
         name, _, op = order.op.partition(".")
         half = client.halves[name]
-        client.enter_exchange(order.shares[client.id])
+        client.take_up(order.phase.window)
+        client.enter_exchange(name, order.shares[client.id])
         with client.aside(name):
             own: Terms = getattr(half, op)(client, order.mail) or {}
         self._take_terms(client, order, reply, {f"{name}.{key}": (half, term) for key, term in own.items()})

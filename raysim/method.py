@@ -36,11 +36,12 @@ from raysim.messages import Ask, Delta, Post, Reduction, Terms
 
 if TYPE_CHECKING:
     from raysim.client import Client
+    from raysim.config import Config
     from raysim.server import Server
     from raysim.training import Step
 
 Plan = Generator[Ask, Mapping[str, Any], None]
-Need = Literal["boundaries", "server_boundaries", "barrier", "plain_sgd"]
+Need = Literal["boundaries", "server_boundaries", "barrier", "plain_sgd", "earlier_logits"]
 
 
 class Half:
@@ -138,6 +139,10 @@ class Method:
 
     Client: ClassVar[type[ClientHalf]] = ClientHalf
     Server: ClassVar[type[ServerHalf]] = ServerHalf
+
+    def refusal(self, config: Config) -> str | None:
+        """Return what these knobs cannot do in this config, and what would work; None where nothing is wrong."""
+        return None
 
 
 def overrides(half: type[Half], hook: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,10 +26,10 @@ class Reply:
     records: dict[str, dict[int, float]] = field(default_factory=dict)
     bytes_up: dict[int, int] = field(default_factory=dict)
 
-    def take_delta(self, client: int, delta: Delta, integers: Tensor, share: float, where: str) -> None:
+    def take_delta(self, client: int, delta: Delta, integers: Tensor, weight: float, where: str) -> None:
         """Add one client's update; the integer buffers are those of the lowest client id."""
-        self._add("parameters", DELTAS, delta.parameters, share, f"{where}, the update of its parameters")
-        self._add("buffers", WIDE, delta.buffers, share, f"{where}, the update of its buffers")
+        self._add("parameters", DELTAS, delta.parameters, weight, f"{where}, the update of its parameters")
+        self._add("buffers", WIDE, delta.buffers, weight, f"{where}, the update of its buffers")
         if self.integers is None or client < self.integers[0]:
             self.integers = (client, integers.cpu().clone())
         self._count(client, delta.nbytes + integers.nbytes)
@@ -38,7 +38,8 @@ class Reply:
         """Add one client's term, as its method declares it."""
         self._count(client, tensor_bytes(term))
         if how == "by_client":
-            self.by_client.setdefault(name, {})[client] = term.value.cpu()
+            # a copy: it may be a view of what the host's next client overwrites
+            self.by_client.setdefault(name, {})[client] = term.value.detach().to("cpu", copy=True)
             return
         weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, term.value, weight, f"{where}, its {name}")
@@ -77,7 +78,7 @@ class Reply:
 
     def means(self) -> dict[str, float]:
         """Return what clients recorded, as means over those that did; fsum is exact, so no order can change them."""
-        return {name: math.fsum(v.values()) / len(v) for name, v in sorted(self.records.items())}
+        return {name: _mean(list(v.values())) for name, v in sorted(self.records.items())}
 
     def _add(self, name: str, grid: Any, value: Tensor, weight: float, what: str) -> None:
         try:
@@ -89,3 +90,7 @@ class Reply:
 
     def _count(self, client: int, nbytes: int) -> None:
         self.bytes_up[client] = self.bytes_up.get(client, 0) + nbytes
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan

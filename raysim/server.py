@@ -33,6 +33,7 @@ class Server:
         self.task = 0
         self.cohort: tuple[int, ...] = ()
         self.shares: Mapping[int, float] = {}
+        self.arrived: int | None = None
         self.records: dict[str, float] = {}
         self.halves: dict[str, ServerHalf] = {
             name: method.Server(name, method) for name, method in methods_of(config).items()
@@ -63,6 +64,8 @@ class Server:
         sizes = {k: 1 if uniform else self.federation.streams[k].size(self.task) for k in self.cohort}
         total = sum(sizes.values())
         self.shares = {k: size / total for k, size in sizes.items()}
+        arrived = sum(int(self.federation.streams[k].bounds[self.task + 1]) for k in self.cohort)
+        self.arrived = None if uniform else arrived
 
     def lr(self, round_of_task: int) -> float:
         """Return the clients' learning rate in this round; `round_of_task` counts from 0."""

@@ -59,19 +59,19 @@ class Simulation:
             if self.stopping:
                 break
             self.server.task = task
-            done = self._timed_round(round_of_task)
             last = round_of_task == rounds - 1
-            if last:
-                self._all("end_task", self.server.present)
-            yield self._evaluated(done, last)
+            yield self._evaluated(self._timed_round(round_of_task, last), last)
         yield Finished(self._state(), interrupted=self.server.round < rounds * tasks)
 
-    def _timed_round(self, round_of_task: int) -> RoundDone:
+    def _timed_round(self, round_of_task: int, last: bool) -> RoundDone:
+        """Do a round; what a task's end exchanges belongs to its last round, in bytes, seconds and records."""
         server, ledger = self.server, self.ledger
         began, up, down = time.perf_counter(), ledger.up, ledger.down
         server.round += 1
         server.records = {}
         means = self._round(round_of_task)
+        if last:
+            self._all("end_task", server.present)
         return RoundDone(
             round=server.round,
             tasks=[server.task + 1],
@@ -109,7 +109,8 @@ class Simulation:
         shares = self.server.shares
         if any(k not in shares for k in clients):
             shares = {k: 1 / len(clients) for k in clients}
-        order = Order(op, tuple(clients), mail, {k: shares[k] for k in clients}, len(clients), self.phase)
+        arrived = self.server.arrived if op == "train" else None
+        order = Order(op, tuple(clients), mail, {k: shares[k] for k in clients}, len(clients), self.phase, arrived)
         everything = [self.server.model(), *posts]
         self.ledger.send(clients, mail, everything)
         reply = self.runner.perform(order, everything)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 
 from raysim import metrics
 from raysim.events import RoundDone
@@ -34,10 +35,10 @@ class Board:
         }
         for protocol, accuracy in (event.evaluation or {}).items():
             numbers |= {f"{protocol}/task_{i}": value for i, value in enumerate(accuracy, 1)}
+            numbers[f"{protocol}/accuracy_so_far"] = fmean(accuracy[: max(event.tasks)])
         if event.task_done:
             for protocol, matrix in matrices.items():
                 numbers |= {
-                    f"{protocol}/average_accuracy": metrics.average_accuracy(matrix),
                     f"{protocol}/forgetting": metrics.forgetting(matrix),
                     f"{protocol}/backward_transfer": metrics.backward_transfer(matrix),
                 }

@@ -49,6 +49,7 @@ def local_training(client: Client) -> Delta:
     model, knobs = client.model, client.host.config.training
     buffers = model.buffers.clone()
     positions = next((half.samples(client) for half in with_hook(client, "samples")), client.arrived)
+    client.trained = len(positions)
     loop = _Loop(client)
     shuffle = client.generator("batches")
     augment = client.generator("augment") if client.data.augment else None

@@ -33,19 +33,20 @@ def own_cluster(capacity: Capacity) -> Iterator[Capacity]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     files = _folder()
     try:
-        ray.init(
-            num_cpus=int(capacity.cpus),
-            num_gpus=int(capacity.gpus),
-            include_dashboard=False,
-            log_to_driver=False,
-            configure_logging=True,
-            logging_level=logging.ERROR,
-            _node_ip_address=LOOPBACK,
-            _temp_dir=files,
-        )
+        with _interrupts_later():
+            ray.init(
+                num_cpus=int(capacity.cpus),
+                num_gpus=int(capacity.gpus),
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=True,
+                logging_level=logging.ERROR,
+                _node_ip_address=LOOPBACK,
+                _temp_dir=files,
+            )
         yield capacity
     finally:
-        with _uninterrupted():
+        with _interrupts_later():
             ray.shutdown()
             shutil.rmtree(files, ignore_errors=True)
 
@@ -85,13 +86,16 @@ def _folder() -> str:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Keep an impatient Ctrl-C from leaving processes and files behind."""
+def _interrupts_later() -> Iterator[None]:
+    """Let Ctrl-C wait: a Ray that is half started or half stopped would leave processes and files behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pressed = []
+    previous = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, previous)
+    if pressed:
+        raise KeyboardInterrupt

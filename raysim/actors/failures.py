@@ -1,4 +1,4 @@
-"""What a failure inside an actor looks like to the user: one line, with the traceback of the user's own code beside it."""
+"""What a failure inside an actor looks like to the user: one line, and the traceback of what is the user's own code."""
 
 from __future__ import annotations
 

@@ -12,6 +12,9 @@ METHODS = {
     "fed_a_gem": "raysim.algorithms.fed_a_gem:FedAGem",
     "special": "raysim.algorithms.special:Special",
     "special_c": "raysim.algorithms.special_c:SpecialC",
+    "re_fed": "raysim.algorithms.re_fed:ReFed",
+    "c_flag": "raysim.algorithms.c_flag:CFlag",
+    "fedtrack": "raysim.algorithms.fedtrack:FedTrack",
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from raysim.config.block import Block, explained, refused
+from raysim.config.components import Domains
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -41,10 +42,18 @@ class DomainIncremental(_Scenario):
     """Every task has all classes, in images that look different."""
 
     kind: Literal["domain_incremental"] = Field(description="Tasks differ in what the images look like.")
-    shift: Literal["rotation", "permutation"] = Field(
+    shift: Literal["rotation", "permutation"] | Domains = Field(
         default="rotation",
-        description="What changes: the images' angle, or the order of their pixels; one draw per task.",
+        description="What changes: the images' angle, the order of their pixels (one draw per task), or the data set, "
+        "as in {domains: [mnist, usps]}.",
     )
+
+    @model_validator(mode="after")
+    def _one_task_per_domain(self) -> DomainIncremental:
+        if isinstance(self.shift, Domains) and len(self.shift.domains) != self.tasks:
+            words = f"found {self.tasks}, allowed: {len(self.shift.domains)}, one for each of scenario.shift.domains"
+            raise refused("Scenario", [explained(("tasks",), words, self.tasks)])
+        return self
 
 
 class ClassIncremental(_Scenario):
@@ -66,7 +75,7 @@ class _Partition(Block):
     per: Literal["run", "task", None] = Field(
         default=None,
         description="Whether samples are dealt to clients once or for each task; null is run for rotations and "
-        "permutations, task for classes.",
+        "permutations, task for classes and domains.",
     )
 
 

@@ -59,6 +59,11 @@ class Component(Block):
         """Return the named component's own keys, every default spelled out: call the component with them."""
         return dict(self.__pydantic_extra__ or {})
 
+    @property
+    def title(self) -> str:
+        """What reports call it: its name and what of its own keys is text, such as npz usps.npz."""
+        return " ".join([self.name, *(value for value in self.keys().values() if isinstance(value, str))])
+
     def function(self) -> Callable[..., Any]:
         """Return what the name stands for."""
         return named.resolve(self.kind, self.name)
@@ -121,6 +126,32 @@ class Dataset(Component):
         if isinstance(self.normalize, ChannelStatistics):
             return {"mean": self.normalize.mean, "std": self.normalize.std}
         return self.normalize
+
+
+class Domain(Component):
+    """A data set that is one task: its name and its own keys. The other keys of a data set are those of `dataset`."""
+
+    kind = "data set"
+
+    def same_as(self, dataset: Dataset) -> bool:
+        """Return whether a data set has this name and these keys."""
+        return (self.name, self.keys()) == (dataset.name, dataset.keys())
+
+
+class Domains(Block):
+    """Every task is a data set of its own, all with the same classes."""
+
+    domains: Annotated[
+        tuple[
+            Annotated[Domain, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)], ...
+        ],
+        Field(strict=False, min_length=1),
+        Allowed("a list of data sets, at least 1: names, or blocks with a name and its own keys"),
+    ] = Field(
+        description="The data sets, task by task: names, or blocks with a name and its own keys. `dataset` is one of "
+        "them: the others' images take its size (bilinear), and where some are RGB all are; its root, download, "
+        "normalize and augment hold for all."
+    )
 
 
 class Model(Component):

@@ -18,8 +18,9 @@ def schema() -> Schema:
     whole = Config.model_json_schema(by_alias=True, mode="validation")
     whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     definitions: Schema = whole["$defs"]
-    for block, kind in (("Dataset", "data set"), ("Model", "model")):
+    for block, kind in (("Dataset", "data set"), ("Domain", "data set"), ("Model", "model")):
         _complete_named(definitions, block, kind)
+    _allow_bare_names(definitions)
     for block in (whole, *definitions.values()):
         for value in block.get("properties", {}).values():
             _require_choice(definitions, value)
@@ -53,6 +54,13 @@ def _complete_named(definitions: Schema, block: str, kind: str) -> None:
         }
         for name, own in _components(definitions, kind)
     ]
+
+
+def _allow_bare_names(definitions: Schema) -> None:
+    """Let a domain be a name alone, where the data set has no key that is required."""
+    bare = [name for name, own in _components(definitions, "data set") if not own.get("required")]
+    domains = definitions["Domains"]["properties"]["domains"]
+    domains["items"] = {"anyOf": [{"enum": bare}, ALLOWED_OWN, domains["items"]]}
 
 
 def _methods(definitions: Schema) -> Schema:

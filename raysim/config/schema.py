@@ -13,6 +13,7 @@ from raysim.config.blocks import (
     Aggregation,
     Clients,
     Count,
+    DomainIncremental,
     Iid,
     Memory,
     NotNegative,
@@ -24,7 +25,8 @@ from raysim.config.blocks import (
     Training,
     only_one,
 )
-from raysim.config.components import Dataset, Methods, Model
+from raysim.config.components import Dataset, Domain, Domains, Methods, Model
+from raysim.config.messages import nearest, show
 
 FOLDER_NAME = re.compile(r"\w([\w .+=@,-]*[\w+=@])?")
 LONGEST_NAME = 200  # bytes; file systems allow 255
@@ -120,10 +122,16 @@ class Config(Block):
 
     @property
     def partition_per(self) -> Literal["run", "task"]:
-        """partition.per with null resolved: once per run for rotations and permutations, per task for classes."""
+        """partition.per with null resolved: run for rotations and permutations, task for classes and domains."""
         if self.partition.per is not None:
             return self.partition.per
-        return "run" if self.scenario.kind == "domain_incremental" else "task"
+        return "run" if isinstance(self.scenario, DomainIncremental) and self.domains is None else "task"
+
+    @property
+    def domains(self) -> tuple[Domain, ...] | None:
+        """The data sets that are the tasks, or None where the tasks are made of one."""
+        shift = self.scenario.shift if isinstance(self.scenario, DomainIncremental) else None
+        return shift.domains if isinstance(shift, Domains) else None
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
@@ -131,6 +139,12 @@ class Config(Block):
         if count is not None and count > self.clients.count:
             words = f"found {count}, allowed: at most clients.count ({self.clients.count})"
             raise refused("Config", [explained(("participation", "count"), words, count)])
+        domains = self.domains
+        if domains is not None and not any(domain.same_as(self.dataset) for domain in domains):
+            found, titles = self.dataset.title, [domain.title for domain in domains]
+            allowed = f"one of scenario.shift.domains, {show(titles)}"
+            words = f"found {show(found)}, allowed: {allowed}{nearest(found, titles)}"
+            raise refused("Config", [explained(("dataset", "name"), words, self.dataset.name)])
         return self
 
     # the order of methods is part of the config, though dicts compare without it

@@ -15,11 +15,15 @@ ANY_POLICY = ("reservoir", "class_balanced", "class_ring", "task_ring", "sliding
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What a method wants of the memory: the policies and fills it can live with, its own choice first; and logits."""
+    """What a method wants of the memory: the policies and fills it can live with, its own choice first; and logits.
+
+    `per` is what it lets the capacity be for: a client, a task.
+    """
 
     policies: tuple[str, ...] = ANY_POLICY
     fills: tuple[str, ...] = ("arrival", "boundary")
     logits: bool = False
+    per: tuple[str, ...] = ("client", "task")
 
 
 @dataclass(frozen=True)

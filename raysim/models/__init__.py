@@ -12,5 +12,6 @@ MODELS = {
     "mnist_cnn": "raysim.models.mnist_cnn:mnist_cnn",
     "mcmahan_cnn": "raysim.models.mcmahan_cnn:mcmahan_cnn",
     "mlp": "raysim.models.mlp:mlp",
+    "resnet18": "raysim.models.resnet18:resnet18",
 }
 """Name in YAML -> `module:function`; references, so that naming a model imports nothing."""

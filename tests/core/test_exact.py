@@ -169,3 +169,17 @@ def test_shape_is_kept_and_the_result_is_float64(dtype):
     mean = total(DELTAS, [(torch.ones(2, 3, dtype=dtype), 1.0)]).mean()
     assert mean.shape == (2, 3)
     assert mean.dtype == torch.float64
+
+
+def test_weights_that_could_overflow_are_refused_before_they_are_added():
+    """At the bound a weight of 1 fills 2^62; two of them would wrap to -2^63, and 4 casts to garbage."""
+    value = torch.tensor([DELTAS.bound], dtype=torch.float64)
+    sums = total(DELTAS, [(value, 0.75)])
+    for weight in (0.5, 4.0, -0.25):
+        with pytest.raises(ValueError, match="at most 1 together"):
+            sums.add(value, weight)
+    assert sums.terms == 1
+    with pytest.raises(ValueError, match=r"found weights of sum 1\.5"):
+        sums.merge(total(DELTAS, [(value, 0.75)]))
+    sums.add(value, 0.25)
+    assert sums.mean().item() == DELTAS.bound

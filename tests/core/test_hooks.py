@@ -1,5 +1,7 @@
 """A probe method (tests/probes.py, Everything) that uses every hook of both halves, and one per law of composition."""
 
+import itertools
+
 import numpy as np
 import probes
 import pytest
@@ -23,7 +25,7 @@ def everything(tiny, simulate, log):
 def rounds_of(log):
     """The log cut at every `select`, the first hook of a round."""
     cuts = [i for i, entry in enumerate(log) if entry[:2] == ("server", "select")] + [len(log)]
-    return [log[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [log[a:b] for a, b in itertools.pairwise(cuts)]
 
 
 def test_the_order_of_calls_in_a_round(everything):
@@ -54,7 +56,7 @@ def test_begin_task_sees_what_arrived_since_the_client_last_ran(everything):
 
 def test_begin_task_is_called_once_per_task(tiny, simulate, log):
     simulate(tiny(training__rounds_per_task=3, methods={"probes:Everything": {}}))
-    assert [e[0] for e in log if e[1] == "begin_task"] == [0, 1, 2, 1, 2, 0][: 3] + [0, 1, 2]
+    assert [e[0] for e in log if e[1] == "begin_task"] == [0, 1, 2, 0, 1, 2]
 
 
 def test_mail_is_the_announcement_of_the_round(everything):

@@ -299,3 +299,15 @@ def test_a_sum_of_one_host_is_that_of_three(tiny, simulate, host_of, quiet_torch
         assert whole.sums[name].weight == merged.sums[name].weight
     assert whole.means() == merged.means()
     assert whole.bytes_up == merged.bytes_up
+
+
+def test_what_clients_record_is_a_mean_that_no_order_changes():
+    """fsum is exact: (1e16 + 1 - 1e16) / 3; what is not finite gives NaN and no error, infinities of both signs too."""
+    values = {0: 1e16, 1: 1.0, 2: -1e16}
+    for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
+        reply = Reply(3)
+        for k in order:
+            reply.take_records(k, {"x": values[k], "y": math.inf if k else -math.inf})
+        found = reply.means()
+        assert found["x"] == 1 / 3
+        assert math.isnan(found["y"])

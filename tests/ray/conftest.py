@@ -16,7 +16,7 @@ SMALL = {
     "name": "small",
     "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 200, "test": 120},
     "scenario": {"kind": "class_incremental", "tasks": 2},
-    "clients": {"count": 5},
+    "clients": {"count": 4},
     "model": {"name": "mlp", "hidden": [12]},
     "training": {"rounds_per_task": 3, "batch_size": 8, "optimizer": {"lr": 0.1, "momentum": 0.9}},
 }
@@ -41,7 +41,7 @@ def cluster() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def small() -> dict[str, Any]:
-    """A config: 5 clients, 2 tasks of 2 classes, 6 rounds."""
+    """A config: 4 clients, 2 tasks of 2 classes, 6 rounds."""
     return SMALL
 
 

@@ -25,6 +25,8 @@ ONE_EACH = {"resources.clients_per_actor": 1}
 TWO_EACH = {"resources.clients_per_actor": 2}
 AUTO = {"resources.clients_per_actor": "auto"}
 SILENT = {"logging.tensorboard": False}
+# three hosts with auto: as many as the running Ray has CPUs, not the machine
+PLACES = {1: [[0], [1], [2], [3]], 2: [[0, 2], [1, 3]], "auto": [[0, 3], [1], [2]]}
 
 Facts = Callable[[raysim.Result], Mapping[str, Any]]
 
@@ -37,6 +39,20 @@ def here(small: dict[str, Any], facts: Facts, tmp_path_factory: pytest.TempPathF
         name: facts(raysim.run(small, MODELS[name], out=out / str(number), local=True))
         for number, name in enumerate(MODELS)
     }
+
+
+@pytest.fixture
+def placed(monkeypatch: pytest.MonkeyPatch) -> list[resources.Placement]:
+    """Every placement of hosts that is decided on."""
+    places = []
+    place = resources.place
+
+    def noted(*args: Any) -> resources.Placement:
+        places.append(place(*args))
+        return places[-1]
+
+    monkeypatch.setattr(resources, "place", noted)
+    return places
 
 
 @pytest.mark.parametrize(
@@ -52,10 +68,17 @@ def here(small: dict[str, Any], facts: Facts, tmp_path_factory: pytest.TempPathF
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(
-    model: str, way: dict[str, Any], small: dict[str, Any], here: dict[str, Any], facts: Facts, tmp_path: Path
+    model: str,
+    way: dict[str, Any],
+    small: dict[str, Any],
+    here: dict[str, Any],
+    facts: Facts,
+    placed: list[resources.Placement],
+    tmp_path: Path,
 ) -> None:
     result = raysim.run(small, MODELS[model] | way, out=tmp_path / "run")
     assert facts(result) == here[model]
+    assert [list(clients) for clients in placed[-1].clients] == PLACES[way["resources.clients_per_actor"]]
     assert bool(list(result.directory.glob("events.out.*"))) == ("logging.tensorboard" not in way)
 
 
@@ -71,18 +94,3 @@ def test_another_seed_gives_other_bits(
 ) -> None:
     other = facts(raysim.run(small, MODELS["dropout"] | {"seed": 1}, out=tmp_path / "run", local=True))
     assert other["model_sha256"] != here["dropout"]["model_sha256"]
-
-
-def test_hosts_are_placed_by_what_the_running_ray_has(
-    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    places = []
-    place = resources.place
-
-    def noted(*args: Any) -> resources.Placement:
-        places.append(place(*args))
-        return places[-1]
-
-    monkeypatch.setattr(resources, "place", noted)
-    raysim.run(small, AUTO | {"training.rounds_per_task": 1}, out=tmp_path / "run")
-    assert [list(clients) for clients in places[-1].clients] == [[0, 3], [1, 4], [2]]

@@ -13,7 +13,6 @@ from raysim import config as configs
 from raysim.actors import runner as ray_runner
 from raysim.actors import tensors
 from raysim.federation import build_federation
-from raysim.messages import tensor_bytes
 from raysim.reply import Reply
 from raysim.resources import Capacity, place
 from raysim.seeding import torch_untouched
@@ -22,6 +21,7 @@ from raysim.vector import Weights
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 
+HOSTS = 3
 ROUNDS = 3  # of each of two tasks
 LIMB = 8  # bytes of a parameter in an exact sum
 OVERHEAD = 4096  # bytes of names, shares, records and pickle's own, per message
@@ -104,7 +104,7 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
     traffic = Traffic()
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
-        runner = ray_runner.RayRunner(config, ray.put(federation), place(config, Capacity(3, 0, None)))
+        runner = ray_runner.RayRunner(config, ray.put(federation), place(config, Capacity(HOSTS, 0, None)))
         hosts = runner._hosts
         try:
             runner._hosts = [_Tapped(host, traffic) for host in hosts]
@@ -130,37 +130,34 @@ def weights_of(traffic: Traffic) -> list[Weights]:
     return [value for value in traffic.put if isinstance(value, Weights)]
 
 
+def performed(traffic: Traffic) -> list[Reply]:
+    return [reply for reply in traffic.replies if isinstance(reply, Reply)]
+
+
 def test_only_the_model_mail_and_sums_cross(run: Any) -> None:
-    traffic = run(resources__clients_per_actor="auto")
+    traffic = run(resources__clients_per_actor="auto", evaluation__every_rounds=1, dataset__test=1600)
     sizes, weights = traffic.sizes(), weights_of(traffic)
-    assert len(weights) == 2 * ROUNDS + 1  # one broadcast per version: the initial model, and one of each round
+    versions = 2 * ROUNDS + 1  # the initial model, and one of each round
+    assert len(weights) == versions
     model = weights[0].nbytes
-    assert sum(sizes["put"]) <= len(weights) * (model + OVERHEAD) + 2 * ROUNDS * OVERHEAD
+    assert sum(sizes["put"]) <= versions * (model + OVERHEAD) + 2 * ROUNDS * OVERHEAD
     assert max(sizes["perform"] + sizes["evaluate"]) <= OVERHEAD
     assert max(sizes["replies"]) <= len(weights[0].parameters) * LIMB + OVERHEAD
+    posted = [post for _, (args, _) in traffic.calls for post in args[-1]]
+    assert len(posted) == HOSTS * versions  # once to a host, though every version is trained from and evaluated
 
 
-def test_what_clients_hold_does_not_change_what_crosses(run: Any) -> None:
-    method = "misbehaving:Hoarder"
-    few = run(resources__clients_per_actor=3, methods={method: {"mebibytes": 0}})
-    many = run(resources__clients_per_actor=3, methods={method: {"mebibytes": 8}}, dataset__train=2000)
-    assert few.sizes() == many.sizes()
-    assert any("Hoarder.digest" in reply.sums for reply in few.replies if isinstance(reply, Reply))
+def test_what_clients_hold_and_how_many_share_a_host_does_not_change_what_crosses(run: Any) -> None:
+    def hoard(mebibytes: int) -> dict[str, Any]:
+        return {"methods": {"misbehaving:Hoarder": {"mebibytes": mebibytes}}}
 
+    few = run(clients__count=4, resources__clients_per_actor=2, **hoard(0))
+    much = run(clients__count=4, resources__clients_per_actor=2, **hoard(8), dataset__train=2000)
+    assert few.sizes() == much.sizes()
+    assert all("Hoarder.digest" in reply.sums for reply in performed(few))
 
-def test_a_host_replies_once_however_many_clients_it_has(run: Any) -> None:
-    for clients in (4, 12):
-        traffic = run(clients__count=clients, resources__clients_per_actor=clients // 2)
-        performs = [args for name, args in traffic.calls if name == "perform"]
-        replies = [reply for reply in traffic.replies if isinstance(reply, Reply)]
-        assert len(performs) == len(replies) == 2 * 2 * ROUNDS  # two hosts, two tasks
-        assert [len(reply.bytes_up) for reply in replies] == [clients // 2] * len(replies)
-        assert all(tensor_bytes(reply.sums["parameters"].limbs) == replies[0].sums["parameters"].limbs.nbytes
-                   for reply in replies)  # fmt: skip
-        assert len(weights_of(traffic)) == 2 * ROUNDS + 1
-
-
-def test_a_version_of_the_model_goes_to_a_host_once(run: Any) -> None:
-    traffic = run(resources__clients_per_actor="auto", evaluation__every_rounds=1)
-    sent = [posted for _, (args, _) in traffic.calls for posted in args[-1]]
-    assert len(sent) == 3 * (2 * ROUNDS + 1)  # three hosts, though every version is trained from and evaluated
+    crowd = run(clients__count=12, resources__clients_per_actor=6, **hoard(0))
+    assert len(weights_of(crowd)) == len(weights_of(few)) == 2 * ROUNDS + 1
+    assert len(performed(crowd)) == len(performed(few)) == 2 * 2 * ROUNDS  # one of each of two hosts
+    assert {len(reply.bytes_up) for reply in performed(crowd)} == {6}
+    assert max(crowd.sizes()["replies"]) < max(few.sizes()["replies"]) + 1000  # what 4 clients more record

@@ -1,0 +1,256 @@
+"""C-FLAG: local steps along delayed gradients that track the federation's, and one step against forgetting.
+
+Keshri, Shah & Prasad, AISTATS 2025, arXiv 2411.07959.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import torch
+from annotated_types import Ge, Gt
+from torch import Tensor
+
+from raysim import replay
+from raysim.client import Client
+from raysim.errors import RunError
+from raysim.iag import Components, check_room, choices, empty_table, refresh
+from raysim.memory import MemoryUse
+from raysim.messages import Ask, Delta, Post, Term, Terms
+from raysim.method import ClientHalf, Method, Plan, ServerHalf
+from raysim.server import Server
+
+if TYPE_CHECKING:
+    from raysim.config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class CFlag(Method):
+    """C-FLAG: delayed gradients, a step on all memories, adaptive rates (Keshri et al., AISTATS 2025, 2411.07959)."""
+
+    sample_size: Annotated[int, Ge(1)] = 200  # memory samples of a client's gradient of f_i, drawn anew in each round
+    alpha: Annotated[float, Ge(0)] | None = None  # alpha, the rate on the memories; null is beta, as in the paper
+    beta: Annotated[float, Gt(0)] | None = None  # beta, the rate on new data; null is the training's
+    smoothness: Annotated[float, Gt(0)] = 5.0  # L of the losses
+    adaptive: Literal["average", "worst", "off"] = "worst"  # Table 1; Algorithm 3 prints the worst case
+    interference: Literal["exact", "as_printed"] = "exact"  # alpha_i of Table 1, which assumes alpha = beta
+    correction: Literal["as_printed", "nominal"] = "as_printed"  # g - g_i times beta_i, Alg. 3, line 14; or times beta
+    objective_weights: Literal["equal", "h"] = "equal"  # h: alpha = E beta |P| / |C|, for the objective of eq. 3
+    bias: Annotated[float, Ge(0)] = 0.0  # m; alpha_i is at most 2 / (L (1 + m)), eq. 14
+    beta_range: tuple[Annotated[float, Ge(0)], Annotated[float, Gt(0)]] = (1e-4, 0.95)  # of beta_i; the authors' code's
+    mode: Literal["iag", "svrg"] = "iag"  # eq. 5, or one mini-batch's gradient, as in the authors' code
+    order: Literal["random", "cyclic", "reshuffled"] = "random"  # the component that a step takes
+    table: Literal["rebuild", "keep"] = "rebuild"  # between a round's two phases: one more pass, or all tables at once
+
+    needs: ClassVar = frozenset({"plain_sgd", "barrier", "boundaries"})
+    memory: ClassVar = MemoryUse(
+        policies=("class_balanced", "class_ring", "task_ring", "reservoir", "sliding_window", "random"),
+        fills=("boundary",),
+    )
+    replies: ClassVar = {"gradient": "mean", "memory_gradient": "mean"}
+
+    def refusal(self, config: Config) -> str | None:
+        """Return which rates AdapLR cannot start from, or which knobs contradict one another."""
+        beta = config.training.optimizer.lr if self.beta is None else self.beta
+        alpha = beta if self.alpha is None else self.alpha
+        below = min(1 / self.smoothness, largest_alpha(self))
+        if self.objective_weights == "h" and (self.adaptive != "off" or self.alpha is not None):
+            return "objective_weights=h sets alpha itself; set adaptive=off and leave alpha out"
+        if self.adaptive != "off" and alpha >= below:
+            return (
+                f"found alpha={alpha:g}{' (training.optimizer.lr)' if self.alpha is self.beta is None else ''}, "
+                f"allowed: less than {below:g}, as AdapLR needs 1 - smoothness * alpha > 0; or set adaptive=off"
+            )
+        if self.beta_range[0] > self.beta_range[1]:
+            return f"found beta_range={list(self.beta_range)}, allowed: the smaller number first"
+        return unclipped(config)
+
+    class Client(ClientHalf):
+        """Sends its gradients, takes E corrected steps, and weighs what they added up to."""
+
+        knobs: CFlag
+
+        def __init__(self, name: str, knobs: CFlag) -> None:
+            super().__init__(name, knobs)
+            self.mail: dict[str, Any] = {}
+            self.loss: Tensor | None = None  # g_i and G_i, its gradient at x_t, from phase A to phase B
+            self.own: Tensor | None = None
+            self.kept: list[Tensor] = []  # with `table: keep`, the rows and BatchNorm's statistics after their pass
+
+        def gradients(self, client: Client, mail: None) -> Terms:
+            """Phase A, Algorithm 1, line 2: send the gradient on all new data, and the one on the memory."""
+            model = client.model
+            model.module.train()
+            components = Components(client, client.phases + 1)
+            keeps = self.knobs.mode == "iag" and self.knobs.table == "keep"
+            rows = self._rows_to_keep(client, components) if keeps else None
+            self.loss, self.own = components.full_gradient(rows)
+            self.kept = [] if rows is None else [rows, model.buffers.clone(), model.integers.clone()]
+            terms = {"gradient": Term(self.own)} if len(components) else {}
+            entries = replay.drawn(client, self.knobs.sample_size, self.name) if self.knobs.memory else None
+            if entries is not None:
+                terms["memory_gradient"] = Term(replay.gradient_on(client, entries, self.name))
+            return terms
+
+        def start(self, client: Client, mail: dict[str, Any]) -> None:
+            """Learn what was posted, and of how many clients."""
+            self.mail = mail
+
+        def train(self, client: Client) -> Delta:
+            """Phase B, Algorithm 1, lines 5 to 10."""
+            model = client.model
+            assert self.own is not None
+            assert self.loss is not None
+            before = model.buffers.clone()
+            beta = client.lr if self.knobs.beta is None else self.knobs.beta
+            posted = self._posted(client, "gradient")
+            correction = torch.zeros_like(self.own) if posted is None else posted - self.own
+            added, steps = torch.zeros_like(correction), 0  # A = sum_k g'_i(x_k), E
+            model.module.train()
+            with client.aside(self.name):  # components seed torch's generator
+                # BatchNorm's statistics move here, with the table's pass and every step, and not in phase A
+                for estimate in self._estimates(client):
+                    added.add_(estimate)
+                    model.parameters.sub_(correction + estimate, alpha=beta)  # eq. 4
+                    steps += 1
+            client.record("loss", self.loss)  # at the model that was sent, not along the steps as in FedAvg
+            change = self._weighed(client, correction, added, steps, beta)
+            self.loss, self.own, self.kept = None, None, []
+            return Delta(-change, model.buffers - before)
+
+        def _estimates(self, client: Client) -> Iterator[Tensor]:
+            """Yield the estimate of the local gradient for each of the E steps, at the model as it is by then."""
+            components = Components(client, client.phases)
+            # E local epochs in the paper's text, E steps on one component each in eq. 4: here epochs times components
+            steps = client.host.config.training.local_epochs * len(components)
+            chosen = choices(self.knobs.order, steps, len(components), client.generator("batches"))
+            if self.knobs.mode == "svrg":
+                for component in chosen:
+                    yield components.gradient(component)[1]
+            elif steps:
+                rows, total = self._table(client, components)
+                yield total  # tau_0 = 0 for all components: the first step refreshes none
+                for component in chosen[: steps - 1]:
+                    refresh(rows, total, components, component)
+                    yield total
+
+        def _table(self, client: Client, components: Components) -> tuple[Tensor, Tensor]:
+            """Return the gradients of all components [components, P] at x_t and their weighted sum [P]."""
+            model = client.model
+            assert self.own is not None
+            if self.kept:
+                rows, buffers, integers = self.kept
+                model.buffers.copy_(buffers)
+                model.integers.copy_(integers)
+                return rows, self.own.clone()
+            rows = empty_table(client, components)
+            _, total = components.full_gradient(rows)
+            if client.host.config.resources.deterministic and not torch.equal(total, self.own):
+                raise RunError(
+                    f"client {client.id}: {self.name}: the same gradient came out differently in a round's second "
+                    f"phase: the model draws from another generator than torch's; set methods.{self.name}.table=keep"
+                )
+            return rows, total
+
+        def _rows_to_keep(self, client: Client, components: Components) -> Tensor:
+            """Return an empty table, once it is known that those of all clients here fit beside one another."""
+            without = [c for c in client.host.clients.values() if not c.halves[self.name].kept]  # type: ignore[attr-defined]
+            size = client.host.config.training.batch_size
+            rows = sum(-(-c.stream.size(client.window) // size) for c in without)
+            check_room(client.model.parameters, rows, f"methods.{self.name}.table: keep", len(without))
+            return empty_table(client, components)
+
+        def _posted(self, client: Client, name: str) -> Tensor | None:
+            if name not in self.mail["posted"]:
+                return None
+            value: Tensor = client.post(f"{self.name}.{name}")
+            return value.to(client.model.device)
+
+        def _weighed(self, client: Client, correction: Tensor, added: Tensor, steps: int, beta: float) -> Tensor:
+            """Return Delta_i = alpha_i F + E beta_i (G - G_i) + beta_i A, Algorithm 3, line 14."""
+            # Differs from the text and Alg. 3, line 2, which subtract x_E itself; eqs. 23 to 25 have x_t - x_E.
+            knobs = self.knobs
+            memory = self._posted(client, "memory_gradient")
+            if memory is None:  # task 1
+                return steps * beta * correction + beta * added
+            alpha = beta if knobs.alpha is None else knobs.alpha
+            if knobs.objective_weights == "h":
+                alpha = steps * beta * self.mail["past_per_new"]
+            clients = self.mail["cohort"]
+            weight = client.share * (1 if knobs.adaptive == "average" else clients)
+            alpha_i, beta_i = adapted(knobs, memory, added, alpha, beta, weight)
+            client.record("alpha_i", alpha_i)
+            client.record("beta_i", beta_i)
+            gamma = forgetting(memory, added, alpha_i, beta_i, knobs.smoothness, weight)
+            client.record("gamma", clients * client.share * gamma)  # the mean of these is sum_i p_i Gamma_i(t)
+            # One beta_i per client breaks sum_i p_i beta_i (G - G_i) = 0, which the convergence lemmas use.
+            tracking = beta_i if knobs.correction == "as_printed" else beta
+            return steps * tracking * correction + beta_i * added + alpha_i * memory
+
+    class Server(ServerHalf):
+        """Shows everyone the mean gradients, Algorithm 1, line 3."""
+
+        knobs: CFlag
+
+        def __init__(self, name: str, knobs: CFlag) -> None:
+            super().__init__(name, knobs)
+            self.means: dict[str, Tensor] = {}
+
+        def prepare(self, server: Server) -> Plan:
+            """Ask for the gradients. F is the mean over those who have a memory."""
+            self.means = dict((yield Ask("gradients")))
+
+        def announce(self, server: Server) -> tuple[dict[str, Any], Sequence[Post]]:
+            """Post G and F."""
+            sizes = [sum(s.size(task) for s in server.federation.streams) for task in range(server.task + 1)]
+            mail = {
+                "posted": list(self.means),
+                "cohort": len(server.cohort),
+                "past_per_new": sum(sizes[:-1]) / sizes[-1],  # |P| / |C|
+            }
+            posts = [Post(f"{self.name}.{name}", server.round, mean) for name, mean in self.means.items()]
+            self.means = {}
+            return mail, posts
+
+
+def adapted(
+    knobs: CFlag, memory: Tensor, added: Tensor, alpha: float, beta: float, weight: float
+) -> tuple[Tensor, Tensor]:
+    """Return alpha_i and beta_i of Table 1, given F and A [P] and the weight p_i (average case) or N p_i (worst).
+
+    There is no `if` on a tensor, which would make a GPU wait.
+    """
+    # Differs from Alg. 3, line 4, where a_i is beta A; Section 5, which has A, is what minimises Gamma_i.
+    inner, of_memory, of_added = (a.dot(b).double() for a, b in ((memory, added), (memory, memory), (added, added)))
+    same = torch.ones_like(inner)
+    if knobs.adaptive == "off":
+        return alpha * same, beta * same
+    # Differs from Table 1 where alpha and beta do: beta A's part along F is what has to be negated.
+    rate = beta if knobs.interference == "exact" else alpha
+    alpha_i = (alpha - rate * inner / of_memory).clamp(max=largest_alpha(knobs))
+    low, high = knobs.beta_range
+    beta_i = ((1 - knobs.smoothness * alpha) * inner / (knobs.smoothness * weight * of_added)).clamp(low, high)
+    interferes, transfers = (inner <= 0) & (of_memory > 0), (inner > 0) & (of_added > 0)
+    return torch.where(interferes, alpha_i, alpha * same), torch.where(transfers, beta_i, beta * same)
+
+
+def forgetting(
+    memory: Tensor, added: Tensor, alpha: Tensor | float, beta: Tensor | float, smoothness: float, weight: float
+) -> Tensor:
+    """Return Gamma_i, eq. 184 (weight p_i) or 189 (weight N p_i)."""
+    inner, square = memory.dot(added).double(), added.dot(added).double()
+    return smoothness / 2 * beta**2 * weight * square - beta * (1 - smoothness * alpha) * inner
+
+
+def largest_alpha(knobs: CFlag) -> float:
+    """Return what eq. 14 allows."""
+    return 2 / (knobs.smoothness * (1 + knobs.bias))
+
+
+def unclipped(config: Config) -> str | None:
+    """Return why steps cannot be clipped, where they are."""
+    if config.training.clip_norm is None:
+        return None
+    return "clipped gradients would not add up to those that were sent; set training.clip_norm=null"

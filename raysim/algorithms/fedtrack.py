@@ -1,0 +1,33 @@
+"""FedTrack: C-FLAG with no memory (alpha = 0) and no adaptive rates. Mitra et al., CDC 2021."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from annotated_types import Gt
+
+from raysim.algorithms.c_flag import CFlag, unclipped
+from raysim.method import Method
+
+if TYPE_CHECKING:
+    from raysim.config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedTrack(Method):
+    """FedTrack: steps along delayed gradients that track the federation's (Mitra et al., CDC 2021)."""
+
+    beta: Annotated[float, Gt(0)] | None = None  # the rate; null is the training's
+    order: Literal["random", "cyclic", "reshuffled"] = "random"  # the component that a step takes
+    table: Literal["rebuild", "keep"] = "rebuild"  # between a round's two phases: one more pass, or all tables at once
+    mode: ClassVar = "iag"
+
+    needs: ClassVar = frozenset({"plain_sgd", "barrier"})
+    replies: ClassVar = {"gradient": "mean"}
+    Client: ClassVar = CFlag.Client
+    Server: ClassVar = CFlag.Server
+
+    def refusal(self, config: Config) -> str | None:
+        """See C-FLAG."""
+        return unclipped(config)

@@ -1,0 +1,115 @@
+"""Re-Fed: each client caches the samples that move a personalised model most. Li et al., CVPR 2024.
+
+An add-on on the client's side: what is sent is FedAvg's. Once per client and task, before the first phase on the new
+data, a personalised informative model (PIM) is trained on what the client has stored; the cache is chosen by the
+gradients it saw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Ge, Gt, Lt
+from torch import Tensor
+
+from raysim.client import Client
+from raysim.errors import Diverged
+from raysim.memory import MemoryUse
+from raysim.method import ClientHalf, Method
+from raysim.sample_gradients import squared_norms
+from raysim.training import batches
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReFed(Method):
+    """Re-Fed: cache the samples with the largest gradients on a personalised model (Li et al., CVPR 2024)."""
+
+    lam: Annotated[float, Gt(0), Lt(1)] = 0.5  # lambda: near 0 the PIM stays at the global model, near 1 it is local
+    epochs: Annotated[int, Ge(1)] = 40  # s, appendix C
+    emphasis: Literal["early", "average", "late"] = "early"  # late is the early ranking reversed, table 10
+    importance: Literal["pim", "random"] = "pim"  # random is FedAvg with a random cache, the paper's baseline
+    budget: Literal["cached", "total"] = "cached"  # what memory.capacity (M) counts: the cache, or the new data as well
+    norm: Literal["squared", "plain"] = "squared"  # G as in eq. 4, or as in its text
+
+    needs: ClassVar = frozenset({"boundaries", "earlier_logits"})
+    memory: ClassVar = MemoryUse(policies=("importance",), fills=("boundary",), per=("client",))
+
+    @property
+    def pull(self) -> float:
+        """Return q(lambda), below eq. 3."""
+        return (1 - self.lam) / (2 * self.lam)
+
+    class Client(ClientHalf):
+        """Chooses the cache, Algorithm 1; an epoch then runs over the cache and the new data, eq. 6."""
+
+        knobs: ReFed
+
+        # Differs from Algorithm 1, which does so in every round: after the first, what was not cached is gone.
+        def begin_task(self, client: Client) -> None:
+            """Keep the best of what is stored: the last cache, and what arrived since it was chosen."""
+            assert client.memory is not None
+            stored = torch.cat([client.memory.entries().positions, client.finished])
+            capacity = client.memory.kind.capacity
+            room = capacity if self.knobs.budget == "cached" else max(capacity - len(client.arrived), 0)
+            if 0 < room < len(stored):
+                stored = stored[self._ranking(client, stored)]
+            client.memory.replace(stored[:room].sort().values)
+
+        def samples(self, client: Client) -> Tensor:
+            """Return the cache and what has arrived."""
+            assert client.memory is not None
+            return torch.cat([client.memory.entries().positions, client.arrived])
+
+        def _ranking(self, client: Client, stored: Tensor) -> Tensor:
+            """Return the places (int64) in `stored`, which is ascending, best first; of equals, the lower position."""
+            if self.knobs.importance == "random":
+                return torch.from_numpy(client.generator(self.name).permutation(len(stored)))
+            norms = self._norms(client, stored)
+            passes = torch.arange(1, self.knobs.epochs + 1, dtype=torch.float64)[:, None]  # p
+            weights = torch.ones_like(passes) if self.knobs.emphasis == "average" else 1 / passes
+            best_first = (weights * norms).sum(0).sort(descending=True, stable=True).indices  # I, eq. 5
+            return best_first.flip(0) if self.knobs.emphasis == "late" else best_first
+
+        def _norms(self, client: Client, stored: Tensor) -> Tensor:
+            """Train the PIM, eq. 3, and return G^p of every stored sample, eq. 4: float64 [epochs, n], on the CPU.
+
+            The PIM takes the model's place, which is given back to the last bit; its draws are its own.
+            """
+            model, size = client.model, client.host.config.training.batch_size
+            received, shuffle = model.weights(), client.generator(self.name)
+            norms = torch.zeros(self.knobs.epochs, len(stored), dtype=model.dtype, device=model.device)
+            with client.aside(self.name):
+                for of_epoch in norms:
+                    order = torch.from_numpy(shuffle.permutation(len(stored)))
+                    for part in batches(len(stored), size, normalises=False):
+                        x, y = client.show(stored[order[part]])
+                        of_epoch[order[part].to(model.device)] = squared_norms(model, client.cross_entropy, x, y)
+                        if not (model.normalises and len(y) == 1):  # BatchNorm has no statistics of one sample
+                            self._step(client, x, y)
+            model.load(received)
+            if not norms.isfinite().all():
+                raise Diverged(
+                    f"client {client.id} diverged in round {client.round} ({self.name}, its personalised model); "
+                    "a smaller training.optimizer.lr may help"
+                )
+            return (norms if self.knobs.norm == "squared" else norms.sqrt()).double().cpu()
+
+        def _step(self, client: Client, x: Tensor, y: Tensor) -> None:
+            # Differs from eq. 3, whose sum over all samples diverges at the paper's rates: the mean over a batch.
+            model = client.model
+            model.module.train()
+            gradient = model.gradient_of(client.cross_entropy(model.module(x), y))
+            pulled_step(model.parameters, gradient, client.received, client.lr, self.knobs.pull)
+
+
+def pulled_step(v: Tensor, gradient: Tensor, w: Tensor, lr: float, pull: float) -> None:
+    """Take the step of eq. 3 in place: v -= lr (gradient + pull (v - w)).
+
+    Where lr * pull >= 1 the pull is taken at the new v instead of the old: the same fixed point, and never unstable.
+    """
+    if lr * pull < 1:
+        v.sub_(gradient + pull * (v - w), alpha=lr)
+    else:
+        v.sub_(gradient - pull * w, alpha=lr).div_(1 + lr * pull)

@@ -1,0 +1,52 @@
+"""ResNet-18 for small images: He et al., CVPR 2016, arXiv 1512.03385, with the stem that CIFAR-sized images need."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions with BatchNorm beside a shortcut, which is a 1x1 convolution where the shape changes."""
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or channels != width:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(channels, width, 1, stride=stride, bias=False), nn.BatchNorm2d(width)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ReLU(shortcut(x) + conv(ReLU(conv(x)))), each convolution normalised."""
+        y = functional.relu(self.bn1(self.conv1(x)))
+        return functional.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+
+
+class ResNet18(nn.Module):
+    """A 3x3 stem of stride 1 and no pooling, four stages of two blocks, the mean over what remains, a linear head."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.layer1 = nn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
+        self.layer2 = nn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
+        self.layer3 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
+        self.layer4 = nn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
+        self.linear = nn.Linear(512, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits [B, classes] of images [B, channels, H, W]."""
+        x = functional.relu(self.bn1(self.conv1(x)))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        logits: Tensor = self.linear(torch.flatten(functional.adaptive_avg_pool2d(x, 1), 1))
+        return logits
+
+
+def resnet18(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """ResNet-18 for small images: 3x3 stem, no pooling; 11,173,962 parameters on CIFAR-10 (He et al., CVPR 2016)."""
+    return ResNet18(shape[0], classes)

@@ -1,0 +1,333 @@
+"""The commands as a user types them: what they print, where, and with which exit status."""
+
+import itertools
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+import raysim
+from raysim import running
+from raysim.algorithms import METHODS
+from raysim.cli import main
+from raysim.config import Config, load
+from raysim.data import DATASETS
+from raysim.display import display
+from raysim.errors import RunError
+from raysim.models import MODELS
+
+LIMIT = 60  # seconds until a hang is a hang
+SCRIPT = str(Path(sys.executable).with_name("raysim"))
+ESCAPE = "\x1b"
+
+CONFIG = """
+name: tiny
+dataset: {name: synthetic, classes: 4, shape: [6], train: 40, test: 20}
+scenario: {kind: class_incremental, tasks: 2}
+clients: {count: 2}
+model: {name: mlp, hidden: [5]}
+training: {rounds_per_task: 2, batch_size: 4}
+"""
+
+MINE = '''
+from __future__ import annotations
+from dataclasses import dataclass
+from pathlib import Path
+import numpy as np
+from torch import nn
+from raysim import ClientHalf, Delta, Method
+from raysim.data.dataset import Dataset, Split
+
+
+def dots(root: Path, download: bool, *, samples: int = 40) -> Dataset:
+    """Dots."""
+    y = np.arange(samples, dtype=np.int64) % 4
+    x = np.eye(4, dtype=np.float32)[y]
+    return Dataset(Split(x, y), Split(x, y), 4)
+
+
+def line(shape: tuple[int, ...], classes: int, *, bias: bool = True) -> nn.Module:
+    """Line."""
+    return nn.Linear(shape[0], classes, bias=bias)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Still(Method):
+    """Still: nobody moves."""
+
+    class Client(ClientHalf):
+        def finish(self, client, delta):
+            return Delta(delta.parameters * 0, delta.buffers), {}
+'''
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory with a good config, some bad ones and a package of the user's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("COLUMNS", "200")
+    Path("tiny.yaml").write_text(CONFIG)
+    Path("empty.yaml").write_text("# nothing yet\n")
+    Path("broken.yaml").write_text("name: [tiny\n")
+    Path("binary.yaml").write_bytes(b"\xff\xfe\x00name")
+    Path("twice.yaml").write_text(CONFIG + "seed: 1\nseed: 2\n")
+    Path("taken").mkdir()
+    Path("taken/notes.txt").write_text("mine")
+    Path("nothing_here").mkdir()
+    Path("mine").mkdir()
+    Path("mine/parts.py").write_text(MINE)
+
+
+def process(*command: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, **more)
+
+
+WRONG = {
+    "no such command": (["rnu"], "allowed: run, check, list"),
+    "no config": (["run"], "required: CONFIG"),
+    "no config to check": (["check"], "required: CONFIG"),
+    "an option as command": (["--quiet"], "found '--quiet', allowed: run"),
+    "an unknown option": (["run", "tiny.yaml", "--fast"], "--fast"),
+    "an abbreviated option": (["run", "tiny.yaml", "--qui"], "--qui"),
+    "an option without its value": (["run", "tiny.yaml", "--out"], "--out: expected one argument"),
+    "a flag with a value": (["run", "tiny.yaml", "--local=yes"], "--local"),
+    "an option of another command": (["check", "tiny.yaml", "--out", "x"], "--out"),
+    "no kind to list": (["list"], "required: methods|datasets|models"),
+    "an unknown kind": (["list", "clients"], "invalid choice: 'clients'"),
+    "no such file": (["run", "tinny.yaml"], "tinny.yaml"),
+    "a folder as config": (["run", "mine"], "mine"),
+    "an empty file": (["run", "empty.yaml"], "the file is empty"),
+    "a broken file": (["run", "broken.yaml"], "broken.yaml:2: broken YAML"),
+    "a binary file": (["run", "binary.yaml"], "binary.yaml"),
+    "a key given twice": (["run", "twice.yaml"], "twice.yaml:9: the key 'seed' is given twice"),
+    "no equals sign": (["run", "tiny.yaml", "seed"], "allowed: KEY=VALUE"),
+    "broken YAML on the command line": (["run", "tiny.yaml", "methods={fedprox"], "methods={fedprox"),
+    "an unknown key": (["run", "tiny.yaml", "trainin.batch_size=3"], "did you mean 'training'?"),
+    "a wrong type": (["run", "tiny.yaml", "seed=abc"], "found 'abc', allowed: a whole number"),
+    "a bad value": (["run", "tiny.yaml", "clients.count=0"], "found 0, allowed: a whole number >= 1"),
+    "an unknown method": (["run", "tiny.yaml", "methods={fedprx: {}}"], "did you mean 'fedprox'?"),
+    "an unknown data set": (["run", "tiny.yaml", "dataset.name=digitss"], "did you mean 'digits'?"),
+    "an unknown model": (["run", "tiny.yaml", "model={name: mpl}"], "did you mean 'mlp'?"),
+    "a module that is not there": (["run", "tiny.yaml", "model={name: 'ours:net'}"], "the module ours cannot be"),
+    "a name that is not there": (["run", "tiny.yaml", "model={name: 'mine.parts:lime'}"], "did you mean 'line'?"),
+    "more participants than clients": (["run", "tiny.yaml", "participation={count: 3}"], "at most clients.count (2)"),
+    "GPUs that are not there": (["run", "tiny.yaml", "resources.gpus_per_actor=64"], "the cluster has"),
+    "CPUs that are not there": (["run", "tiny.yaml", "resources.cpus_per_actor=4096"], "the cluster has"),
+    "more memory than there is": (["run", "tiny.yaml", "clients.count=1000000"], "clients_per_actor=auto"),
+    "a missing data file": (["run", "tiny.yaml", "dataset={name: npz, path: gone.npz}"], "gone.npz"),
+    "a missing folder": (["run", "tiny.yaml", "dataset={name: mnist, root: gone}"], "there is no folder"),
+    "no files in the folder": (
+        ["run", "tiny.yaml", "dataset={name: mnist, root: nothing_here, download: false}"],
+        "nothing_here",
+    ),
+    "weights that are not there": (["run", "tiny.yaml", "model.weights=gone.pt"], "there is no file gone.pt"),
+    "a model that does not fit": (["run", "tiny.yaml", "model={name: mnist_cnn}"], "cannot take samples of shape (6,)"),
+    "more tasks than classes": (["run", "tiny.yaml", "scenario.tasks=5"], "scenario.tasks"),
+    "a directory that is taken": (["run", "tiny.yaml", "--out", "taken"], "this directory is not empty"),
+    "a file as directory": (["run", "tiny.yaml", "--out", "tiny.yaml"], "this is a file"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_told_in_one_line(case: str, capsys: Captured) -> None:
+    argv, fragment = WRONG[case]
+    assert main(argv) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.count("\n") == 1
+    assert errors.endswith("\n")
+    assert fragment in errors
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "case", ["no such command", "a broken file", "an unknown method", "a directory that is taken", "a wrong type"]
+)
+def test_what_is_wrong_is_told_in_one_line_by_the_command_itself(case: str) -> None:
+    argv, fragment = WRONG[case]
+    done = process(SCRIPT, *argv)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert fragment in done.stderr
+
+
+WITHOUT_RAY = """
+import sys
+from raysim.cli import main
+status = main(sys.argv[1:])
+assert "ray" not in sys.modules, "Ray was imported"
+sys.exit(status)
+"""
+
+
+def test_a_missing_data_file_is_found_before_ray_is_imported() -> None:
+    done = process(sys.executable, "-c", WITHOUT_RAY, *WRONG["a missing data file"][0])
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def test_check_starts_nothing_and_says_what_would_start() -> None:
+    done = process(sys.executable, "-c", WITHOUT_RAY, "check", "tiny.yaml", "resources.clients_per_actor=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    said = dict(line.split(None, 1) for line in done.stdout.splitlines())
+    assert said["run"] == "tiny, seed 0, methods: none (FedAvg)"
+    assert said["rounds"] == "4, with at most 24 local steps"
+    assert said["actors"].startswith("1 coordinator; 1 hosts of up to 2 clients")
+    assert sorted(path.name for path in Path().glob("runs*")) == []
+
+
+def test_the_schema_is_json_that_describes_every_block(capsys: Captured) -> None:
+    assert main(["check", "tiny.yaml", "--schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert set(schema["properties"]) == set(Config.model_fields)
+    assert {"name", "dataset", "scenario", "clients", "model", "training"} <= set(schema["required"])
+
+
+@pytest.mark.parametrize(("kind", "table"), [("methods", METHODS), ("datasets", DATASETS), ("models", MODELS)])
+def test_list_prints_what_exists(kind: str, table: dict[str, str], capsys: Captured) -> None:
+    assert main(["list", kind]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(table)
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_help_and_version(capsys: Captured) -> None:
+    assert main(["--help"]) == 0
+    usage = capsys.readouterr().out
+    assert all(f"\n  {command} " in usage for command in ("run", "check", "list"))
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"raysim {version('raysim')}\n"
+    assert main([]) == 2
+    assert capsys.readouterr().out.startswith("usage: raysim COMMAND")
+    for command in ("run", "check", "list"):
+        with pytest.raises(SystemExit) as end:
+            main([command, "--help"])
+        assert end.value.code == 0
+        assert f"usage: raysim {command}" in capsys.readouterr().out
+
+
+def test_python_m_raysim_is_raysim() -> None:
+    command, module = process(SCRIPT, "list", "methods"), process(sys.executable, "-m", "raysim", "list", "methods")
+    assert command.stdout == module.stdout != ""
+    assert process(sys.executable, "-m", "raysim", "rnu").returncode == 2
+
+
+def test_options_and_overrides_come_in_any_order(capsys: Captured) -> None:
+    pieces = [["--out", "DIR"], ["--local", "--quiet"], ["seed=3", "training.optimizer.lr=0.5"]]
+    for number, order in enumerate(itertools.permutations(pieces)):
+        first, *others = itertools.chain(*order)
+        before = [first] if first == "--local" else []
+        argv = ["run", *before, "tiny.yaml", *([] if before else [first]), *others]
+        out = f"out-{number}"
+        assert main([out if word == "DIR" else word for word in argv]) == 0
+        assert tuple(capsys.readouterr()) == ("", "")
+        resolved = load(Path(out, "config.yaml"))
+        assert (resolved.seed, resolved.training.optimizer.lr) == (3, 0.5)
+
+
+def test_a_run_without_a_terminal_prints_plain_lines(capsys: Captured) -> None:
+    assert main(["run", "tiny.yaml", "--local"]) == 0
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    assert ESCAPE not in output
+    assert "\r" not in output
+    for task in (1, 2):
+        assert re.search(
+            rf"^task {task}, round {2 * task} of 4, loss \d\.\d+, class-IL \d+\.\d%, task-IL", output, re.M
+        )
+    assert re.search(r"^done: 4 rounds in \d+ s, ", output, re.M)
+    (directory,) = Path("runs/tiny/seed-0").iterdir()
+    assert f"run directory: {directory}\n" in output
+    assert f"tensorboard --logdir {directory}\n" in output
+    assert raysim.load(directory).status == "done"
+    assert torch.load(directory / "model.pt", weights_only=True).keys() == {"1.weight", "1.bias", "3.weight", "3.bias"}
+
+
+def test_on_a_terminal_a_bar_shows_task_round_loss_accuracy_and_time_left() -> None:
+    leader, follower = pty.openpty()
+    run = subprocess.Popen(
+        [SCRIPT, "run", "tiny.yaml", "--local", "--out", "out", "evaluation={every_rounds: 1}"],
+        stdout=follower,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "160"},
+    )
+    os.close(follower)
+    pieces = []
+    try:
+        while piece := os.read(leader, 65536):
+            pieces.append(piece)
+    except OSError:  # the terminal's end of file
+        pass
+    os.close(leader)
+    _, errors = run.communicate(timeout=LIMIT)
+    assert (run.returncode, errors) == (0, b"")
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(pieces).decode())
+    assert re.search(r"task 2/2 ━+ 4/4 loss \d\.\d+  class-IL \d+\.\d%, task-IL \d+\.\d% +0:00:\d\d left", shown)
+
+
+def test_the_live_display_takes_every_event(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def terminal(**more: Any) -> Console:
+        return Console(force_terminal=True, width=160, **more)
+
+    monkeypatch.setattr("raysim.display.Console", terminal)
+    with display(load("tiny.yaml"), quiet=False) as shown:
+        raysim.run("tiny.yaml", out="out", local=True, display=shown)
+        shown.say("stopping after this round")
+    output = capsys.readouterr().out
+    assert ESCAPE in output
+    assert "stopping after this round" in output
+    assert "4/4" in output
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "said"),
+    [
+        (RunError("client 1 diverged"), 1, "the run failed: client 1 diverged\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_a_failure_has_its_own_exit_status(
+    raised: BaseException, status: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(running, "run", run)
+    assert main(["run", "tiny.yaml"]) == status
+    assert tuple(capsys.readouterr()) == ("", said)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"'{SCRIPT}' list datasets | head -1; exit ${{PIPESTATUS[0]}}"
+    done = process("bash", "-c", command)
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+
+
+MY_OWN = [
+    "dataset={name: 'mine.parts:dots', samples: 24}",
+    "model={name: 'mine.parts:line', bias: false}",
+    "methods={'mine.parts:Still': {}}",
+]
+
+
+@pytest.mark.parametrize("where", ["local", pytest.param("ray", marks=pytest.mark.ray)])
+def test_what_is_my_own_comes_from_the_working_directory(where: str) -> None:
+    local = ["--local"] if where == "local" else []
+    done = process(SCRIPT, "run", "tiny.yaml", *MY_OWN, "--quiet", "--out", "out", *local)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    result = raysim.load("out")
+    assert result.methods == ["mine.parts:Still"]
+    assert torch.load("out/model.pt", weights_only=True)["weight"].shape == (4, 4)
+    accuracy = result.evaluation["class_il"]["accuracy"]
+    assert accuracy[0] == accuracy[1]  # nobody moved

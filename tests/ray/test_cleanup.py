@@ -1,0 +1,196 @@
+"""However a run ends, it says so in summary.json and leaves no process and no temporary file behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+import pytest
+import torch
+import yaml
+
+pytestmark = pytest.mark.ray
+
+HERE = Path(__file__).parent
+LIMIT = 120  # seconds until a hang is a hang
+MARK = "RAYSIM_TEST"  # in the environment, which all processes of a run inherit
+
+TWO_RUNS = """
+import sys, raysim
+first, second = (raysim.run(sys.argv[1], out=out) for out in sys.argv[2:])
+assert first.model_sha256 == second.model_sha256
+"""
+
+
+class Run:
+    """A `raysim run` in a process group of its own, as a terminal starts it, with its own temporary directory."""
+
+    def __init__(self, command: list[str], temporary: Path, out: Path) -> None:
+        self.mark = str(uuid4())
+        self.temporary = temporary
+        self.out = out
+        environment = {**os.environ, MARK: self.mark, "TMPDIR": str(temporary)}
+        self.process = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=HERE,  # where `misbehaving` is
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait, and return the exit status, the standard output and the standard error."""
+        output, errors = self.process.communicate(timeout=LIMIT)
+        return self.process.returncode, output, errors
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C: the whole process group gets it."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def wait_for_rounds(self, rounds: int) -> None:
+        lines = self.out / "rounds.jsonl"
+        until(lambda: lines.exists() and lines.read_text().count("\n") >= rounds)
+
+    @property
+    def summary(self) -> Any:
+        return json.loads((self.out / "summary.json").read_text())
+
+    def processes(self) -> list[str]:
+        """The command lines of all processes of this run that are alive."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(" ".join(process.cmdline()))
+            except psutil.Error:  # it has ended, or is somebody else's
+                continue
+        return found
+
+    def assert_nothing_left(self) -> None:
+        until(lambda: not self.processes())
+        assert [entry for entry in self.temporary.iterdir() if not entry.name.startswith("torchinductor")] == []
+
+
+def until(holds: Callable[[], bool]) -> None:
+    limit = time.monotonic() + LIMIT
+    while not holds():
+        assert time.monotonic() < limit, "waited too long"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def config(small: dict[str, Any], tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({**small, "clients": {"count": 2}, "resources": {"clients_per_actor": 2}}))
+    return path
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """A function that starts `python ARGUMENTS`; what it leaves behind is ended after the test."""
+    started = []
+    with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as temporary:  # short: Ray's sockets lie below it
+
+        def run(*command: str) -> Run:
+            started.append(Run([*map(str, command)], Path(temporary), tmp_path / "out"))
+            return started[-1]
+
+        yield run
+        for one in started:
+            if one.process.poll() is None:
+                one.process.kill()
+                one.process.communicate()
+
+
+@pytest.fixture
+def raysim(start: Callable[..., Run], config: Path, tmp_path: Path) -> Callable[..., Run]:
+    """A function that starts `raysim run` with the given KEY=VALUEs."""
+
+    def run(*overrides: str) -> Run:
+        return start("-m", "raysim", "run", str(config), "--out", str(tmp_path / "out"), *overrides)
+
+    return run
+
+
+def misbehaving(what: str) -> str:
+    return f"methods={{misbehaving:Misbehaving: {{what: {what}}}}}"
+
+
+def test_two_runs_in_one_process_leave_nothing(start: Callable[..., Run], config: Path, tmp_path: Path) -> None:
+    run = start("-c", TWO_RUNS, str(config), str(tmp_path / "out"), str(tmp_path / "again"))
+    until(lambda: len(run.processes()) > 3)  # the driver, Ray's and the actors': what must be gone is found
+    assert any(entry.name.startswith("raysim-") for entry in run.temporary.iterdir())
+    assert run.end() == (0, "", "")
+    assert run.summary["status"] == "done"
+    run.assert_nothing_left()
+
+
+FAILURES = {
+    "raise": r"KeyError: 'a mistake of my own'.*\(.*misbehaving\.py:\d+\); --local helps to debug it",
+    "send NaN": r"client 1 diverged in round 3, .*: found nan, allowed: .*may help",
+    "die": r"the host of clients 0, 1 died: its process ended .*; with resources\.clients_per_actor=auto .*",
+}
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_a_failure_is_told_in_one_line_and_leaves_nothing(what: str, raysim: Callable[..., Run]) -> None:
+    run = raysim(misbehaving(what), "--quiet")
+    status, output, errors = run.end()
+    *above, last = errors.splitlines()
+    assert (status, output) == (1, "")
+    assert re.fullmatch(f"the run failed: {FAILURES[what]}", last)
+    if what == "raise":  # the traceback of the user's own code stands above the line
+        assert above[0] == "Traceback (most recent call last):"
+        assert 'raise KeyError("a mistake of my own")' in errors
+    else:
+        assert above == []
+    assert run.summary["status"] == "failed"
+    assert run.summary["rounds"] == 2
+    run.assert_nothing_left()
+
+
+def test_the_first_interrupt_lets_the_round_end_and_keeps_the_model(raysim: Callable[..., Run]) -> None:
+    run = raysim("training.rounds_per_task=100000")
+    run.wait_for_rounds(2)
+    run.interrupt()
+    status, output, errors = run.end()
+    assert (status, errors) == (130, "")
+    assert "stopping after this round; Ctrl-C again leaves at once" in output
+    summary = run.summary
+    assert summary["status"] == "interrupted"
+    assert summary["rounds"] == len((run.out / "rounds.jsonl").read_text().splitlines()) < 200000
+    state = torch.load(run.out / "model.pt", weights_only=True)
+    assert all(torch.isfinite(tensor).all() for tensor in state.values())
+    run.assert_nothing_left()
+
+
+def test_the_second_interrupt_leaves_at_once(raysim: Callable[..., Run]) -> None:
+    run = raysim(misbehaving("sleep"), "--quiet")  # ten minutes long in round 3
+    run.wait_for_rounds(2)
+    run.interrupt()
+    time.sleep(1)
+    assert run.process.poll() is None
+    run.interrupt()
+    assert run.end() == (130, "", "interrupted\n")
+    assert run.summary["status"] == "interrupted"
+    assert run.summary["rounds"] == 2
+    run.assert_nothing_left()
+
+
+def test_an_interrupt_while_ray_starts_leaves_nothing(raysim: Callable[..., Run]) -> None:
+    run = raysim("--quiet")
+    until(lambda: any("raylet" in command for command in run.processes()))
+    run.interrupt()
+    assert run.end()[0] == 130
+    run.assert_nothing_left()
