@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -51,19 +52,37 @@ SETTINGS = [Setting(10, 600, 1), Setting(10, 600, "auto"), Setting(100, 60, "aut
 
 @dataclass
 class Clock:
-    """Takes the time between the rounds of a run."""
+    """Takes the time between the rounds that count, and the CPU seconds of all processes of the run in all of them."""
 
+    rounds: int
     last: float = 0.0
     seconds: list[float] = field(default_factory=list)
+    cpu: float = 0.0
+    done: int = 0
+
+    def round_done(self) -> None:
+        now = time.perf_counter()
+        self.done += 1
+        if self.done == WARM_UP:
+            self.cpu = -cpu_seconds()
+        elif WARM_UP < self.done <= WARM_UP + self.rounds:
+            self.seconds.append(now - self.last)
+            if self.done == WARM_UP + self.rounds:
+                self.cpu = (self.cpu + cpu_seconds()) / self.rounds
+        self.last = time.perf_counter()
 
     def take(self, event: Event) -> None:
-        now = time.perf_counter()
         if isinstance(event, RoundDone):
-            self.seconds.append(now - self.last)
-        self.last = now
+            self.round_done()
 
     def say(self, text: str) -> None:
         pass
+
+
+def cpu_seconds() -> float:
+    me = psutil.Process()
+    times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
+    return sum(spent.user + spent.system for spent in times)
 
 
 def images(count: int) -> tuple[str, np.ndarray, np.ndarray]:
@@ -99,8 +118,9 @@ def floor_worker(clients: list[tuple[torch.Tensor, torch.Tensor]], total: int, s
         barrier.wait()  # the sums are there
 
 
-def floor(setting: Setting, x: np.ndarray, y: np.ndarray, rounds: int) -> list[float]:
-    """Return the seconds of each round in bare processes, one per core."""
+def floor(setting: Setting, x: np.ndarray, y: np.ndarray, rounds: int) -> Clock:
+    """Time the rounds in bare processes, one per core."""
+    clock = Clock(rounds)
     processes = int(this_machine().cpus)
     spawn = multiprocessing.get_context("spawn")
     parts = np.random.default_rng(0).permutation(len(y)).reshape(setting.clients, setting.samples)
@@ -110,27 +130,25 @@ def floor(setting: Setting, x: np.ndarray, y: np.ndarray, rounds: int) -> list[f
     barrier = spawn.Barrier(processes + 1)
     workers = [
         spawn.Process(
-            target=floor_worker, args=(data[p::processes], setting.clients, (model, sums, p, barrier), rounds)
+            target=floor_worker, args=(data[p::processes], setting.clients, (model, sums, p, barrier), WARM_UP + rounds)
         )
         for p in range(processes)
     ]
     for worker in workers:
         worker.start()
-    seconds = []
-    for _ in range(rounds):
+    for _ in range(WARM_UP + rounds):
         barrier.wait()
-        began = time.perf_counter()
         barrier.wait()
         model.copy_(sums.sum(0))
-        seconds.append(time.perf_counter() - began)
+        clock.round_done()
     for worker in workers:
         worker.join()
-    return seconds
+    return clock
 
 
-def with_raysim(setting: Setting, data: Path, rounds: int, out: Path) -> list[float]:
-    """Return the seconds of each round with raysim on Ray."""
-    clock = Clock()
+def with_raysim(setting: Setting, data: Path, rounds: int, out: Path) -> Clock:
+    """Time the rounds with raysim on Ray."""
+    clock = Clock(rounds)
     raysim.run(
         {
             "name": "benchmark",
@@ -138,13 +156,13 @@ def with_raysim(setting: Setting, data: Path, rounds: int, out: Path) -> list[fl
             "scenario": {"kind": "class_incremental", "tasks": 1},
             "clients": {"count": setting.clients},
             "model": {"name": "mnist_cnn"},
-            "training": {"rounds_per_task": rounds, "batch_size": BATCH, "optimizer": {"lr": LR}},
+            "training": {"rounds_per_task": WARM_UP + rounds + 1, "batch_size": BATCH, "optimizer": {"lr": LR}},
             "resources": {"clients_per_actor": setting.clients_per_actor},
         },
         out=out,
         display=clock,
     )
-    return clock.seconds[:-1]  # the last one waits for the evaluation at the task's end
+    return clock  # one round more was run: the last one waits for the evaluation at the task's end
 
 
 def main() -> None:
@@ -152,32 +170,35 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="rounds of each run that are counted (15)")
     parser.add_argument("--repeats", type=int, default=3, help="how often floor and raysim take turns (3)")
     asked = parser.parse_args()
-    rounds = asked.rounds + WARM_UP
     console = Console()
-    table = Table("clients", "samples each", "clients_per_actor", "floor s", "raysim s", "ratio", "of single turns")
+    table = Table(
+        "clients", "samples", "per actor", "floor s", "raysim s", "ratio", "of turns", "CPU s", "CPU s", "ratio"
+    )
     with tempfile.TemporaryDirectory() as folder, own_cluster(this_machine()):
         for number, setting in enumerate(SETTINGS):
             name, x, y = images(setting.clients * setting.samples)
             data = Path(folder, f"{number}.npz")
-            np.savez(data, x_train=x, y_train=y, x_test=x[:TEST], y_test=y[:TEST])
+            np.savez(data, x_train=x[:, 0], y_train=y, x_test=x[:TEST, 0], y_test=y[:TEST])
             turns = []
             for turn in range(asked.repeats):
-                bare = floor(setting, x, y, rounds)[WARM_UP:]
-                framed = with_raysim(setting, data, rounds + 1, Path(folder, f"{number}-{turn}"))[WARM_UP:]
+                bare = floor(setting, x, y, asked.rounds)
+                framed = with_raysim(setting, data, asked.rounds, Path(folder, f"{number}-{turn}"))
                 turns.append((bare, framed))
-                console.print(f"{setting}: floor {median(bare):.4f} s, raysim {median(framed):.4f} s per round")
-            floors, rays = (median([s for turn in turns for s in turn[side]]) for side in (0, 1))
-            ratios = sorted(median(framed) / median(bare) for bare, framed in turns)
+            seconds = [median([s for turn in turns for s in turn[side].seconds]) for side in (0, 1)]
+            cpu = [median(turn[side].cpu for turn in turns) for side in (0, 1)]
+            ratios = sorted(median(framed.seconds) / median(bare.seconds) for bare, framed in turns)
             table.add_row(
                 str(setting.clients),
                 str(setting.samples),
                 str(setting.clients_per_actor),
-                f"{floors:.4f}",
-                f"{rays:.4f}",
-                f"{rays / floors:.3f}",
-                f"{ratios[0]:.3f} to {ratios[-1]:.3f}",
+                *(f"{second:.4f}" for second in seconds),
+                f"{seconds[1] / seconds[0]:.3f}",
+                f"{ratios[0]:.2f} - {ratios[-1]:.2f}",
+                *(f"{second:.4f}" for second in cpu),
+                f"{cpu[1] / cpu[0]:.3f}",
             )
-    table.title = f"seconds per round on {name}, batch {BATCH}, {int(this_machine().cpus)} cores; medians"
+            console.print(f"{number + 1} of {len(SETTINGS)} settings done", highlight=False)
+    table.title = f"per round, {name}, batch {BATCH}, {int(this_machine().cpus)} cores: medians of seconds, CPU seconds"
     console.print(table)
 
 

@@ -71,17 +71,15 @@ def _run(given: Sequence[str]) -> int:
     parser.add_argument("--local", action="store_true", help="run every client in this process, without Ray")
     parser.add_argument("--quiet", action="store_true", help="show nothing")
     asked = parser.parse_intermixed_args(given)
-    from rich.console import Console
-
     from raysim.config import load
-    from raysim.display import display, show_result
+    from raysim.display import display, result_console, show_result
     from raysim.running import run
 
     config = load(asked.config, asked.overrides)
     with display(config, asked.quiet) as shown:
         result = run(config, out=asked.out, local=asked.local, display=shown)
     if not asked.quiet:
-        show_result(result, Console())
+        show_result(result, result_console())
     return 130 if result.status == "interrupted" else 0
 
 

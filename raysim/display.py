@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -14,7 +15,7 @@ from rich.table import Table
 from raysim.config import Config
 from raysim.events import Event, RoundDone, Started
 from raysim.figures import NAMES
-from raysim.metrics import average_accuracy
+from raysim.metrics import Matrix, average_accuracy
 from raysim.result import Result
 
 
@@ -53,7 +54,7 @@ class Lines:
 
     def say(self, text: str) -> None:
         """Write a line."""
-        self._console.print(text, highlight=False, soft_wrap=True)
+        say(self._console, text)
 
 
 class Live:
@@ -78,7 +79,7 @@ class Live:
 
     def say(self, text: str) -> None:
         """Write a line above the bar."""
-        self._progress.console.print(text, highlight=False, soft_wrap=True)
+        say(self._progress.console, text)
 
 
 @contextmanager
@@ -115,24 +116,39 @@ def accuracy_so_far(event: RoundDone) -> str:
 def show_result(result: Result, console: Console) -> None:
     """Print the accuracy matrices, the metrics and where the files are."""
     for protocol, values in result.evaluation.items():
-        matrix = values["accuracy"]
-        table = Table(title=f"accuracy in %, {NAMES[protocol]}: test set of task i after task t", title_justify="left")
-        table.add_column("t \\ i", justify="right")
-        for i in range(result.tasks):
-            table.add_column(str(i + 1), justify="right")
-        table.add_column("mean so far", justify="right")
-        for t, row in enumerate(matrix, 1):
-            mean = average_accuracy(matrix, t)
-            table.add_row(str(t), *(f"{100 * a:.1f}" for a in row), f"{100 * (mean or 0):.1f}")
-        console.print(table)
-        named = {key: values[key] for key in values if key != "accuracy"}
-        shown = (f"{key.replace('_', ' ')} {'-' if v is None else format(100 * v, '.1f')}" for key, v in named.items())
-        console.print("  ".join(shown), highlight=False)
+        say(console, f"accuracy in %, {NAMES[protocol]}: row t is after task t, column i the test set of task i")
+        console.print(_matrix(values["accuracy"], console.width))
+        metrics = ((key.replace("_", " "), value) for key, value in values.items() if key != "accuracy")
+        say(console, ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics) + "\n")
     mib = 2**20
-    console.print(
+    say(
+        console,
         f"{result.status}: {result.rounds} rounds in {result.seconds:.0f} s, {result.bytes_up / mib:.1f} MiB up, "
         f"{result.bytes_down / mib:.1f} MiB down",
-        highlight=False,
     )
-    console.print(f"run directory: {result.directory}", highlight=False, soft_wrap=True)
-    console.print(f"TensorBoard:   tensorboard --logdir {result.directory}", highlight=False, soft_wrap=True)
+    say(console, f"run directory: {result.directory}")
+    if any(result.directory.glob("events.out.*")):
+        say(console, f"TensorBoard:   tensorboard --logdir {result.directory}")
+
+
+def result_console() -> Console:
+    """Return a console for a result: as wide as the terminal, or, in a file, as the widest matrix."""
+    console = Console()
+    return console if console.is_terminal else Console(width=1000)
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line as it is: no colours by guess, no wrapping."""
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def _matrix(matrix: Matrix, width: int) -> Table:
+    tasks = len(matrix[0]) if matrix else 0
+    digits = ".1f" if 16 + 6 * tasks <= width else ".0f"
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
+    for heading in ("t", *map(str, range(1, tasks + 1)), "mean so far"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for t, row in enumerate(matrix, 1):
+        mean = average_accuracy(matrix, t) or 0.0
+        table.add_row(str(t), *(format(100 * a, digits) for a in row), format(100 * mean, ".1f"))
+    return table

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from raysim import seeding
 from raysim.errors import RunError
+from raysim.resources import MOST_OF_MEMORY
 from raysim.training import batches
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 
 GIB = 2**30
-MOST_OF_MEMORY = 0.8
 
 
 class Components:

@@ -36,7 +36,7 @@ class Post:
 
 @dataclass(frozen=True)
 class Term:
-    """One client's part of a reply. `weight` null means the client's share of the cohort; a term's are at most 1 together."""
+    """One client's part of a reply. `weight` null means the client's share of the cohort; all sum to at most 1."""
 
     value: Tensor
     weight: float | None = None

@@ -94,8 +94,14 @@ def _actors(config: Config, capacity: Capacity) -> int:
     wanted, clients = config.resources, config.clients.count
     if wanted.clients_per_actor != "auto":
         return math.ceil(clients / wanted.clients_per_actor)
-    by_cpu = _fit(1.0 if wanted.cpus_per_actor == "auto" else wanted.cpus_per_actor, capacity.cpus)
-    return max(1, min(clients, _fit(wanted.gpus_per_actor, capacity.gpus) if wanted.gpus_per_actor else by_cpu))
+    fits = [clients]
+    if wanted.gpus_per_actor:
+        fits.append(_fit(wanted.gpus_per_actor, capacity.gpus))
+    if wanted.cpus_per_actor != "auto":
+        fits.append(_fit(wanted.cpus_per_actor, capacity.cpus))
+    elif not wanted.gpus_per_actor:
+        fits.append(_fit(1.0, capacity.cpus))
+    return max(1, min(fits))
 
 
 def _cpus(wanted: float | str, actors: int, capacity: Capacity) -> float:

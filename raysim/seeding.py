@@ -53,8 +53,7 @@ def default_generator(device: torch.device) -> torch.Generator:
 def torch_untouched() -> Iterator[None]:
     """Leave torch's global state (threads, generators, determinism flags) as it was found."""
     threads = torch.get_num_threads()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    deterministic = _deterministic()
     precision = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark)
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     try:
@@ -62,7 +61,12 @@ def torch_untouched() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        if _deterministic() != deterministic:  # the call imports torch's compiler: seconds, 80 MB
+            torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = (
             precision
         )
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()

@@ -146,7 +146,7 @@ class Everything(Method):
             return delta
 
         def conclude(self, server):
-            yield from self._plan(server, "conclude", [2])
+            yield from self._plan(server, "conclude", "cohort" if server.round == 2 else [2])
 
         def end_task(self, server):
             yield from self._plan(server, "end_task", "everyone")

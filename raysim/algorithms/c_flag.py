@@ -90,7 +90,7 @@ class CFlag(Method):
             self.kept = [] if rows is None else [rows, model.buffers.clone(), model.integers.clone()]
             terms = {"gradient": Term(self.own)} if len(components) else {}
             entries = replay.drawn(client, self.knobs.sample_size, self.name) if self.knobs.memory else None
-            if entries is not None:
+            if entries is not None and not (model.normalises and len(entries) == 1):  # BatchNorm takes no single sample
                 terms["memory_gradient"] = Term(replay.gradient_on(client, entries, self.name))
             return terms
 

@@ -77,7 +77,8 @@ def resized(images: Array, size: tuple[int, ...]) -> Array:
     """Images [N, C, H, W] (uint8 or float32) as [N, C, *size], each as PIL's bilinear filter makes it.
 
     PIL resizes along the rows, rounds, then along the columns. So do two calls for many images on top of one another,
-    the second on their transposes.
+    the second on their transposes. (PIL may start with the columns where the height shrinks and the width grows, which
+    can make a difference of one grey level.)
     """
     height, width = size
     return _along_rows(_along_rows(images, width).swapaxes(2, 3), height).swapaxes(2, 3)

@@ -88,13 +88,14 @@ def test_an_ask_goes_to_whom_it_names_and_the_silent_count_nowhere(everything):
     assert replies[0]["prepare"] == {"number": pytest.approx(4.0), "weighted": pytest.approx(1.0)}
     assert replies[1]["prepare"]["number"] == pytest.approx(3.0)
     assert replies[0]["conclude"]["number"] == pytest.approx(3.0)
+    assert replies[1]["conclude"]["number"] == pytest.approx(3.0)  # the cohort, 1 and 2
     assert replies[1]["end_task"]["number"] == pytest.approx(4.0)  # everyone present, not only the cohort
 
 
 def test_the_halfs_state_lasts_and_each_client_has_its_own(everything):
-    """Client 2 is asked in prepare, conclude and end_task: 1, 2, 3, ...; client 0 not in round 2's prepare."""
+    """Client 2 is asked in prepare, conclude and end_task; 1 in the second conclude only."""
     answers = {k: [e[3] for e in everything[1] if e[:2] == (k, "count")] for k in (0, 1, 2)}
-    assert answers == {0: [1, 2, 3, 4, 5], 1: [1, 2, 3, 4, 5, 6], 2: list(range(1, 10))}
+    assert answers == {0: [1, 2, 3, 4, 5], 1: [1, 2, 3, 4, 5, 6, 7], 2: list(range(1, 10))}
 
 
 def test_posts_are_seen_in_their_newest_version(everything):
@@ -115,8 +116,9 @@ def test_the_ledger_by_hand(everything):
     """The model: 6 * 5 + 5 + 5 * 4 + 4 = 59 float32, 236 bytes. The anchor, new with each task: 28. The mail: 8.
 
     Down, round 1: prepare to 3 (236 + 28 each) = 792; mail 3 * 8 = 24; conclude shows the new model to client 2, 236;
-    end_task to the two who do not hold it, 472: 1524. Round 2: anchor to clients 1 and 2, 56; mail 16; conclude 236;
-    end_task 472, and the anchor to client 0, 28: 808. Round 3: anchor 84; mail 24; conclude 236; end_task 472: 816.
+    end_task to the two who do not hold it, 472: 1524. Round 2: anchor to clients 1 and 2, 56; mail 16; conclude 472;
+    end_task to client 0 the model and the anchor, 264: 808. Round 3: anchor 84; mail 24; conclude 236; end_task 472:
+    816.
 
     Up, per training client: 236 + level 12 + number 12 + who 8 = 268; per answer (number and weighted) 8, client 1
     giving none. Round 1: 16 + 804 + 8 + 16 = 844. Round 2: 8 + 536 + 8 + 16 = 568. Round 3 as round 1.
@@ -130,7 +132,7 @@ def test_a_plan_is_driven_by_hand():
     """No runner, no model: the plan asks, is told, and is over."""
 
     class Stub:
-        task = 2
+        task, round = 2, 3
 
     half = probes.Everything.Server("everything", probes.Everything())
     plan = half.conclude(Stub())

@@ -3,6 +3,9 @@
 import hashlib
 import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -308,3 +311,16 @@ def test_what_the_callers_generator_says_does_not_matter(tiny, simulate):
     torch.manual_seed(2)
     torch.rand(3)
     assert simulate(config).sha256 == first
+
+
+def test_a_run_does_not_import_torchs_compiler():
+    """It costs seconds and a hundred megabytes: torch.optim and use_deterministic_algorithms would bring it."""
+    script = (
+        "import sys, conftest\n"
+        "for optimizer in ({'lr': 0.1, 'momentum': 0.5}, {'name': 'adam'}):\n"
+        "    conftest.run_here(conftest.tiny_config(training__optimizer=optimizer, model__dropout=0.5))\n"
+        "print([name for name in ('torch._dynamo', 'torch._inductor', 'sympy') if name in sys.modules])"
+    )
+    tests = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", script], cwd=tests, capture_output=True, text=True, timeout=120)
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr

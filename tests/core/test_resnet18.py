@@ -6,11 +6,11 @@ from raysim.vector import FlatModel
 
 
 def test_the_counts():
-    """Stem 3*64*9 = 1,728. A block of width c out of b: 9bc + 9cc weights and, with BatchNorm, 4c; a 1x1 shortcut bc + 2c.
+    """A block from b to c channels has 9bc + 9cc weights, 4c of its BatchNorms, and bc + 2c of a 1x1 shortcut.
 
-    layer1 2 (2 * 36,864 + 256) = 147,968; layer2 (73,728 + 147,456 + 512 + 8,192 + 256) + (294,912 + 512) = 525,568;
-    layer3 2,099,712; layer4 8,393,728; head 512 * 10 + 10; BatchNorm of the stem 128: in all 11,173,962. BatchNorms have
-    64 + 4*64 + 5*128 + 5*256 + 5*512 = 4,800 channels, each with a mean and a variance, and there are 20 of them.
+    Stem 3*64*9 + 128 = 1,856; layer1 2 (2 * 36,864 + 256) = 147,968; layer2 (73,728 + 147,456 + 512 + 8,192 + 256) +
+    (294,912 + 512) = 525,568; layer3 2,099,712; layer4 8,393,728; head 512 * 10 + 10: in all 11,173,962. BatchNorms
+    have 64 + 4*64 + 5*128 + 5*256 + 5*512 = 4,800 channels, each a mean and a variance, and there are 20 of them.
     """
     for classes, parameters in ((10, 11_173_962), (100, 11_220_132)):
         model = FlatModel(resnet18((3, 32, 32), classes))
@@ -24,7 +24,7 @@ def test_the_counts():
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (1, 32, 32), (3, 28, 28), (3, 8, 8)])
 def test_shapes(shape):
-    """Three strides of 2 leave 4 x 4 of 32 and of 28 (28, 14, 7, 4), and 1 x 1 of 8; the mean takes whatever remains."""
+    """Three strides of 2 leave 4 x 4 of 32 and of 28 (28, 14, 7, 4), and 1 x 1 of 8; the mean takes what remains."""
     module = resnet18(shape, 7).eval()
     sizes = []
     module.layer4.register_forward_hook(lambda layer, given, out: sizes.append(tuple(out.shape)))

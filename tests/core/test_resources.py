@@ -60,6 +60,16 @@ def test_auto_makes_one_actor_per_gpu_share(placed):
         assert (found.actors, found.gpus) == (actors, share)
 
 
+def test_auto_heeds_both_where_both_are_asked_for(placed):
+    """16 CPUs, 8 GPUs: at 4 CPUs and a GPU each there is room for 4; with CPUs left to raysim for 8, 1 each."""
+    node = Capacity(cpus=16, gpus=8, memory=256 * GIB)
+    found = placed(100, node, clients_per_actor="auto", gpus_per_actor=1, cpus_per_actor=4)
+    assert (found.actors, found.cpus) == (4, 4)
+    found = placed(100, node, clients_per_actor="auto", gpus_per_actor=1)
+    assert (found.actors, found.cpus) == (8, 1)
+    assert placed(100, Capacity(2, 4, None), clients_per_actor="auto", gpus_per_actor=1).cpus == 0.5
+
+
 def test_auto_cpus_are_an_equal_share_of_at_most_one(placed):
     """8 CPUs: 4 actors get 1, 16 get 0.5, 24 get 0.3333 (Ray counts ten-thousandths, rounded down)."""
     assert placed(4).cpus == 1.0
