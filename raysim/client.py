@@ -113,7 +113,7 @@ class Client:
         """Begin an exchange of messages outside a training phase; its streams are its own, whatever others exchange."""
         self.exchanges[method] = self._exchange = self.exchanges.get(method, 0) + 1
         self.share = share
-        self._aside, self._generators = {}, {}
+        self.records, self._aside, self._generators = {}, {}, {}
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Return this phase's generator for a purpose; asked again, the same one, where it was left."""

@@ -11,6 +11,8 @@ from raysim.errors import ConfigError
 from raysim.memory import MemoryKind
 from raysim.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
 
+OWN_STREAMS = ("augment", "batches", "memory", "model")
+
 
 def methods_of(config: Config) -> dict[str, Method]:
     """Return the config's methods in their order, by the name that their terms, ops and streams carry.
@@ -24,6 +26,8 @@ def methods_of(config: Config) -> dict[str, Method]:
         if not (isinstance(kind, type) and issubclass(kind, Method)):
             raise ConfigError(f"methods: {key} is a {type(kind).__name__}, allowed: a subclass of raysim.Method")
         method = kind(**knobs)
+        if name in OWN_STREAMS:
+            raise ConfigError(f"methods: {key} is called {name}, which is a random stream of raysim's own; rename it")
         if name in made:
             raise ConfigError(f"methods: found two methods called {name}, allowed: one of a name")
         made[name] = method

@@ -62,14 +62,15 @@ class Live:
 
     def __init__(self, progress: Progress, config: Config, rounds: int) -> None:
         self._progress = progress
-        self._bar = progress.add_task("starting", total=rounds, status="")
+        self._bar = progress.add_task("starting", total=None, status="")
+        self._rounds = rounds
         self._tasks = config.scenario.tasks
         self._accuracy = ""
 
     def take(self, event: Event) -> None:
         """Move the bar."""
         if isinstance(event, Started):
-            self._progress.reset(self._bar, description=f"task 1/{self._tasks}")
+            self._progress.reset(self._bar, total=self._rounds, description=f"task 1/{self._tasks}")
         elif isinstance(event, RoundDone):
             if event.evaluation:
                 self._accuracy = accuracy_so_far(event)
@@ -93,10 +94,11 @@ def display(config: Config, quiet: bool) -> Iterator[Display]:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
+            TextColumn("round"),
             MofNCompleteColumn(),
             TextColumn("{task.fields[status]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
+            TextColumn("· left"),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=console) as progress:

@@ -13,6 +13,7 @@ from raysim.client import Client, Phase
 from raysim.compatibility import memory_of, methods_of
 from raysim.config import Config
 from raysim.data.pixels import Source
+from raysim.errors import RunError
 from raysim.federation import Federation
 from raysim.memory import Memory
 from raysim.messages import Post, Term, Terms, on_device
@@ -130,12 +131,18 @@ class Host:
         with client.aside(name):
             own: Terms = getattr(half, op)(client, order.mail) or {}
         self._take_terms(client, order, reply, {f"{name}.{key}": (half, term) for key, term in own.items()})
+        reply.take_records(client.id, client.records)
 
     def _take_terms(
         self, client: Client, order: Order, reply: Reply, terms: Mapping[str, tuple[ClientHalf, Term]]
     ) -> None:
         for full, (half, term) in terms.items():
-            how = half.knobs.replies[full.removeprefix(half.name + ".")]
+            name = full.removeprefix(half.name + ".")
+            if name not in half.knobs.replies:
+                raise RunError(
+                    f"{half.name} sends {name}, which its `replies` do not declare as mean, sum or by_client"
+                )
+            how = half.knobs.replies[name]
             reply.take_term(client.id, full, term, how, order.shares[client.id], self._where(client, order))
 
     def _where(self, client: Client, order: Order) -> str:

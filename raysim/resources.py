@@ -62,7 +62,7 @@ def place(config: Config, capacity: Capacity, nbytes: int = 0) -> Placement:
         ConfigError: it has not.
     """
     wanted = config.resources
-    _gpus_exist(wanted.gpus_per_actor, capacity)
+    check_gpus(config, capacity)
     actors = _actors(config, capacity)
     cpus = _cpus(wanted.cpus_per_actor, actors, capacity)
     if wanted.gpus_per_actor and actors > _fit(wanted.gpus_per_actor, capacity.gpus):
@@ -81,7 +81,9 @@ def place(config: Config, capacity: Capacity, nbytes: int = 0) -> Placement:
     return Placement([range(first, clients, actors) for first in range(actors)], cpus, wanted.gpus_per_actor, memory)
 
 
-def _gpus_exist(share: float, capacity: Capacity) -> None:
+def check_gpus(config: Config, capacity: Capacity) -> None:
+    """Refuse a share of GPUs that does not exist. Raises ConfigError."""
+    share = config.resources.gpus_per_actor
     if share > capacity.gpus:
         raise ConfigError(
             f"resources.gpus_per_actor: found {share:g}, the cluster has {capacity.gpus:g} GPUs; "

@@ -50,18 +50,21 @@ def run(
         ConfigError: the config, the data or the resources are wrong; nothing was started.
         RunError: the run failed; its directory says how far it came.
     """
+    began = time.perf_counter()
     resolved = load(config, overrides)
     with seeding.torch_untouched():
         check_methods(resolved)
         capacity = resources.this_machine()
-        if resolved.resources.address is None:
+        if local:
+            resources.check_gpus(resolved, capacity)
+        elif resolved.resources.address is None:
             resources.place(resolved, capacity)
         directory = Path(out) if out is not None else _default_directory(resolved)
         claim(directory)
         federation = build_federation(resolved)
         check_model(resolved, federation.shape, federation.classes)
         with Footprint() as footprint, _events(resolved, federation, capacity, local) as (events, stop):
-            return _record(resolved, directory, events, stop, footprint, display or Silence())
+            return _record(resolved, directory, events, stop, footprint, display or Silence(), began)
 
 
 def _record(
@@ -71,8 +74,9 @@ def _record(
     stop: Callable[[], None],
     footprint: Footprint,
     display: Display,
+    began: float,
 ) -> Result:
-    began, made_with = time.perf_counter(), versions()
+    made_with = versions()
     starting = 0.0
     with Recording(config, directory) as recording:
 

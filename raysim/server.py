@@ -10,6 +10,7 @@ from torch import Tensor
 from raysim import seeding
 from raysim.compatibility import methods_of
 from raysim.config import Config
+from raysim.errors import RunError
 from raysim.federation import Federation
 from raysim.messages import Delta, Post
 from raysim.method import ServerHalf
@@ -58,14 +59,26 @@ class Server:
         return [int(k) for k in draws.choice(present, size=count, replace=False)]
 
     def gather(self, chosen: Sequence[int]) -> None:
-        """Make these clients the cohort, with the shares that `aggregation.weights` gives them."""
+        """Make these clients the cohort, with the shares that `aggregation.weights` gives them.
+
+        Raises:
+            RunError: one of them has no data now.
+        """
+        absent = sorted(set(chosen) - set(self.present))
+        if absent:
+            raise RunError(f"select chose the clients {absent}, allowed: those with data of this task, server.present")
         self.cohort = tuple(sorted(set(chosen)))
+        self.shares = self.shares_of(self.cohort)
+        self.arrived = None
+        if self.config.aggregation.weights == "samples":
+            self.arrived = sum(int(self.federation.streams[k].bounds[self.task + 1]) for k in self.cohort)
+
+    def shares_of(self, clients: Sequence[int]) -> dict[int, float]:
+        """Return these clients' weights among each other, of sum 1."""
         uniform = self.config.aggregation.weights == "uniform"
-        sizes = {k: 1 if uniform else self.federation.streams[k].size(self.task) for k in self.cohort}
+        sizes = {k: 1 if uniform else self.federation.streams[k].size(self.task) for k in clients}
         total = sum(sizes.values())
-        self.shares = {k: size / total for k, size in sizes.items()}
-        arrived = sum(int(self.federation.streams[k].bounds[self.task + 1]) for k in self.cohort)
-        self.arrived = None if uniform else arrived
+        return {k: size / total for k, size in sizes.items()}
 
     def lr(self, round_of_task: int) -> float:
         """Return the clients' learning rate in this round; `round_of_task` counts from 0."""

@@ -89,9 +89,9 @@ class Simulation:
         server = self.server
         chosen = next((h.select(server) for h in self._with("select")), None)
         server.gather(server.sample() if chosen is None else chosen)
+        self.phase = Phase(server.round, server.task, server.lr(round_of_task))
         if not server.cohort:
             return {}
-        self.phase = Phase(server.round, server.task, server.lr(round_of_task))
         self._all("prepare", server.cohort)
         announced = {half.name: half.announce(server) for half in self._with("announce")}
         mail = {name: said for name, (said, _) in announced.items()}
@@ -106,11 +106,9 @@ class Simulation:
         return reply.means()
 
     def _order(self, op: str, clients: Sequence[int], mail: Any, posts: Sequence[Post]) -> Reply:
-        shares = self.server.shares
-        if any(k not in shares for k in clients):
-            shares = {k: 1 / len(clients) for k in clients}
         arrived = self.server.arrived if op == "train" else None
-        order = Order(op, tuple(clients), mail, {k: shares[k] for k in clients}, len(clients), self.phase, arrived)
+        shares = self.server.shares_of(clients)
+        order = Order(op, tuple(clients), mail, shares, len(clients), self.phase, arrived)
         everything = [self.server.model(), *posts]
         self.ledger.send(clients, mail, everything)
         reply = self.runner.perform(order, everything)
@@ -134,6 +132,7 @@ class Simulation:
                 return
             to = clients if ask.to == "cohort" else self.server.present if ask.to == "everyone" else ask.to
             answer = self._order(f"{half.name}.{ask.op}", sorted(to), ask.mail, ask.posts)
+            self.server.records |= answer.means()
             reply = answer.of(half.name, half.knobs.replies, self.server.parameters.dtype)
 
     def _evaluated(self, done: RoundDone, task_done: bool) -> RoundDone:

@@ -119,7 +119,7 @@ class _Loop:
         for half in self.gradient:
             gradient = half.gradient(step, gradient)
         if self.clip_norm is not None:
-            gradient.mul_((self.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0))
+            gradient = gradient * (self.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0)
         self.optimizer.step(model.parameters, gradient, client.lr)
         self.total_loss.add_(step.loss.detach(), alpha=len(step.y))
         self.samples += len(step.y)

@@ -31,10 +31,11 @@ class FlatModel:
 
     `parameters` and `gradient` [P] are in the model's dtype, `buffers` [B] likewise (BatchNorm's statistics),
     `integers` [I] int64 (its counts of batches). The module's own tensors are views into them, so that one operation on
-    a vector moves the whole model. Frozen parameters are part of no vector: every host builds the same, none is sent.
+    a vector moves the whole model. Frozen parameters and boolean buffers (masks, constants) are part of no vector: every
+    host builds the same, none is sent.
 
     Raises:
-        ConfigError: the module has nothing to train, or parameters of several dtypes.
+        ConfigError: the module has nothing to train, parameters of several dtypes, or a buffer that cannot travel.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -46,8 +47,12 @@ class FlatModel:
             raise ConfigError(f"model: found {found}, allowed: trainable parameters of one dtype")
         (self.dtype,) = dtypes
         device = next(iter(trained.values())).device
-        floats = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
-        others = {name: b for name, b in module.named_buffers() if not b.is_floating_point()}
+        floats = {name: b for name, b in module.named_buffers() if b.dtype == self.dtype}
+        others = {name: b for name, b in module.named_buffers() if b.dtype == torch.int64}
+        for name, buffer in module.named_buffers():
+            if buffer.dtype not in (self.dtype, torch.int64, torch.bool):
+                allowed = f"{self.dtype}, torch.int64, or torch.bool for constants"
+                raise ConfigError(f"model: the buffer {name} is {buffer.dtype}, allowed: {allowed}")
         self._trained = list(trained.values())
         self.layout = {name: p.shape for name, p in trained.items()}
         self.parameters = _joined(trained.values(), self.dtype, device)

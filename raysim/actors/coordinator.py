@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import ray
@@ -63,7 +63,7 @@ class Remote:
         actor: Any = ray.remote(Coordinator)
         self._actor = actor.options(num_cpus=0, max_concurrency=2).remote(config, [ray.put(federation)], placement)
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Generator[Event, None, None]:
         """Iterate over the events of the run; end the coordinator, and with it the hosts, when left."""
         try:
             for reference in self._actor.events.options(num_returns="streaming").remote():
