@@ -31,7 +31,7 @@ class FlatModel:
 
     `parameters` and `gradient` [P] are in the model's dtype, `buffers` [B] likewise (BatchNorm's statistics),
     `integers` [I] int64 (its counts of batches). The module's own tensors are views into them, so that one operation on
-    a vector moves the whole model. Frozen parameters and boolean buffers (masks, constants) are part of no vector: every
+    a vector moves the whole model. Frozen parameters and boolean buffers (constants) are part of no vector: every
     host builds the same, none is sent.
 
     Raises:

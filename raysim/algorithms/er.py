@@ -20,6 +20,7 @@ class Er(Method):
 
     sample_size: Annotated[int, Ge(1)] | None = None  # replayed samples of a step; null is as many as the batch has
 
+    needs: ClassVar = frozenset({"earlier_logits"})
     memory: ClassVar = MemoryUse()
 
     class Client(ClientHalf):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -13,6 +14,8 @@ from raysim.method import ClientHalf, Method
 @dataclass(frozen=True, kw_only=True)
 class Joint(Method):
     """Joint: an epoch runs over all data of the client that arrived so far; the upper bound, with unlimited storage."""
+
+    needs: ClassVar = frozenset({"earlier_logits"})
 
     class Client(ClientHalf):
         """Keeps everything."""

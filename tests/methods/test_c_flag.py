@@ -502,11 +502,7 @@ def test_gradients_of_zero_give_no_nan(dtype):
     tiny_one = 1e-30 * one if dtype == torch.float32 else 1e-200 * one
     for memory, added in ((zero, one), (one, zero), (zero, zero), (tiny_one, -one), (one, tiny_one)):
         rates = [float(v) for v in adapted(CFlag(), memory, added, 0.1, 0.07, 0.5)]
-        assert np.isfinite(rates).all()
-        if not (memory is tiny_one and added is not zero):
-            assert rates[0] == pytest.approx(0.1, rel=1e-15)
-        if memory is not one or added is zero:
-            assert rates[1] == pytest.approx(0.07, rel=1e-15)
+        assert rates == pytest.approx([0.1, 0.07], rel=1e-15)
 
 
 def test_in_task_1_adaptive_is_off(c_flag_config, simulate):
