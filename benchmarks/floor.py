@@ -170,9 +170,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="rounds of each run that are counted (15)")
     parser.add_argument("--repeats", type=int, default=3, help="how often floor and raysim take turns (3)")
     asked = parser.parse_args()
-    console = Console()
+    console = Console(width=110)
     table = Table(
-        "clients", "samples", "per actor", "floor s", "raysim s", "ratio", "of turns", "CPU s", "CPU s", "ratio"
+        "clients",
+        "samples",
+        "per actor",
+        "floor s",
+        "raysim s",
+        "ratio",
+        "of turns",
+        "floor CPU s",
+        "raysim CPU s",
+        "ratio",
     )
     with tempfile.TemporaryDirectory() as folder, own_cluster(this_machine()):
         for number, setting in enumerate(SETTINGS):

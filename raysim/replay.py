@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 
 
 def drawn(client: Client, count: int, purpose: str) -> Entries | None:
-    """Draw up to `count` entries of the client's memory without replacement; None where it is empty."""
+    """Draw up to `count` entries of the client's memory without replacement.
+
+    None where it is empty, or where there would be one entry and the model has BatchNorm: one sample has no statistics.
+    """
     assert client.memory is not None
-    return client.memory.sample(count, client.generator(purpose)) if len(client.memory) else None
+    available = min(count, len(client.memory))
+    if not available or (client.model.normalises and available == 1):
+        return None
+    return client.memory.sample(count, client.generator(purpose))
 
 
 def batch(client: Client, entries: Entries) -> tuple[Tensor, Tensor]:

@@ -177,6 +177,7 @@ READINGS = {
     "nominal": {"correction": "nominal"},
     "alpha below beta": {"alpha": 0.03, "interference": "exact"},
     "as printed": {"alpha": 0.03, "interference": "as_printed"},
+    "alpha is beta": {"beta": 0.05},
     "rates of its own": {"alpha": 0.02, "beta": 0.15, "adaptive": "off"},
     "h": {"objective_weights": "h", "adaptive": "off"},
     "bias": {"bias": 0.8},
