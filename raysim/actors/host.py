@@ -11,7 +11,7 @@ import ray
 import torch
 
 from raysim import host
-from raysim.actors import failures, tensors
+from raysim.actors import allocator, failures, tensors
 from raysim.config import Config
 from raysim.federation import Federation
 from raysim.host import Order
@@ -34,6 +34,7 @@ class Host:
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
         tensors.register()
+        allocator.keep_memory()
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
         host.torch_settings(device, config.resources.deterministic)

@@ -272,7 +272,9 @@ def test_on_a_terminal_a_bar_shows_task_round_loss_accuracy_and_time_left() -> N
     _, errors = run.communicate(timeout=LIMIT)
     assert (run.returncode, errors) == (0, b"")
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(pieces).decode())
-    assert re.search(r"task 2/2 ━+ round 4/4 loss \d\.\d+  class-IL \d+\.\d%, task-IL \d+\.\d% +0:00:\d\d · left", shown)
+    assert re.search(
+        r"task 2/2 ━+ round 4/4 loss \d\.\d+  class-IL \d+\.\d%, task-IL \d+\.\d% +0:00:\d\d · left", shown
+    )
 
 
 def test_the_live_display_takes_every_event(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
-from raysim import ClientHalf, Delta, Method, Term
-
-MIB = 2**20
+from raysim import ClientHalf, Delta, Method, Post, ServerHalf, Term
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +39,23 @@ class Misbehaving(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class Hoarder(Method):
-    """Hoarder: every client keeps `mebibytes` of its own and sends eight numbers."""
+    """Hoarder: every client keeps `kept` bytes of its own and sends eight numbers; the server mails `mailed` bytes."""
 
-    mebibytes: int = 0
+    kept: int = 0
+    mailed: int = 0
     replies = {"digest": "mean"}  # noqa: RUF012 - a class attribute, as every method's
 
     class Client(ClientHalf):
         knobs: Hoarder
 
         def start(self, client: Any, mail: Any) -> None:
-            self.hoard = torch.ones(self.knobs.mebibytes * MIB // 4)
+            self.hoard = torch.ones(self.knobs.kept // 4)
 
         def finish(self, client: Any, delta: Delta) -> tuple[Delta, dict[str, Term]]:
             return delta, {"digest": Term(delta.parameters[:8])}
+
+    class Server(ServerHalf):
+        knobs: Hoarder
+
+        def announce(self, server: Any) -> tuple[Any, Sequence[Post]]:
+            return torch.ones(self.knobs.mailed // 4), ()

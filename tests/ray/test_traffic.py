@@ -21,7 +21,8 @@ from raysim.vector import Weights
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 
-HOSTS = 3
+CLIENTS = 4
+CPUS = 3
 ROUNDS = 3  # of each of two tasks
 LIMB = 8  # bytes of a parameter in an exact sum
 OVERHEAD = 4096  # bytes of names, shares, records and pickle's own, per message
@@ -47,6 +48,8 @@ class Traffic:
     put: list[Any] = field(default_factory=list)
     calls: list[tuple[str, Any]] = field(default_factory=list)
     replies: list[Any] = field(default_factory=list)
+    abreast: int = 0
+    most_abreast: int = 0
 
     def sizes(self) -> dict[str, list[int]]:
         performs = [args for name, args in self.calls if name == "perform"]
@@ -79,6 +82,8 @@ class _TappedCall:
 
     def remote(self, *args: Any, **more: Any) -> Any:
         self.traffic.calls.append((self.name, (args, more)))
+        self.traffic.abreast += 1
+        self.traffic.most_abreast = max(self.traffic.most_abreast, self.traffic.abreast)
         return self.call.remote(*args, **more)
 
 
@@ -87,6 +92,7 @@ class _TappedRay:
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
+        self.wait = ray.wait
 
     def put(self, value: Any) -> Any:
         self._traffic.put.append(value)
@@ -95,6 +101,7 @@ class _TappedRay:
     def get(self, references: Sequence[Any]) -> Any:
         replies = ray.get(references)
         self._traffic.replies += replies
+        self._traffic.abreast -= len(replies)
         return replies
 
 
@@ -104,7 +111,7 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
     traffic = Traffic()
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
-        runner = ray_runner.RayRunner(config, ray.put(federation), place(config, Capacity(HOSTS, 0, None)))
+        runner = ray_runner.RayRunner(config, ray.put(federation), place(config, Capacity(CPUS, 0, None)))
         hosts = runner._hosts
         try:
             runner._hosts = [_Tapped(host, traffic) for host in hosts]
@@ -134,29 +141,32 @@ def performed(traffic: Traffic) -> list[Reply]:
     return [reply for reply in traffic.replies if isinstance(reply, Reply)]
 
 
+def hoard(**knobs: int) -> dict[str, Any]:
+    return {"methods": {"misbehaving:Hoarder": knobs}}
+
+
 def test_only_the_model_mail_and_sums_cross(run: Any) -> None:
-    traffic = run(resources__clients_per_actor="auto", evaluation__every_rounds=1, dataset__test=1600)
+    mail = 2**18  # bytes
+    traffic = run(resources__clients_per_actor=1, evaluation__every_rounds=1, dataset__test=1600, **hoard(mailed=mail))
     sizes, weights = traffic.sizes(), weights_of(traffic)
     versions = 2 * ROUNDS + 1  # the initial model, and one of each round
     assert len(weights) == versions
-    model = weights[0].nbytes
-    assert sum(sizes["put"]) <= versions * (model + OVERHEAD) + 2 * ROUNDS * OVERHEAD
+    assert len(sizes["put"]) == versions + 2 * ROUNDS  # large mail is put once for all hosts too
+    assert sum(sizes["put"]) <= versions * (weights[0].nbytes + OVERHEAD) + 2 * ROUNDS * (mail + OVERHEAD)
     assert max(sizes["perform"] + sizes["evaluate"]) <= OVERHEAD
-    assert max(sizes["replies"]) <= len(weights[0].parameters) * LIMB + OVERHEAD
+    assert max(sizes["replies"]) <= (len(weights[0].parameters) + 8 * 2) * LIMB + OVERHEAD
     posted = [post for _, (args, _) in traffic.calls for post in args[-1]]
-    assert len(posted) == HOSTS * versions  # once to a host, though every version is trained from and evaluated
+    assert len(posted) == CLIENTS * versions  # once to a host, though every version is trained from and evaluated
+    assert traffic.most_abreast == CPUS  # four hosts share three CPUs: one waits its turn
 
 
 def test_what_clients_hold_and_how_many_share_a_host_does_not_change_what_crosses(run: Any) -> None:
-    def hoard(mebibytes: int) -> dict[str, Any]:
-        return {"methods": {"misbehaving:Hoarder": {"mebibytes": mebibytes}}}
-
-    few = run(clients__count=4, resources__clients_per_actor=2, **hoard(0))
-    much = run(clients__count=4, resources__clients_per_actor=2, **hoard(8), dataset__train=2000)
+    few = run(resources__clients_per_actor=2, **hoard(kept=0))
+    much = run(resources__clients_per_actor=2, **hoard(kept=2**23), dataset__train=2000)
     assert few.sizes() == much.sizes()
     assert all("Hoarder.digest" in reply.sums for reply in performed(few))
 
-    crowd = run(clients__count=12, resources__clients_per_actor=6, **hoard(0))
+    crowd = run(clients__count=12, resources__clients_per_actor=6, **hoard(kept=0))
     assert len(weights_of(crowd)) == len(weights_of(few)) == 2 * ROUNDS + 1
     assert len(performed(crowd)) == len(performed(few)) == 2 * 2 * ROUNDS  # one of each of two hosts
     assert {len(reply.bytes_up) for reply in performed(crowd)} == {6}
