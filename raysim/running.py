@@ -131,7 +131,7 @@ def _events(
 
 @contextmanager
 def _interruptible(stop: Callable[[], None], display: Display) -> Iterator[None]:
-    """Let the first Ctrl-C end the round in progress, and the second leave at once."""
+    """Let the first Ctrl-C end the round in progress; let the second, and SIGTERM, leave at once but tidily."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -142,11 +142,13 @@ def _interruptible(stop: Callable[[], None], display: Display) -> Iterator[None]
         threading.Thread(target=stop, daemon=True).start()
         display.say("stopping after this round; Ctrl-C again leaves at once")
 
-    previous = signal.signal(signal.SIGINT, first)
+    handlers = {signal.SIGINT: first, signal.SIGTERM: signal.default_int_handler}
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler or signal.SIG_DFL)  # none: what was there did not come from Python
 
 
 def _default_directory(config: Config) -> Path:

@@ -6,10 +6,12 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from signal import SIGINT, SIGTERM
 
 import ray
 
@@ -60,18 +62,33 @@ def joined_cluster(address: str) -> Iterator[Capacity]:
     """
     joined = not ray.is_initialized()
     if joined:
+        _somebody_listens(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-            raise ConfigError(
-                f"resources.address: no cluster answers at {address} ({error}); start one with `ray start --head`, "
-                "or leave address out"
-            ) from error
+            raise _no_cluster(address, error) from error
     try:
         yield _existing()
     finally:
         if joined:
             ray.shutdown()
+
+
+def _somebody_listens(address: str) -> None:
+    """Try HOST:PORT first: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and "/" not in address and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except (OSError, OverflowError) as error:
+            raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"resources.address: no cluster answers at {address} ({error}); start one with `ray start --head`, "
+        "or leave address out"
+    )
 
 
 def _existing() -> Capacity:
@@ -87,15 +104,16 @@ def _folder() -> str:
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Let Ctrl-C wait: a Ray that is half started or half stopped would leave processes and files behind."""
+    """Let Ctrl-C and SIGTERM wait: a Ray half started or half stopped would leave processes and files behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     pressed = []
-    previous = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
+    previous = {number: signal.signal(number, lambda *_: pressed.append(True)) for number in (SIGINT, SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler or signal.SIG_DFL)  # none: what was there did not come from Python
     if pressed:
         raise KeyboardInterrupt

@@ -126,6 +126,7 @@ WRONG = {
     "GPUs that are not there": (["run", "tiny.yaml", "resources.gpus_per_actor=64"], "the cluster has"),
     "CPUs that are not there": (["run", "tiny.yaml", "resources.cpus_per_actor=4096"], "the cluster has"),
     "more memory than there is": (["run", "tiny.yaml", "clients.count=1000000"], "clients_per_actor=auto"),
+    "a cluster that is not there": (["run", "tiny.yaml", "resources.address=127.0.0.1:1"], "no cluster answers"),
     "a missing data file": (["run", "tiny.yaml", "dataset={name: npz, path: gone.npz}"], "gone.npz"),
     "a missing folder": (["run", "tiny.yaml", "dataset={name: mnist, root: gone}"], "there is no folder"),
     "no files in the folder": (
@@ -152,6 +153,7 @@ def test_what_is_wrong_is_told_in_one_line(case: str, capsys: Captured) -> None:
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", ["no such command", "a broken file", "an unknown method", "a directory that is taken", "a wrong type"]
 )
@@ -171,11 +173,13 @@ sys.exit(status)
 """
 
 
+@pytest.mark.slow
 def test_a_missing_data_file_is_found_before_ray_is_imported() -> None:
     done = process(sys.executable, "-c", WITHOUT_RAY, *WRONG["a missing data file"][0])
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
+@pytest.mark.slow
 def test_check_starts_nothing_and_says_what_would_start() -> None:
     done = process(sys.executable, "-c", WITHOUT_RAY, "check", "tiny.yaml", "resources.clients_per_actor=2")
     assert (done.returncode, done.stderr) == (0, "")
@@ -216,6 +220,7 @@ def test_help_and_version(capsys: Captured) -> None:
         assert f"usage: raysim {command}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_python_m_raysim_is_raysim() -> None:
     command, module = process(SCRIPT, "list", "methods"), process(sys.executable, "-m", "raysim", "list", "methods")
     assert command.stdout == module.stdout != ""
@@ -253,6 +258,7 @@ def test_a_run_without_a_terminal_prints_plain_lines(capsys: Captured) -> None:
     assert torch.load(directory / "model.pt", weights_only=True).keys() == {"1.weight", "1.bias", "3.weight", "3.bias"}
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_bar_shows_task_round_loss_accuracy_and_time_left() -> None:
     leader, follower = pty.openpty()
     run = subprocess.Popen(
@@ -309,6 +315,7 @@ def test_a_failure_has_its_own_exit_status(
     assert tuple(capsys.readouterr()) == ("", said)
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     command = f"'{SCRIPT}' list datasets | head -1; exit ${{PIPESTATUS[0]}}"
     done = process("bash", "-c", command)
@@ -323,6 +330,7 @@ MY_OWN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["local", pytest.param("ray", marks=pytest.mark.ray)])
 def test_what_is_my_own_comes_from_the_working_directory(where: str) -> None:
     local = ["--local"] if where == "local" else []

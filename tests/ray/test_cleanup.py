@@ -188,6 +188,15 @@ def test_the_second_interrupt_leaves_at_once(raysim: Callable[..., Run]) -> None
     run.assert_nothing_left()
 
 
+def test_a_termination_leaves_at_once(raysim: Callable[..., Run]) -> None:
+    run = raysim("training.rounds_per_task=100000", "--quiet")
+    run.wait_for_rounds(2)
+    run.process.terminate()
+    assert run.end() == (130, "", "interrupted\n")
+    assert run.summary["status"] == "interrupted"
+    run.assert_nothing_left()
+
+
 def test_an_interrupt_while_ray_starts_leaves_nothing(raysim: Callable[..., Run]) -> None:
     run = raysim("--quiet")
     until(lambda: any("raylet" in command for command in run.processes()))
