@@ -53,9 +53,10 @@ class Reply:
         """Add another host's part."""
         for name, part in other.sums.items():
             self.sums.setdefault(name, ExactSum(part.grid)).merge(part)
-        for mine, theirs in ((self.by_client, other.by_client), (self.records, other.records)):
-            for name, values in theirs.items():
-                mine.setdefault(name, {}).update(values)  # type: ignore[arg-type]
+        for name, terms in other.by_client.items():
+            self.by_client.setdefault(name, {}).update(terms)
+        for name, numbers in other.records.items():
+            self.records.setdefault(name, {}).update(numbers)
         if other.integers is not None and (self.integers is None or other.integers[0] < self.integers[0]):
             self.integers = other.integers
         self.bytes_up.update(other.bytes_up)

@@ -156,7 +156,8 @@ class CFlag(Method):
 
         def _rows_to_keep(self, client: Client, components: Components) -> Tensor:
             """Return an empty table, once it is known that those of all clients here fit beside one another."""
-            without = [c for c in client.host.clients.values() if not c.halves[self.name].kept]  # type: ignore[attr-defined]
+            halves = ((c, c.halves[self.name]) for c in client.host.clients.values())
+            without = [c for c, half in halves if isinstance(half, type(self)) and not half.kept]
             size = client.host.config.training.batch_size
             rows = sum(-(-c.stream.size(client.window) // size) for c in without)
             check_room(client.model.parameters, rows, f"methods.{self.name}.table: keep", len(without))

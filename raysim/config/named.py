@@ -85,7 +85,9 @@ def keys_of(component: Callable[..., Any]) -> type[Block]:
         parameters = [p for p in inspect.signature(component).parameters.values() if p.kind is p.KEYWORD_ONLY]
         # the fields get names of their own, so that a key may be called copy or json as pydantic's methods are
         fields = {f"key_{p.name}": _field(component, p, hints.get(p.name, Any)) for p in parameters}
-        return create_model(f"Keys of {name}", __base__=Block, **fields)  # type: ignore[call-overload, no-any-return]
+        make: Any = create_model  # its overloads do not know fields that are given as a mapping
+        made: type[Block] = make(f"Keys of {name}", __base__=Block, **fields)
+        return made
     except Exception as error:
         raise ConfigError(f"the keys of {name} cannot be read from its signature: {error}") from error
 
@@ -118,7 +120,8 @@ def from_lists(annotation: Any) -> Any:
     if origin is Annotated:
         return Annotated[(from_lists(parts[0]), *parts[1:])]
     if origin in (typing.Union, types.UnionType):
-        return typing.Union[tuple(from_lists(part) for part in parts)]  # noqa: UP007
+        union: Any = typing.Union  # of parts that are known only now
+        return union[tuple(from_lists(part) for part in parts)]
     if origin is Sequence:  # whatever it was given, it becomes a tuple: equal values must compare equal
         return from_lists(typing.cast(Any, tuple)[parts[0], ...])
     if origin in (tuple, set, frozenset, list, dict):

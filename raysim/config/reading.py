@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import yaml
 
@@ -87,7 +87,8 @@ def _text(file: str, refuse: Refuse) -> str:
 
 def _compose(text: str, refuse: Refuse) -> yaml.Node | None:
     try:
-        node: yaml.Node | None = yaml.compose(text, Loader=_Loader)  # type: ignore[arg-type, unused-ignore]
+        loader: Any = _Loader  # the stubs know PyYAML's own loaders only
+        node: yaml.Node | None = yaml.compose(text, Loader=loader)
         return node
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

@@ -69,8 +69,11 @@ def greedy(shape: tuple[int, ...], *, weights: int = 3) -> None:
     """Greedy: takes a key that every model has."""
 
 
-def vague(shape: tuple[int, ...], *, size: NoSuchType = 3) -> None:  # noqa: F821
+def vague(shape: tuple[int, ...], *, size: int = 3) -> None:
     """Vague: its annotation does not exist."""
+
+
+vague.__annotations__["size"] = "NoSuchType"
 
 
 @dataclass(frozen=True, kw_only=True)

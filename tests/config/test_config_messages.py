@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 def refusal(*args: object) -> str:
     with pytest.raises(ConfigError) as caught:
-        load(*args)  # type: ignore[arg-type]
+        load(*args)
     message = str(caught.value)
     assert len(message.splitlines()) == 1
     return message

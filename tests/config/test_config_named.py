@@ -11,7 +11,7 @@ from raysim.config.named import keys_of, own_values, resolve
 
 
 def defaults(component: object, **given: object) -> dict[str, object]:
-    return own_values(keys_of(component).model_validate(given))  # type: ignore[arg-type]
+    return own_values(keys_of(component).model_validate(given))
 
 
 def test_keyword_only_parameters_are_the_keys() -> None:

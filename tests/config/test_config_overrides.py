@@ -67,7 +67,7 @@ def test_from_python_values_are_taken_as_they_are(run_yaml: Path) -> None:
 
 def test_what_was_given_is_not_changed() -> None:
     values = {"a": {"b": 1}}
-    document = Document(None, plain(values))  # type: ignore[arg-type]
+    document = Document(None, plain(values))
     apply(document, ["a.b=2"])
     assert values == {"a": {"b": 1}}
 

@@ -92,7 +92,7 @@ def test_not_a_number(text: str) -> None:
 
 
 def test_minus_zero_keeps_its_sign() -> None:
-    assert math.copysign(1, parse_value("-0.0")) == -1  # type: ignore[arg-type]
+    assert math.copysign(1, parse_value("-0.0")) == -1
 
 
 @pytest.mark.parametrize("text", ["<<: 1", "{1: a}", "{a: 1, a: 2}", "!!set {a}", "!x 1", "&a [*a]", "a: b: c", "'"])

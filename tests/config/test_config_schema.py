@@ -131,7 +131,7 @@ def test_whole_numbers_are_taken_where_a_number_is_due() -> None:
 def test_a_config_is_frozen_picklable_and_comparable() -> None:
     config = load(REQUIRED, ["methods={der: {}, fedprox: {}}", "dataset.normalize={mean: [0.5], std: [1]}"])
     with pytest.raises(ValidationError, match="frozen"):
-        config.seed = 1  # type: ignore[misc]
+        config.seed = 1
     again = pickle.loads(pickle.dumps(config))
     assert again == config
     assert hash(again) == hash(config)
