@@ -56,7 +56,7 @@ def test_the_splits_must_be_alike(x):
 
 def test_what_is_no_data_set_is_named():
     with pytest.raises(ConfigError, match="got tuple"):
-        check((1, 2), "mine")  # type: ignore[arg-type]
+        check((1, 2), "mine")
 
 
 def test_channels_come_first():
