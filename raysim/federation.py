@@ -16,7 +16,7 @@ from raysim.data import partition, scenario
 from raysim.data.augmentation import Augmentation
 from raysim.data.dataset import Dataset
 from raysim.data.domains import domains
-from raysim.data.load import load_dataset
+from raysim.data.load import drawn, load_dataset
 from raysim.data.normalization import Normalization, normalization
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task
@@ -89,8 +89,11 @@ def build_federation(config: Config, download: bool = True) -> Federation:
 def _data(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
     spec = config.dataset
 
-    def load(component: Component) -> Dataset:
-        return load_dataset(component.function(), spec.root, spec.download and download, component.keys())
+    def load(component: Component, number: int = 0) -> Dataset:
+        dataset = load_dataset(component.function(), spec.root, spec.download and download, component.keys())
+        if spec.train_samples is None:
+            return dataset
+        return drawn(dataset, spec.train_samples, seeding.generator(config.seed, "train_samples", number))
 
     if config.domains is None:
         dataset = load(spec)
@@ -99,7 +102,7 @@ def _data(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
     named = []
     for number, domain in enumerate(config.domains):
         try:
-            named.append((domain.title, load(domain)))
+            named.append((domain.title, load(domain, number)))
         except ConfigError as error:
             raise ConfigError(f"scenario.shift.domains.{number}: {error}") from error
     return domains(named, reference)

@@ -109,6 +109,10 @@ class Dataset(Component):
         description="The folder of the files; null is $RAYSIM_DATA or ~/.cache/raysim. A given folder must exist.",
     )
     download: bool = Field(default=True, description="Whether files that are missing are downloaded.")
+    train_samples: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="How many of the training samples are used, drawn with the seed; null is all. Tests use all.",
+    )
     normalize: Annotated[
         Literal["none", "standard"] | ChannelStatistics,
         Allowed("none, standard or {mean: [...], std: [...]}"),
@@ -150,7 +154,7 @@ class Domains(Block):
     ] = Field(
         description="The data sets, task by task: names, or blocks with a name and its own keys. `dataset` is one of "
         "them: the others' images take its size (bilinear), and where some are RGB all are; its root, download, "
-        "normalize and augment hold for all."
+        "train_samples (of each), normalize and augment hold for all."
     )
 
 

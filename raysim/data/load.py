@@ -6,7 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from raysim.data.dataset import Dataset, check
+import numpy as np
+
+from raysim.data.dataset import Dataset, Split, check
 from raysim.errors import ConfigError
 
 DEFAULT_ROOT = Path("~/.cache/raysim")
@@ -42,3 +44,16 @@ def load_dataset(
     """
     dataset = function(resolve_root(root), download, **keys)
     return check(dataset, getattr(function, "__name__", repr(function)))
+
+
+def drawn(dataset: Dataset, train_samples: int, generator: np.random.Generator) -> Dataset:
+    """The data set with so many of its training samples, drawn without replacement; the test split stays whole.
+
+    Raises:
+        ConfigError: it has fewer.
+    """
+    train = dataset.train
+    if train_samples > len(train):
+        raise ConfigError(f"dataset.train_samples: found {train_samples}, allowed: 1 to {len(train)}, which there are")
+    rows = np.sort(generator.permutation(len(train))[:train_samples])
+    return Dataset(Split(train.x[rows], train.y[rows]), dataset.test, dataset.classes)

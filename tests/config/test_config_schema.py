@@ -29,7 +29,14 @@ REQUIRED: dict[str, object] = {
 DEFAULTS: dict[str, object] = {
     "name": "demo",
     "seed": 0,
-    "dataset": {"name": "digits", "root": None, "download": True, "normalize": "none", "augment": []},
+    "dataset": {
+        "name": "digits",
+        "root": None,
+        "download": True,
+        "train_samples": None,
+        "normalize": "none",
+        "augment": [],
+    },
     "scenario": {"kind": "domain_incremental", "tasks": 3, "shift": "rotation", "boundaries": "synchronous"},
     "partition": {"kind": "iid", "per": None},
     "clients": {"count": 4},

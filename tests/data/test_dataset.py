@@ -8,7 +8,7 @@ import pytest
 from raysim.data import DATASETS
 from raysim.data.dataset import Dataset, Split, channels_first, check
 from raysim.data.digits import digits
-from raysim.data.load import load_dataset, resolve_root
+from raysim.data.load import drawn, load_dataset, resolve_root
 from raysim.data.synthetic import synthetic
 from raysim.errors import ConfigError
 
@@ -147,3 +147,18 @@ def test_a_users_data_set_is_called_with_its_keys_and_checked(tmp_path):
     with pytest.raises(ConfigError, match=r"data set mine, train split: labels run from 0 to 1; allowed are 0\.\.0"):
         load_dataset(mine, str(tmp_path), True, {"size": 3})
     assert asked == {"root": tmp_path, "download": True, "size": 3}
+
+
+def test_a_part_of_the_training_samples_is_drawn_without_replacement_and_in_order():
+    numbered = split(np.arange(40, dtype=np.float32).reshape(20, 2), np.arange(20) % 2)
+    whole = Dataset(numbered, GOOD, classes=2)
+    part = drawn(whole, 5, np.random.default_rng(3))
+    rows = part.train.x[:, 0] / 2  # a sample's first feature is twice its row
+    assert len(part.train) == 5
+    assert (np.diff(rows) > 0).all()
+    assert part.train.y.tolist() == (rows % 2).tolist()
+    assert part.test is whole.test
+    assert not np.array_equal(drawn(whole, 5, np.random.default_rng(4)).train.x, part.train.x)
+    assert np.array_equal(drawn(whole, 20, np.random.default_rng(3)).train.x, numbered.x)
+    with pytest.raises(ConfigError, match=r"dataset\.train_samples: found 21, allowed: 1 to 20"):
+        drawn(whole, 21, np.random.default_rng(3))
