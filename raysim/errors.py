@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 def single_line(text: str) -> str:
     """Return text with everything that could break or colour a terminal's line written as an escape."""
@@ -24,3 +28,18 @@ class RunError(Exception):
 
 class Diverged(RunError):
     """A client sent what is not finite, or too large to be added exactly."""
+
+
+@contextmanager
+def told_briefly() -> Iterator[None]:
+    """Turn an exception of a method's or a model's own code into a RunError; its traceback travels along as a note."""
+    try:
+        yield
+    except (RunError, ConfigError):
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        said = "".join(traceback.format_exception_only(error)).strip()  # with its notes, such as client and round
+        told = RunError(f"{said.replace(chr(10), ', ')} ({frame.filename}:{frame.lineno}); --local helps to debug it")
+        told.add_note("".join(traceback.format_exception(error)).rstrip())
+        raise told from None

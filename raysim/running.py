@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import platform
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import median
 
 from raysim import resources, seeding
 from raysim.compatibility import check_methods
 from raysim.config import Config, load
+from raysim.course import Course
 from raysim.display import Display, Silence
-from raysim.events import Event, Started
+from raysim.events import Event
 from raysim.federation import Federation, build_federation
 from raysim.footprint import Footprint
 from raysim.local import LocalRunner
 from raysim.models.building import check_model
-from raysim.recording import Recording, claim
+from raysim.recording import claim
 from raysim.result import Result
-from raysim.result import load as load_result
 from raysim.simulation import Simulation
 
 
@@ -63,51 +59,37 @@ def run(
         claim(directory)
         federation = build_federation(resolved)
         check_model(resolved, federation.shape, federation.classes)
-        with Footprint() as footprint, _events(resolved, federation, capacity, local) as (events, stop):
-            return _record(resolved, directory, events, stop, footprint, display or Silence(), began)
+        with (
+            Footprint() as footprint,
+            _events(resolved, federation, capacity, local) as (events, stop),
+            Course(resolved, directory, began) as course,
+        ):
+            return _record(course, events, stop, footprint, display or Silence())
 
 
 def _record(
-    config: Config,
-    directory: Path,
+    course: Course,
     events: Iterator[Event],
     stop: Callable[[], None],
     footprint: Footprint,
     display: Display,
-    began: float,
 ) -> Result:
-    made_with = versions()
-    starting = 0.0
-    with Recording(config, directory) as recording:
+    def end(status: str) -> Result:
+        footprint.sample()
+        return course.end(status, footprint.peak_bytes)
 
-        def summarise(status: str) -> None:
-            footprint.sample()
-            recording.summarise(
-                status,
-                seconds=time.perf_counter() - began,
-                seconds_per_round=median(recording.round_seconds) if recording.round_seconds else None,
-                seconds_starting=starting,
-                peak_memory_bytes=footprint.peak_bytes,
-                recoveries=0,
-                rounds_recomputed=0,
-                versions=made_with,
-            )
-
-        try:
-            with _interruptible(stop, display):
-                for event in events:
-                    if isinstance(event, Started):
-                        starting = time.perf_counter() - began
-                    recording.take(event)
-                    display.take(event)
-        except KeyboardInterrupt:
-            summarise("interrupted")
-            raise
-        except BaseException:
-            summarise("failed")
-            raise
-        summarise("interrupted" if recording.interrupted else "done")
-    return load_result(directory)
+    try:
+        with interruptible(stop, display.say):
+            for event in events:
+                course.take(event)
+                display.take(event)
+    except KeyboardInterrupt:
+        end("interrupted")
+        raise
+    except BaseException:
+        end("failed")
+        raise
+    return end(course.status)
 
 
 @contextmanager
@@ -130,7 +112,7 @@ def _events(
 
 
 @contextmanager
-def _interruptible(stop: Callable[[], None], display: Display) -> Iterator[None]:
+def interruptible(stop: Callable[[], None], say: Callable[[str], None]) -> Iterator[None]:
     """Let the first Ctrl-C end the round in progress; let the second, and SIGTERM, leave at once but tidily."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -140,7 +122,7 @@ def _interruptible(stop: Callable[[], None], display: Display) -> Iterator[None]
         signal.signal(signal.SIGINT, signal.default_int_handler)
         # in a thread of its own: the main one may be inside a call to Ray, which cannot be entered twice
         threading.Thread(target=stop, daemon=True).start()
-        display.say("stopping after this round; Ctrl-C again leaves at once")
+        say("stopping after this round; Ctrl-C again leaves at once")
 
     handlers = {signal.SIGINT: first, signal.SIGTERM: signal.default_int_handler}
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -153,31 +135,3 @@ def _interruptible(stop: Callable[[], None], display: Display) -> Iterator[None]
 
 def _default_directory(config: Config) -> Path:
     return Path("runs") / config.name / f"seed-{config.seed}" / datetime.now().strftime("%Y%m%d-%H%M%S")
-
-
-def versions() -> dict[str, str | None]:
-    """Return what the result depends on: python, torch, ray, raysim, and raysim's git commit where it has one."""
-    return {
-        "python": platform.python_version(),
-        **{package: _version(package) for package in ("torch", "ray", "raysim")},
-        "git": _commit(),
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _commit() -> str | None:
-    here = Path(__file__).parent
-    try:
-        known = subprocess.run(
-            ["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=5
-        )
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return head.stdout.strip() or None if known.returncode == 0 else None

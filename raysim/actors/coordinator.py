@@ -13,7 +13,7 @@ from raysim import host
 from raysim.actors import failures, tensors
 from raysim.actors.runner import RayRunner
 from raysim.config import Config
-from raysim.errors import RunError
+from raysim.errors import RunError, told_briefly
 from raysim.events import Event
 from raysim.resources import Placement
 from raysim.simulation import Simulation
@@ -35,7 +35,7 @@ class Coordinator:
         tensors.register()
         host.torch_settings(torch.device("cpu"), True)
         (reference,) = self._federation
-        with failures.told_briefly():
+        with told_briefly():
             runner = RayRunner(self._config, reference, self._placement)
             self._simulation = Simulation(self._config, ray.get(reference), runner)
             if self._stopping:

@@ -11,8 +11,9 @@ import ray
 import torch
 
 from raysim import host
-from raysim.actors import allocator, failures, tensors
+from raysim.actors import allocator, tensors
 from raysim.config import Config
+from raysim.errors import told_briefly
 from raysim.federation import Federation
 from raysim.host import Order
 from raysim.messages import Post
@@ -38,7 +39,7 @@ class Host:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
         host.torch_settings(device, config.resources.deterministic)
-        with failures.told_briefly():
+        with told_briefly():
             self._host = host.Host(config, federation, clients, device)
 
     def ready(self) -> None:
@@ -46,12 +47,12 @@ class Host:
 
     def perform(self, order: Order, mail: Any, posted: Sequence[Posted]) -> Reply:
         """Carry out an order and reply with the sum over this host's clients; the mail is one object for all hosts."""
-        with failures.told_briefly():
+        with told_briefly():
             return self._host.perform(replace(order, mail=mail), _taken(posted))
 
     def evaluate(self, parts: Sequence[Chunk], posted: Sequence[Posted]) -> Scores:
         """Count the right answers on these parts of the test sets."""
-        with failures.told_briefly():
+        with told_briefly():
             return self._host.evaluate(parts, _taken(posted))
 
 

@@ -18,7 +18,7 @@ from raysim.config.schema import Config
 from raysim.config.writing import dump
 from raysim.errors import ConfigError
 
-__all__ = ["Adam", "Config", "ConfigError", "Sgd", "dump", "load", "schema"]
+__all__ = ["Adam", "Config", "ConfigError", "Sgd", "dump", "load", "open_document", "schema", "validated"]
 
 
 def load(
@@ -28,8 +28,13 @@ def load(
 
     Overrides are KEY=VALUE strings, or a mapping from dotted keys to values. What is wrong is a ConfigError.
     """
-    document = _document(source)
+    document = open_document(source)
     apply(document, overrides)
+    return validated(document)
+
+
+def validated(document: Document) -> Config:
+    """Return the config that a document's values are."""
     for keys, value in walk(document.values):
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(located(document, keys, f"found {show(value)}, allowed: a finite number"))
@@ -39,7 +44,8 @@ def load(
         raise refusal(error, document) from None
 
 
-def _document(source: str | Path | Mapping[str, object] | Config) -> Document:
+def open_document(source: str | Path | Mapping[str, object] | Config) -> Document:
+    """Return the values of a YAML file, a mapping or a config, not validated yet."""
     if isinstance(source, str | Path):
         return read(source)
     values = plain(source)

@@ -17,6 +17,9 @@ Keys = tuple[str | int, ...]
 DEEPEST = 50  # blocks within blocks; far more than the schema has
 
 
+LONGEST_SHOWN = 100  # characters of a KEY=VALUE in a message
+
+
 @dataclass(frozen=True)
 class Given:
     """A value that was given as KEY=VALUE instead of in the file; `order` counts them."""
@@ -25,17 +28,34 @@ class Given:
     text: str
     order: int
 
+    def __str__(self) -> str:
+        return self.text if len(self.text) <= LONGEST_SHOWN else self.text[: LONGEST_SHOWN - 3] + "..."
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A value that stands in a line of another file than the document's own."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+Origin = int | Given | Elsewhere
+
 
 @dataclass
 class Document:
-    """The values of one config, the file they were read from, and the line or the KEY=VALUE of each dotted key."""
+    """The values of one config, the file they were read from, and where each dotted key was given."""
 
     file: str | None
     values: dict[str, object]
-    origins: dict[Keys, int | Given] = field(default_factory=dict)
+    origins: dict[Keys, Origin] = field(default_factory=dict)
 
-    def origin(self, keys: Keys) -> int | Given | None:
-        """Return the line or the KEY=VALUE of a key, or of the nearest block around it that has one."""
+    def origin(self, keys: Keys) -> Origin | None:
+        """Return where a key was given, or the nearest block around it that has an origin."""
         for length in range(len(keys), -1, -1):
             if keys[:length] in self.origins:
                 return self.origins[keys[:length]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from raysim.config.document import Document, Given, Keys, dotted
+from raysim.config.document import Document, Elsewhere, Given, Keys, Origin, dotted
 from raysim.errors import ConfigError, single_line
 
 EXPLAINED = "explained"  # the pydantic error type of an error whose words were chosen where its block is known
@@ -105,8 +105,9 @@ def located(document: Document, keys: Keys, words: str, missing: bool = False) -
     origin = _origin(document, keys, missing)
     key = f"{dotted(keys)}: " if keys else ""
     if isinstance(origin, Given):
-        text = origin.text if len(origin.text) <= 100 else origin.text[:97] + "..."
-        return f"{text}: {'' if origin.keys == keys else key}{words}"
+        return f"{origin}: {'' if origin.keys == keys else key}{words}"
+    if isinstance(origin, Elsewhere):
+        return f"{origin}: {key}{words}"
     if document.file is None:
         return f"{key}{words}"
     return f"{document.file}{'' if origin is None else f':{origin}'}: {key}{words}"
@@ -120,7 +121,7 @@ def _problem(line: object) -> _Problem:
     return _Problem(line["loc"], f"found {show(line['input'])}: {line['msg']}", False)
 
 
-def _origin(document: Document, keys: Keys, missing: bool) -> int | Given | None:
+def _origin(document: Document, keys: Keys, missing: bool) -> Origin | None:
     if not missing:
         return document.origin(keys)
     around = keys[:-1]
@@ -136,4 +137,4 @@ def _position(problem: _Problem, document: Document) -> tuple[int, int]:
         return 2, 0
     if isinstance(origin, Given):
         return 1, origin.order
-    return 0, origin or 0
+    return 0, origin.line if isinstance(origin, Elsewhere) else origin or 0

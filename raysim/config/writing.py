@@ -1,4 +1,4 @@
-"""A config as YAML that reads back as the same config, every default spelled out."""
+"""Values as YAML that reads back as the same values; a config with every default spelled out."""
 
 from __future__ import annotations
 
@@ -46,8 +46,21 @@ _Dumper.add_representer(float, _number)
 
 def dump(config: Config) -> str:
     """Return the config as YAML in the order of the schema; `load` of it gives an equal config."""
-    values = plain(config)
+    return written(plain(config))
+
+
+def written(values: object) -> str:
+    """Return plain values as YAML; reading it gives equal values."""
+    return _yaml(values, flow=False)
+
+
+def one_line(value: object) -> str:
+    """Return a plain value as YAML writes it in one line, a string without quotes."""
+    return value if isinstance(value, str) else _yaml(value, flow=True).partition("\n")[0]
+
+
+def _yaml(values: object, flow: bool) -> str:
     text: str = yaml.dump(
-        values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**31
+        values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=flow, width=2**31
     )
     return text
