@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from raysim.method import ClientHalf, Method, Plan, ServerHalf
     from raysim.result import Result, load
     from raysim.running import run
+    from raysim.sweeps.running import sweep
 
 _HOMES = {
     "Ask": "messages",
@@ -25,6 +26,7 @@ _HOMES = {
     "Term": "messages",
     "load": "result",
     "run": "running",
+    "sweep": "sweeps.running",
 }
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "Term",
     "load",
     "run",
+    "sweep",
 ]
 
 

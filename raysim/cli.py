@@ -1,4 +1,4 @@
-"""The command line: `raysim run`, `raysim check` and `raysim list`."""
+"""The command line: `raysim run`, `raysim check`, `raysim list` and `raysim sweep`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ USAGE = """usage: raysim COMMAND ...
   run CONFIG [KEY=VALUE ...] [--out DIR] [--local] [--quiet]   run a scenario
   check CONFIG [KEY=VALUE ...] [--schema]                      validate; say what would start; start nothing
   list methods|datasets|models                                 what a config can name
+  sweep CONFIG [KEY=VALUE ...] [--out DIR] [--jobs N]          run a grid of runs, and go on where it was left
+        [--local] [--list] [--quiet]
 
 KEY is dotted and VALUE is YAML: training.optimizer.lr=0.1, 'methods={fedprox: {mu: 0.1}}'
 raysim COMMAND --help says more; raysim --version the version"""
@@ -115,6 +117,39 @@ def _list(given: Sequence[str]) -> int:
     return 0
 
 
+def _sweep(given: Sequence[str]) -> int:
+    parser = _with_config("sweep", "Run a grid of runs; those that are done already are not run again.")
+    parser.add_argument("--out", metavar="DIR", help="the sweep's directory (runs/NAME)")
+    parser.add_argument("--jobs", metavar="N", type=_count, help="the most runs at a time (as many as there are CPUs)")
+    parser.add_argument("--local", action="store_true", help="one run after the other in this process, without Ray")
+    parser.add_argument("--list", action="store_true", help="say what would be run, and what is done; start nothing")
+    parser.add_argument("--quiet", action="store_true", help="show nothing")
+    asked = parser.parse_intermixed_args(given)
+    from raysim.sweeps.display import display, ended, listed, summed_up
+    from raysim.sweeps.running import carry_out, prepare
+
+    agenda = prepare(asked.config, asked.overrides, asked.out)
+    if asked.list:
+        print(*listed(agenda.runs), sep="\n")
+        return 0
+    with display(agenda.runs, asked.quiet) as shown:
+        outcomes = carry_out(agenda, asked.local, asked.jobs, shown)
+    if not asked.quiet:
+        print(summed_up(outcomes, agenda.runs))
+        print(f"sweep directory: {agenda.out}")
+    for outcome in outcomes:
+        if outcome.status == "failed":
+            print(ended(outcome), file=sys.stderr)
+    statuses = {outcome.status for outcome in outcomes}
+    return 130 if statuses & {"interrupted", "not started"} else int("failed" in statuses)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"found '{text}', allowed: a whole number >= 1")
+    return int(text)
+
+
 def _with_config(command: str, description: str) -> _Parser:
     parser = _Parser(prog=f"raysim {command}", description=description, allow_abbrev=False)
     parser.add_argument("config", metavar="CONFIG", help="a YAML file")
@@ -122,4 +157,9 @@ def _with_config(command: str, description: str) -> _Parser:
     return parser
 
 
-COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {"run": _run, "check": _check, "list": _list}
+COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "run": _run,
+    "check": _check,
+    "list": _list,
+    "sweep": _sweep,
+}

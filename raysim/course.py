@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from types import TracebackType
+from typing import Literal
 
 from raysim.config import Config
 from raysim.events import Event, Started
@@ -40,7 +41,7 @@ class Course:
         self._recording.__exit__(kind, error, trace)
 
     @property
-    def status(self) -> str:
+    def status(self) -> Literal["done", "interrupted"]:
         """Return how a run ended whose last event has come: done or interrupted."""
         return "interrupted" if self._recording.interrupted else "done"
 

@@ -31,7 +31,7 @@ class Diverged(RunError):
 
 
 @contextmanager
-def told_briefly() -> Iterator[None]:
+def told_briefly(advice: str = "--local helps to debug it") -> Iterator[None]:
     """Turn an exception of a method's or a model's own code into a RunError; its traceback travels along as a note."""
     try:
         yield
@@ -40,6 +40,6 @@ def told_briefly() -> Iterator[None]:
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         said = "".join(traceback.format_exception_only(error)).strip()  # with its notes, such as client and round
-        told = RunError(f"{said.replace(chr(10), ', ')} ({frame.filename}:{frame.lineno}); --local helps to debug it")
+        told = RunError(f"{said.replace(chr(10), ', ')} ({frame.filename}:{frame.lineno}); {advice}")
         told.add_note("".join(traceback.format_exception(error)).rstrip())
         raise told from None

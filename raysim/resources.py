@@ -18,6 +18,7 @@ MIB = 2**20
 PROCESS_BYTES = (315 if torch.version.cuda else 167) * MIB
 RAY_BYTES = 1024 * MIB  # Ray's own processes, the driver and the coordinator
 MOST_OF_MEMORY = 0.8
+CPUS_OF_A_RUN = 1  # in a sweep, where all clients of a run are in one process
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,32 @@ def place(config: Config, capacity: Capacity, nbytes: int = 0) -> Placement:
         )
     clients = config.clients.count
     return Placement([range(first, clients, actors) for first in range(actors)], cpus, wanted.gpus_per_actor, memory)
+
+
+def runs_at_once(capacity: Capacity, gpus: float, jobs: int | None) -> int:
+    """Return how many runs of a sweep, each a process of its own, a cluster carries out at a time.
+
+    Args:
+        capacity: what the cluster has.
+        gpus: what each run takes of its GPUs.
+        jobs: the most that are wanted.
+
+    Raises:
+        ConfigError: there is no room for one.
+    """
+    if capacity.cpus < CPUS_OF_A_RUN:
+        raise ConfigError(
+            f"resources.address: the cluster has {capacity.cpus:g} CPUs, and each run of a sweep takes "
+            f"{CPUS_OF_A_RUN}; join another, or leave address out"
+        )
+    fits = [_fit(CPUS_OF_A_RUN, capacity.cpus)]
+    if capacity.memory is not None:
+        fits.append(int((MOST_OF_MEMORY * capacity.memory - RAY_BYTES) / PROCESS_BYTES))
+    if gpus:
+        fits.append(_fit(gpus, capacity.gpus))
+    if jobs is not None:
+        fits.append(jobs)
+    return max(1, min(fits))
 
 
 def check_gpus(config: Config, capacity: Capacity) -> None:

@@ -1,0 +1,113 @@
+"""Runs of a sweep on Ray: each in a process of its own, as many at a time as there are CPUs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from raysim.actors import allocator, failures, tensors
+from raysim.config import Config
+from raysim.errors import ConfigError, RunError
+from raysim.events import Event
+from raysim.federation import Federation
+from raysim.resources import CPUS_OF_A_RUN
+from raysim.sweeps.grid import Cell
+from raysim.sweeps.telling import Begun, Failed, Heard, Told
+from raysim.sweeps.whole import WholeRun, data_of
+
+FEWER = "with fewer runs at a time (--jobs) each has more memory"
+
+
+class RunProcess:
+    """Runs all clients of a run. Two threads: one runs, one can be asked to stop."""
+
+    def __init__(self, config: Config, federation: Federation) -> None:
+        tensors.register()
+        allocator.keep_memory()
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products
+        if not config.resources.gpus_per_actor:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all GPUs visible to an actor that asked for none
+        self._run = WholeRun(config, federation)
+
+    def events(self) -> Iterator[tuple[Event, int]]:
+        """Run from the first round to the last; with each event the most memory so far, this process's, in bytes."""
+        yield from self._run.events()
+
+    def stop(self) -> None:
+        """End the run after the round in progress."""
+        self._run.stop()
+
+
+class RayRuns:
+    """Carries runs out in actors, some at a time. The data are read here, so that no other node needs their files."""
+
+    def __init__(self, cells: Sequence[Cell], at_once: int) -> None:
+        tensors.register()
+        self._waiting = list(reversed(cells))
+        self._at_once = at_once
+        self._under_way: dict[Any, tuple[Cell, Any]] = {}  # by the events still to come: the run and its actor
+        self._stopping = False
+
+    def told(self) -> Generator[Told, None, None]:
+        """Carry all out, and tell what happens; end the actors when left."""
+        try:
+            while True:
+                while self._waiting and len(self._under_way) < self._at_once and not self._stopping:
+                    yield from self._begin(self._waiting.pop())
+                if not self._under_way:
+                    return
+                (coming, *_), _ = ray.wait(list(self._under_way))
+                yield from self._next(coming)
+        finally:
+            for _, actor in self._under_way.values():
+                ray.kill(actor)
+
+    def stop(self) -> None:
+        """Begin no more runs, and let those under way end after the round in progress."""
+        self._stopping = True
+        for _, actor in list(self._under_way.values()):
+            actor.stop.remote()
+
+    def _begin(self, cell: Cell) -> Iterator[Told]:
+        began = time.perf_counter()
+        try:
+            federation = data_of(cell.config)
+        except (ConfigError, RunError) as error:
+            yield Failed(cell, error)
+            return
+        if self._stopping:
+            return
+        yield Begun(cell, began)
+        kind: Any = ray.remote(RunProcess)
+        gpus = cell.config.resources.gpus_per_actor
+        placed = kind.options(num_cpus=CPUS_OF_A_RUN, num_gpus=gpus, max_concurrency=2)
+        actor = placed.remote(cell.config, ray.put(federation))
+        self._under_way[actor.events.options(num_returns="streaming").remote()] = cell, actor
+        if self._stopping:
+            actor.stop.remote()
+
+    def _next(self, coming: Any) -> Iterator[Told]:
+        """Tell the next of a run's events, or its end; who was heard comes after the others then."""
+        cell, actor = self._under_way[coming]
+        try:
+            event, peak_memory_bytes = ray.get(next(coming))
+        except (StopIteration, RayError) as end:
+            ray.kill(actor)
+            del self._under_way[coming]
+            if isinstance(end, RayError):
+                yield Failed(cell, _failure(end))
+        else:
+            self._under_way[coming] = self._under_way.pop(coming)
+            yield Heard(cell, event, peak_memory_bytes)
+
+
+def _failure(error: RayError) -> ConfigError | RunError:
+    if isinstance(error, RayActorError):
+        return failures.death("the run's process", error, FEWER)
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    return cause if isinstance(cause, ConfigError | RunError) else RunError(f"{type(cause).__name__}: {cause}")

@@ -1,0 +1,143 @@
+"""The axes of a sweep's grid: what each value sets, what it is called, and the folder's name that this makes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raysim.config import Config
+from raysim.config.document import Document, Elsewhere, Given, Keys, dotted
+from raysim.config.messages import located, nearest, show, unknown
+from raysim.config.overrides import split
+from raysim.config.schema import LONGEST_NAME
+from raysim.config.writing import one_line
+from raysim.errors import ConfigError
+
+UNSAFE = re.compile(r"[^\w .+=@,-]+")  # what config names may not have either
+EXAMPLE = "{rotated: {scenario.shift: rotation}, permuted: {scenario.shift: permutation}}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One config key, the value that it is set to, and where that stands."""
+
+    keys: Keys
+    value: object
+    origin: Given | Elsewhere
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of an axis: its name in reports, its part of the run's folder, and what it sets."""
+
+    label: str
+    folder: str
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A key, or a choice of one's own, in which the runs of a sweep differ."""
+
+    name: str
+    values: tuple[Value, ...]
+
+    @property
+    def sets(self) -> set[Keys]:
+        """Return the config keys that its values set."""
+        return {setting.keys for value in self.values for setting in value.settings}
+
+
+def setting(document: Document, at: Keys, key: str, value: object) -> Setting:
+    """Return what a dotted key in a sweep's document sets.
+
+    Args:
+        document: the sweep's.
+        at: the key's place in it.
+        key: the dotted config key.
+        value: what it is set to.
+
+    Raises:
+        ConfigError: the config has no such key.
+    """
+    line = document.origin(at)
+    if document.file is not None and isinstance(line, int):
+        origin: Given | Elsewhere = Elsewhere(document.file, line)
+    else:
+        origin = Given((), dotted(at), 0)
+    keys = split(key, f"{origin}: {dotted(at)}" if document.file else dotted(at))
+    if str(keys[0]) not in Config.model_fields:
+        raise ConfigError(located(document, at, unknown("key", key, Config.model_fields)))
+    return Setting(keys, value, origin)
+
+
+def axis(document: Document, name: str, values: Mapping[str, object] | list[object]) -> Axis:
+    """Return an axis of a sweep's grid.
+
+    Raises:
+        ConfigError: its name or its values are no config key's, and no choices of its own either.
+    """
+    at: Keys = ("grid", name)
+    if not values:
+        raise ConfigError(located(document, at, f"found {show(values)}, allowed: at least one value"))
+    if split(name, f"grid.{name}")[0] not in Config.model_fields:
+        made = _choices(document, at, values)
+    elif isinstance(values, list):
+        made = [_unnamed(document, (*at, number), name, value) for number, value in enumerate(values)]
+    else:
+        made = [Value(label, label, (setting(document, (*at, label), name, value),)) for label, value in values.items()]
+    return Axis(name, _with_folders(document, at, made))
+
+
+def _choices(document: Document, at: Keys, values: Mapping[str, object] | list[object]) -> list[Value]:
+    name = str(at[-1])
+    made = []
+    for label, keys in values.items() if isinstance(values, Mapping) else [("", None)]:
+        if not isinstance(keys, Mapping):
+            words = f"{unknown('key', name, Config.model_fields)}, or choices of your own such as {EXAMPLE}"
+            raise ConfigError(located(document, at, words))
+        wrong = next((key for key in keys if str(key).partition(".")[0] not in Config.model_fields), None)
+        if wrong is not None and nearest(name, Config.model_fields):  # methos: {ER: {er: {}}} means the key methods
+            raise ConfigError(located(document, at, unknown("key", name, Config.model_fields)))
+        settings = (setting(document, (*at, label, key), key, value) for key, value in keys.items())
+        made.append(Value(label, label, tuple(settings)))
+    return made
+
+
+def _unnamed(document: Document, at: Keys, key: str, value: object) -> Value:
+    label = derived(value)
+    folder = label if isinstance(value, Mapping) else f"{key.rpartition('.')[2]}-{label}"
+    return Value(label, folder, (setting(document, at, key, value),))
+
+
+def derived(value: object) -> str:
+    """Return the name of a value that was given none: a block's keys in words, anything else as YAML in one line."""
+    if not isinstance(value, Mapping):
+        return one_line(value)
+    if not value:
+        return "none"
+    parts = [
+        f"{key} {derived(item)}".removesuffix(" none") if isinstance(item, Mapping) else f"{key}={one_line(item)}"
+        for key, item in value.items()
+    ]
+    blocks = any(isinstance(item, Mapping) for item in value.values())
+    return (" + " if blocks else ", ").join(parts)
+
+
+def _with_folders(document: Document, at: Keys, values: list[Value]) -> tuple[Value, ...]:
+    """Make names for folders of the values' own; two that would share one are refused."""
+    made: dict[str, Value] = {}
+    for value in values:
+        folder = UNSAFE.sub("-", value.folder).strip(" .,-")
+        if not folder or len(folder.encode()) > LONGEST_NAME:
+            words = f"found the value {show(value.label)}, allowed: with a name of letters and digits, at most "
+            words += f"{LONGEST_NAME} bytes long; give it one: {{NAME: VALUE}}"
+            raise ConfigError(located(document, at, words))
+        other = made.get(folder.casefold())
+        if other is not None:
+            twice = f"found {show(value.label)} twice" if other.label == value.label else ""
+            words = twice or f"{show(other.label)} and {show(value.label)} would have the same folder, {folder}"
+            raise ConfigError(located(document, at, f"{words}; allowed: names that differ, as in {{NAME: VALUE}}"))
+        made[folder.casefold()] = Value(value.label, folder, value.settings)
+    return tuple(made.values())

@@ -1,0 +1,165 @@
+"""What a person sees of a sweep: a live table of its runs on a terminal, a line per ended run elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from raysim.config.messages import show
+from raysim.display import accuracy_so_far, say
+from raysim.events import Event, RoundDone
+from raysim.sweeps.grid import Cell
+from raysim.sweeps.outcome import Outcome
+from raysim.sweeps.resuming import Standing
+
+AROUND_THE_ROWS = 6  # lines of the terminal
+STATES = ("failed", "interrupted", "running", "done", "waiting")  # what is shown first where there is no room for all
+
+Runs = Sequence[tuple[Cell, Standing]]
+
+
+class Display(Protocol):
+    """Shows a sweep."""
+
+    def begin(self, cell: Cell) -> None:
+        """Show that a run starts."""
+
+    def take(self, cell: Cell, event: Event) -> None:
+        """Show one of its events."""
+
+    def end(self, outcome: Outcome) -> None:
+        """Show how it ended."""
+
+    def say(self, text: str) -> None:
+        """Show a line."""
+
+
+class Silence:
+    """Shows nothing."""
+
+    def begin(self, cell: Cell) -> None:
+        """Show nothing."""
+
+    def take(self, cell: Cell, event: Event) -> None:
+        """Show nothing."""
+
+    def end(self, outcome: Outcome) -> None:
+        """Show nothing."""
+
+    def say(self, text: str) -> None:
+        """Show nothing."""
+
+
+class Lines(Silence):
+    """A line per run that has ended, for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def end(self, outcome: Outcome) -> None:
+        """Write how a run ended."""
+        self.say(ended(outcome))
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        say(self._console, text)
+
+
+@dataclass
+class _Row:
+    state: str
+    where: str = ""
+    accuracy: str = ""
+
+
+class Overview:
+    """A live table: every run with its state, its task and round, and its accuracy."""
+
+    def __init__(self, console: Console, runs: Runs) -> None:
+        self._console = console
+        self._rows = {cell.folder: _Row("done" if standing == "done" else "waiting") for cell, standing in runs}
+
+    def begin(self, cell: Cell) -> None:
+        """Show that a run starts."""
+        self._rows[cell.folder] = _Row("running", "starting")
+
+    def take(self, cell: Cell, event: Event) -> None:
+        """Show where a run is."""
+        if isinstance(event, RoundDone):
+            row, config = self._rows[cell.folder], cell.config
+            rounds = config.training.rounds_per_task * config.scenario.tasks
+            row.where = f"task {event.tasks[-1]}/{config.scenario.tasks}, round {event.round}/{rounds}"
+            if event.evaluation:
+                row.accuracy = accuracy_so_far(event)
+
+    def end(self, outcome: Outcome) -> None:
+        """Show how a run ended."""
+        seconds = f"{outcome.result.seconds:.0f} s" if outcome.result else ""
+        self._rows[outcome.cell.folder] = _Row(outcome.status, seconds, outcome.problem or outcome.accuracy)
+
+    def say(self, text: str) -> None:
+        """Write a line above the table."""
+        say(self._console, text)
+
+    def table(self) -> Table:
+        """Return the table as it is now; where the terminal is too small, without what matters least."""
+        rows = list(self._rows.items())
+        room = max(1, self._console.height - AROUND_THE_ROWS)
+        chosen = sorted(range(len(rows)), key=lambda number: STATES.index(rows[number][1].state))[:room]
+        table = Table(box=SIMPLE, padding=(0, 1, 0, 0), caption=_counts([row.state for _, row in rows]))
+        for heading in ("run", "state", "where", "accuracy"):
+            table.add_column(heading, no_wrap=True, overflow="ellipsis", justify="left")
+        for folder, row in (rows[number] for number in sorted(chosen)):
+            table.add_row(*(Text(text) for text in (folder, row.state, row.where, row.accuracy)))
+        return table
+
+
+@contextmanager
+def display(runs: Runs, quiet: bool) -> Iterator[Display]:
+    """Choose how to show a sweep, by where the output goes."""
+    console = Console(file=sys.stdout)
+    if quiet:
+        yield Silence()
+    elif console.is_terminal:
+        overview = Overview(console, runs)
+        with Live(console=console, get_renderable=overview.table, refresh_per_second=4):
+            yield overview
+    else:
+        yield Lines(console)
+
+
+def ended(outcome: Outcome) -> str:
+    """Say how a run ended, in one line."""
+    seconds = f", {outcome.result.seconds:.0f} s" if outcome.result else ""
+    said = ": ".join(text for text in (str(outcome.directory), outcome.problem or outcome.accuracy) if text)
+    return f"{outcome.status}: {said}{'' if outcome.problem else seconds}"
+
+
+def listed(runs: Runs) -> list[str]:
+    """Return a line for each run: its folder, how far it has come, and what it sets."""
+    width = max(len(cell.folder) for cell, _ in runs)
+    return [
+        f"{cell.folder:<{width}}  {standing:<11}  {'  '.join(f'{key}={show(v)}' for key, v in cell.settings.items())}"
+        for cell, standing in runs
+    ]
+
+
+def summed_up(outcomes: Sequence[Outcome], runs: Runs) -> str:
+    """Say in one line what has become of a sweep."""
+    before = sum(standing == "done" for _, standing in runs)
+    earlier = f" ({before} before)" if before else ""
+    return _counts([outcome.status for outcome in outcomes]).replace(" done", f" done{earlier}")
+
+
+def _counts(states: Sequence[str]) -> str:
+    counts = {state: states.count(state) for state in dict.fromkeys((*STATES, *states))}
+    return f"{len(states)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)

@@ -1,0 +1,86 @@
+"""sweep.yaml in a sweep's directory: what each run's folder is called on every axis, for reports."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from raysim.config.document import Document
+from raysim.config.messages import located, show
+from raysim.config.reading import read
+from raysim.config.writing import written
+from raysim.errors import ConfigError
+from raysim.sweeps.grid import FILE, Cell
+
+Labels = Mapping[str, str]
+"""By axis: the name of the run's value."""
+
+
+def labels(out: str | Path) -> dict[str, Labels]:
+    """Return the names on every axis of each run of a sweep, by its folder.
+
+    Raises:
+        ConfigError: the directory has no sweep.yaml, or not one that raysim wrote.
+    """
+    document = read(Path(out) / FILE)
+    runs = document.values.get("runs")
+    if not isinstance(runs, dict):
+        raise _not_ours(document, ("runs",), runs)
+    for folder, names in runs.items():
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise _not_ours(document, ("runs", folder), names)
+    return runs
+
+
+def register(out: Path, name: str, cells: Sequence[Cell]) -> None:
+    """Write the sweep's runs into its sweep.yaml; those that it has beside them stay.
+
+    Raises:
+        ConfigError: there is a sweep.yaml that raysim did not write, or nothing can be written there.
+    """
+    here = {cell.folder: dict(cell.labels) for cell in cells}
+    before = labels(out) if (out / FILE).exists() else {}
+    runs = {**here, **{folder: names for folder, names in before.items() if folder not in here}}
+    with _writable(out):
+        unfinished = out / f".{FILE}"
+        unfinished.write_text(written({"name": name, "runs": runs}), encoding="utf-8")
+        unfinished.replace(out / FILE)
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Make the directory and keep other sweeps out: two would take each other's unfinished runs for their own.
+
+    Raises:
+        ConfigError: another sweep is at work there, or nothing can be written there.
+    """
+    with _writable(out):
+        out.mkdir(parents=True, exist_ok=True)
+        lock = os.open(out, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise ConfigError(f"--out {out}: another sweep is at work there; wait for it, or give another --out") from None
+    except OSError:  # a file system without locks, as some network ones are
+        pass
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _writable(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"--out {out}: it cannot be written to: {error.strerror or error}") from error
+
+
+def _not_ours(document: Document, keys: tuple[str, ...], found: object) -> ConfigError:
+    words = f"found {show(found)}, allowed: a file that a sweep wrote; give another --out"
+    return ConfigError(located(document, keys, words))

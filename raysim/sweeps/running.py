@@ -1,0 +1,187 @@
+"""A sweep from its file to its directory: check all runs, carry out those that are not done, record each, sum up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysim import resources, result
+from raysim.course import Course
+from raysim.errors import ConfigError, RunError
+from raysim.events import Finished
+from raysim.result import Result
+from raysim.running import interruptible
+from raysim.seeding import torch_untouched
+from raysim.sweeps.display import Display, Silence
+from raysim.sweeps.grid import Cell, cells
+from raysim.sweeps.local import LocalRuns
+from raysim.sweeps.outcome import Outcome, Status
+from raysim.sweeps.reading import read_sweep
+from raysim.sweeps.register import alone, register
+from raysim.sweeps.resuming import Standing, clear, standing
+from raysim.sweeps.telling import Begun, Failed, Runs, Told
+
+
+def sweep(
+    config: str | Path | Mapping[str, object],
+    overrides: Sequence[str] | Mapping[str, object] = (),
+    out: str | Path | None = None,
+    local: bool = False,
+    *,
+    jobs: int | None = None,
+    display: Display | None = None,
+) -> list[Result]:
+    """Run a grid of runs, and return what they came to, in the order of the grid.
+
+    Runs that are done already are not run again. Every run is carried out in one process, several at a time on Ray; its
+    bits are those of `raysim.run`. After an interrupt, runs that were not started are missing from the list.
+
+    Args:
+        config: a sweep's YAML file, or a mapping like it.
+        overrides: KEY=VALUE strings, or a mapping from dotted keys to values; they hold for all runs.
+        out: the sweep's directory; by default runs/NAME.
+        local: run one after the other in this process, without Ray.
+        jobs: the most runs at a time; by default as many as there are CPUs.
+        display: shows what happens; by default nothing does.
+
+    Raises:
+        ConfigError: the file, a run's config or the resources are wrong, or the directory holds something else; nothing
+            was started.
+        RunError: runs failed; all others were carried out.
+    """
+    agenda = prepare(config, overrides, out)
+    outcomes = carry_out(agenda, local, jobs, display or Silence())
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    if failed:
+        first = f"{failed[0].directory}: {failed[0].problem}"
+        raise RunError(f"{len(failed)} of {len(outcomes)} runs failed; the first was {first}")
+    return [outcome.result for outcome in outcomes if outcome.result is not None]
+
+
+@dataclass(frozen=True)
+class Agenda:
+    """The runs of a sweep, all valid, and how far each has come in the sweep's directory."""
+
+    name: str
+    out: Path
+    runs: Sequence[tuple[Cell, Standing]]
+
+    @property
+    def to_do(self) -> list[Cell]:
+        """Return the runs that are not done."""
+        return [cell for cell, standing in self.runs if standing != "done"]
+
+
+def prepare(
+    source: str | Path | Mapping[str, object],
+    overrides: Sequence[str] | Mapping[str, object],
+    out: str | Path | None,
+) -> Agenda:
+    """Check every run of a sweep and its place, and start nothing.
+
+    Raises:
+        ConfigError: something is wrong.
+    """
+    read = read_sweep(source, overrides)
+    directory = Path(out) if out is not None else Path("runs") / read.name
+    return Agenda(read.name, directory, [(cell, standing(cell, directory)) for cell in cells(read)])
+
+
+def carry_out(agenda: Agenda, local: bool, jobs: int | None, display: Display) -> list[Outcome]:
+    """Carry out the runs that are not done, and return what has become of all, in the order of the grid.
+
+    Raises:
+        ConfigError: the resources are not there, or nothing can be written; nothing was started.
+    """
+    if local and jobs is not None:
+        raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
+    records = _Records(agenda.out, display)
+    with torch_untouched(), _runs(agenda.to_do, local, jobs) as runs, alone(agenda.out):
+        register(agenda.out, agenda.name, [cell for cell, _ in agenda.runs])
+        with interruptible(runs.stop, display.say):
+            records.keep(runs)
+    return [_outcome(cell, agenda.out, standing, records) for cell, standing in agenda.runs]
+
+
+class _Records:
+    """Records the runs of a sweep that are under way, each in its directory."""
+
+    def __init__(self, out: Path, display: Display) -> None:
+        self.outcomes: dict[str, Outcome] = {}
+        self._out = out
+        self._display = display
+        self._under_way: dict[str, tuple[Cell, Course]] = {}
+        self._peaks: dict[str, int] = {}
+
+    def keep(self, runs: Runs) -> None:
+        """Record what the runs tell until the last has ended, or all at once."""
+        try:
+            with closing(runs.told()) as told:
+                for each in told:
+                    self._take(each)
+        except BaseException as error:
+            for cell, _ in [*self._under_way.values()]:
+                self._end(cell, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
+            raise
+
+    def _take(self, told: Told) -> None:
+        cell = told.cell
+        if isinstance(told, Begun):
+            clear(cell, self._out)
+            self._under_way[cell.folder] = cell, Course(cell.config, self._out / cell.folder, told.began)
+            self._display.begin(cell)
+        elif isinstance(told, Failed):
+            self._end(cell, "failed", str(told.error))
+        else:
+            _, course = self._under_way[cell.folder]
+            self._peaks[cell.folder] = told.peak_memory_bytes
+            course.take(told.event)
+            self._display.take(cell, told.event)
+            if isinstance(told.event, Finished):
+                self._end(cell, course.status)
+
+    def _end(self, cell: Cell, status: Status, problem: str = "") -> None:
+        ended = None
+        if cell.folder in self._under_way:  # one that had no data has no directory
+            with self._under_way.pop(cell.folder)[1] as course:
+                ended = course.end(status, self._peaks.get(cell.folder, 0))
+        outcome = Outcome(cell, self._out / cell.folder, status, ended, problem)
+        self.outcomes[cell.folder] = outcome
+        self._display.end(outcome)
+
+
+@contextmanager
+def _runs(to_do: Sequence[Cell], local: bool, jobs: int | None) -> Iterator[Runs]:
+    """Give what carries the runs out: this process, or a cluster."""
+    addresses = {cell.config.resources.address for cell in to_do}
+    if len(addresses) > 1:
+        raise ConfigError("resources.address: found one for some runs and another for others, allowed: one for all")
+    address = next(iter(addresses), None)
+    machine = resources.this_machine()
+    if local or address is None:
+        _check(to_do, machine, jobs)
+    if local or not to_do:
+        yield LocalRuns(to_do)
+        return
+    from raysim.actors import cluster
+    from raysim.actors.runs import RayRuns
+
+    with cluster.own_cluster(machine) if address is None else cluster.joined_cluster(address) as there:
+        yield RayRuns(to_do, _check(to_do, there, jobs))
+
+
+def _check(to_do: Sequence[Cell], capacity: resources.Capacity, jobs: int | None) -> int:
+    """Return how many runs there is room for at a time. Raises ConfigError where there is none for one of them."""
+    for cell in to_do:
+        resources.check_gpus(cell.config, capacity)
+    share = max((cell.config.resources.gpus_per_actor for cell in to_do), default=0.0)
+    return resources.runs_at_once(capacity, share, jobs)
+
+
+def _outcome(cell: Cell, out: Path, standing: Standing, records: _Records) -> Outcome:
+    directory = out / cell.folder
+    if standing == "done":
+        return Outcome(cell, directory, "done", result.load(directory))
+    return records.outcomes.get(cell.folder, Outcome(cell, directory, "not started"))
