@@ -125,17 +125,18 @@ def _sweep(given: Sequence[str]) -> int:
     parser.add_argument("--list", action="store_true", help="say what would be run, and what is done; start nothing")
     parser.add_argument("--quiet", action="store_true", help="show nothing")
     asked = parser.parse_intermixed_args(given)
+    from raysim.sweeps.agenda import prepare
     from raysim.sweeps.display import display, ended, listed, summed_up
-    from raysim.sweeps.running import carry_out, prepare
+    from raysim.sweeps.running import carry_out
 
     agenda = prepare(asked.config, asked.overrides, asked.out)
     if asked.list:
-        print(*listed(agenda.runs), sep="\n")
+        print(*listed(agenda), sep="\n")
         return 0
-    with display(agenda.runs, asked.quiet) as shown:
+    with display(agenda, asked.quiet) as shown:
         outcomes = carry_out(agenda, asked.local, asked.jobs, shown)
     if not asked.quiet:
-        print(summed_up(outcomes, agenda.runs))
+        print(summed_up(outcomes, agenda))
         print(f"sweep directory: {agenda.out}")
     for outcome in outcomes:
         if outcome.status == "failed":

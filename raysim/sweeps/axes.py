@@ -67,8 +67,8 @@ def setting(document: Document, at: Keys, key: str, value: object) -> Setting:
     else:
         origin = Given((), dotted(at), 0)
     keys = split(key, f"{origin}: {dotted(at)}" if document.file else dotted(at))
-    if str(keys[0]) not in Config.model_fields:
-        raise ConfigError(located(document, at, unknown("key", key, Config.model_fields)))
+    if keys[0] not in Config.model_fields:
+        raise ConfigError(located(document, at, unknown("key", str(keys[0]), Config.model_fields)))
     return Setting(keys, value, origin)
 
 
@@ -107,7 +107,8 @@ def _choices(document: Document, at: Keys, values: Mapping[str, object] | list[o
 
 def _unnamed(document: Document, at: Keys, key: str, value: object) -> Value:
     label = derived(value)
-    folder = label if isinstance(value, Mapping) else f"{key.rpartition('.')[2]}-{label}"
+    shown = label.strip("[]") if isinstance(value, list) else label
+    folder = label if isinstance(value, Mapping) else f"{key.rpartition('.')[2]}-{shown}"
     return Value(label, folder, (setting(document, at, key, value),))
 
 

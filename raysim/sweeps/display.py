@@ -17,14 +17,12 @@ from rich.text import Text
 from raysim.config.messages import show
 from raysim.display import accuracy_so_far, say
 from raysim.events import Event, RoundDone
+from raysim.sweeps.agenda import Agenda
 from raysim.sweeps.grid import Cell
 from raysim.sweeps.outcome import Outcome
-from raysim.sweeps.resuming import Standing
 
 AROUND_THE_ROWS = 6  # lines of the terminal
 STATES = ("failed", "interrupted", "running", "done", "waiting")  # what is shown first where there is no room for all
-
-Runs = Sequence[tuple[Cell, Standing]]
 
 
 class Display(Protocol):
@@ -84,9 +82,14 @@ class _Row:
 class Overview:
     """A live table: every run with its state, its task and round, and its accuracy."""
 
-    def __init__(self, console: Console, runs: Runs) -> None:
+    def __init__(self, console: Console, agenda: Agenda) -> None:
         self._console = console
-        self._rows = {cell.folder: _Row("done" if standing == "done" else "waiting") for cell, standing in runs}
+        self._rows: dict[str, _Row] = {}
+        for cell, standing in agenda.runs:
+            if standing == "done":
+                self.end(agenda.outcome(cell, standing))
+            else:
+                self._rows[cell.folder] = _Row("waiting")
 
     def begin(self, cell: Cell) -> None:
         """Show that a run starts."""
@@ -117,20 +120,21 @@ class Overview:
         chosen = sorted(range(len(rows)), key=lambda number: STATES.index(rows[number][1].state))[:room]
         table = Table(box=SIMPLE, padding=(0, 1, 0, 0), caption=_counts([row.state for _, row in rows]))
         for heading in ("run", "state", "where", "accuracy"):
-            table.add_column(heading, no_wrap=True, overflow="ellipsis", justify="left")
+            table.add_column(heading, no_wrap=heading != "accuracy")  # the last column is cut where room is scarce
         for folder, row in (rows[number] for number in sorted(chosen)):
-            table.add_row(*(Text(text) for text in (folder, row.state, row.where, row.accuracy)))
+            texts = (folder, row.state, row.where, row.accuracy)
+            table.add_row(*(Text(text, no_wrap=True, overflow="ellipsis") for text in texts))
         return table
 
 
 @contextmanager
-def display(runs: Runs, quiet: bool) -> Iterator[Display]:
+def display(agenda: Agenda, quiet: bool) -> Iterator[Display]:
     """Choose how to show a sweep, by where the output goes."""
     console = Console(file=sys.stdout)
     if quiet:
         yield Silence()
     elif console.is_terminal:
-        overview = Overview(console, runs)
+        overview = Overview(console, agenda)
         with Live(console=console, get_renderable=overview.table, refresh_per_second=4):
             yield overview
     else:
@@ -144,18 +148,18 @@ def ended(outcome: Outcome) -> str:
     return f"{outcome.status}: {said}{'' if outcome.problem else seconds}"
 
 
-def listed(runs: Runs) -> list[str]:
+def listed(agenda: Agenda) -> list[str]:
     """Return a line for each run: its folder, how far it has come, and what it sets."""
-    width = max(len(cell.folder) for cell, _ in runs)
+    width = max(len(cell.folder) for cell, _ in agenda.runs)
     return [
         f"{cell.folder:<{width}}  {standing:<11}  {'  '.join(f'{key}={show(v)}' for key, v in cell.settings.items())}"
-        for cell, standing in runs
+        for cell, standing in agenda.runs
     ]
 
 
-def summed_up(outcomes: Sequence[Outcome], runs: Runs) -> str:
+def summed_up(outcomes: Sequence[Outcome], agenda: Agenda) -> str:
     """Say in one line what has become of a sweep."""
-    before = sum(standing == "done" for _, standing in runs)
+    before = sum(standing == "done" for _, standing in agenda.runs)
     earlier = f" ({before} before)" if before else ""
     return _counts([outcome.status for outcome in outcomes]).replace(" done", f" done{earlier}")
 

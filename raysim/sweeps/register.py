@@ -36,17 +36,17 @@ def labels(out: str | Path) -> dict[str, Labels]:
 
 
 def register(out: Path, name: str, cells: Sequence[Cell]) -> None:
-    """Write the sweep's runs into its sweep.yaml; those that it has beside them stay.
+    """Write the sweep's runs into its sweep.yaml; others that it has stay as long as they have a directory.
 
     Raises:
         ConfigError: there is a sweep.yaml that raysim did not write, or nothing can be written there.
     """
     here = {cell.folder: dict(cell.labels) for cell in cells}
     before = labels(out) if (out / FILE).exists() else {}
-    runs = {**here, **{folder: names for folder, names in before.items() if folder not in here}}
+    kept = {folder: names for folder, names in before.items() if folder not in here and (out / folder).is_dir()}
     with _writable(out):
         unfinished = out / f".{FILE}"
-        unfinished.write_text(written({"name": name, "runs": runs}), encoding="utf-8")
+        unfinished.write_text(written({"name": name, "runs": {**here, **kept}}), encoding="utf-8")
         unfinished.replace(out / FILE)
 
 

@@ -13,7 +13,8 @@ from raysim.sweeps.grid import Cell, difference
 
 Standing = Literal["new", "done", "interrupted", "failed", "unfinished"]
 
-OF_A_RUN = ("config.yaml", "summary.json", "rounds.jsonl", "model.pt", "events.out.*", "checkpoints")
+FILES_OF_A_RUN = ("config.yaml", "summary.json", "rounds.jsonl", "model.pt", "events.out.*")
+FOLDERS_OF_A_RUN = ("checkpoints",)
 INSTEAD = "allowed: another --out, or this directory moved out of the way"
 
 
@@ -38,16 +39,18 @@ def standing(cell: Cell, out: Path) -> Standing:
     held = sorted(directory.iterdir()) if directory.is_dir() else []
     if not held:
         return "new"
-    foreign = next((path for path in held if not any(path.match(pattern) for pattern in OF_A_RUN)), None)
-    if foreign is not None or directory / "config.yaml" not in held:
-        what = f"found {foreign.name}, which no run writes" if foreign else "found no config.yaml"
-        raise ConfigError(f"{directory}: {what}; {INSTEAD}")
+    if directory / "config.yaml" not in held:
+        raise ConfigError(f"{directory}: found {held[0].name} and no config.yaml, so this is no run's; {INSTEAD}")
     status = result.load(directory).status if directory / "summary.json" in held else "unfinished"
     unlike = difference(load(directory / "config.yaml"), cell.config)
     if unlike is not None:
         raise ConfigError(f"{directory}: a run ({status}) of another config is there: {unlike}; {INSTEAD}")
-    known: dict[str, Standing] = {"done": "done", "interrupted": "interrupted", "failed": "failed"}
-    return known.get(status, "unfinished")
+    if status == "done":
+        return "done"
+    foreign = next((path for path in held if not _of_a_run(path)), None)
+    if foreign is not None:
+        raise ConfigError(f"{directory}: found {foreign.name}, which no run writes, in a run to do again; {INSTEAD}")
+    return "failed" if status == "failed" else "interrupted" if status == "interrupted" else "unfinished"
 
 
 def clear(cell: Cell, out: Path) -> None:
@@ -60,10 +63,16 @@ def clear(cell: Cell, out: Path) -> None:
     if standing(cell, out) == "done":
         raise ConfigError(f"{directory}: this run is done, and is not run again")
     for path in directory.iterdir() if directory.is_dir() else ():
-        if path.is_dir() and not path.is_symlink():
+        if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def _of_a_run(path: Path) -> bool:
+    if path.is_dir():
+        return path.name in FOLDERS_OF_A_RUN and not path.is_symlink()
+    return any(path.match(pattern) for pattern in FILES_OF_A_RUN)
 
 
 def _between(out: Path, directory: Path) -> list[Path]:

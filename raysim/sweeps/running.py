@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from raysim import resources, result
+from raysim import resources
 from raysim.course import Course
 from raysim.errors import ConfigError, RunError
 from raysim.events import Finished
 from raysim.result import Result
 from raysim.running import interruptible
 from raysim.seeding import torch_untouched
+from raysim.sweeps.agenda import Agenda, prepare
 from raysim.sweeps.display import Display, Silence
-from raysim.sweeps.grid import Cell, cells
+from raysim.sweeps.grid import Cell
 from raysim.sweeps.local import LocalRuns
 from raysim.sweeps.outcome import Outcome, Status
-from raysim.sweeps.reading import read_sweep
 from raysim.sweeps.register import alone, register
-from raysim.sweeps.resuming import Standing, clear, standing
+from raysim.sweeps.resuming import clear
 from raysim.sweeps.telling import Begun, Failed, Runs, Told
 
 
@@ -60,35 +59,6 @@ def sweep(
     return [outcome.result for outcome in outcomes if outcome.result is not None]
 
 
-@dataclass(frozen=True)
-class Agenda:
-    """The runs of a sweep, all valid, and how far each has come in the sweep's directory."""
-
-    name: str
-    out: Path
-    runs: Sequence[tuple[Cell, Standing]]
-
-    @property
-    def to_do(self) -> list[Cell]:
-        """Return the runs that are not done."""
-        return [cell for cell, standing in self.runs if standing != "done"]
-
-
-def prepare(
-    source: str | Path | Mapping[str, object],
-    overrides: Sequence[str] | Mapping[str, object],
-    out: str | Path | None,
-) -> Agenda:
-    """Check every run of a sweep and its place, and start nothing.
-
-    Raises:
-        ConfigError: something is wrong.
-    """
-    read = read_sweep(source, overrides)
-    directory = Path(out) if out is not None else Path("runs") / read.name
-    return Agenda(read.name, directory, [(cell, standing(cell, directory)) for cell in cells(read)])
-
-
 def carry_out(agenda: Agenda, local: bool, jobs: int | None, display: Display) -> list[Outcome]:
     """Carry out the runs that are not done, and return what has become of all, in the order of the grid.
 
@@ -102,7 +72,8 @@ def carry_out(agenda: Agenda, local: bool, jobs: int | None, display: Display) -
         register(agenda.out, agenda.name, [cell for cell, _ in agenda.runs])
         with interruptible(runs.stop, display.say):
             records.keep(runs)
-    return [_outcome(cell, agenda.out, standing, records) for cell, standing in agenda.runs]
+    before = {cell.folder: agenda.outcome(cell, standing) for cell, standing in agenda.runs}
+    return [records.outcomes.get(folder, outcome) for folder, outcome in before.items()]
 
 
 class _Records:
@@ -116,7 +87,7 @@ class _Records:
         self._peaks: dict[str, int] = {}
 
     def keep(self, runs: Runs) -> None:
-        """Record what the runs tell until the last has ended, or all at once."""
+        """Record what the runs tell, until the last has ended; where that breaks off, end those under way."""
         try:
             with closing(runs.told()) as told:
                 for each in told:
@@ -178,10 +149,3 @@ def _check(to_do: Sequence[Cell], capacity: resources.Capacity, jobs: int | None
         resources.check_gpus(cell.config, capacity)
     share = max((cell.config.resources.gpus_per_actor for cell in to_do), default=0.0)
     return resources.runs_at_once(capacity, share, jobs)
-
-
-def _outcome(cell: Cell, out: Path, standing: Standing, records: _Records) -> Outcome:
-    directory = out / cell.folder
-    if standing == "done":
-        return Outcome(cell, directory, "done", result.load(directory))
-    return records.outcomes.get(cell.folder, Outcome(cell, directory, "not started"))

@@ -197,6 +197,26 @@ def test_a_termination_leaves_at_once(raysim: Callable[..., Run]) -> None:
     run.assert_nothing_left()
 
 
+def test_an_interrupted_sweep_goes_on_where_it_was_and_leaves_nothing(
+    start: Callable[..., Run], config: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text("name: s\nbase: config.yaml\ngrid: {seed: [0, 1, 2]}\n")
+    sweep = ("-m", "raysim", "sweep", str(path), "--out", str(tmp_path / "sweep"), "--jobs", "2")
+    run = start(*sweep, "training.rounds_per_task=100000")
+    for seed in (0, 1):
+        run.out = tmp_path / "sweep" / f"seed-{seed}"
+        run.wait_for_rounds(1)
+    run.interrupt()
+    status, output, errors = run.end()
+    assert (status, errors) == (130, "")
+    assert "3 runs: 2 interrupted, 1 not started\n" in output
+    assert run.summary["status"] == "interrupted"
+    run.assert_nothing_left()
+    again = start(*sweep, "--list", "training.rounds_per_task=100000")
+    assert [line.split()[1] for line in again.end()[1].splitlines()] == ["interrupted", "interrupted", "new"]
+
+
 def test_an_interrupt_while_ray_starts_leaves_nothing(raysim: Callable[..., Run]) -> None:
     run = raysim("--quiet")
     until(lambda: any("raylet" in command for command in run.processes()))

@@ -1,0 +1,148 @@
+"""`raysim sweep` as a user types it: what it prints, where, and with which exit status."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import raysim
+from raysim.cli import main
+from raysim.sweeps.agenda import prepare
+from raysim.sweeps.display import display, listed
+
+Captured = pytest.CaptureFixture[str]
+Write = Callable[..., Path]
+
+SWEEPS = sorted((Path(__file__).parents[2] / "configs" / "sweeps").glob("*.yaml"))
+GRID = """
+grid:
+  training.optimizer.lr: [0.1, 1.0e+30]
+  methods: {FL: {}, FL + ER: {er: {}}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("RAYSIM_DATA", raising=False)
+
+
+def test_lines_tell_of_every_run_and_failures_once_more_at_the_end(sweep_file: Write, capsys: Captured) -> None:
+    path = str(sweep_file(GRID))
+    assert main(["sweep", path, "--local"]) == 1
+    output, errors = capsys.readouterr()
+    lines = output.splitlines()
+    for line, method in zip(lines, ("FL", "FL + ER"), strict=False):
+        pattern = rf"done: runs/try/lr-0\.1/{re.escape(method)}: class-IL \d+\.\d%, task-IL \d+\.\d%, \d+ s"
+        assert re.fullmatch(pattern, line)
+    assert [line.split(":")[:2] for line in lines[2:4]] == [
+        ["failed", " runs/try/lr-1.0e+30/FL"],
+        ["failed", " runs/try/lr-1.0e+30/FL + ER"],
+    ]
+    assert "diverged in round 1" in lines[2]
+    assert lines[4:] == ["4 runs: 2 failed, 2 done", "sweep directory: runs/try"]
+    assert errors.splitlines() == lines[2:4]
+
+    assert main(["sweep", path, "--list"]) == 0
+    listing = [re.split("  +", line) for line in capsys.readouterr().out.splitlines()]
+    assert listing == [
+        ["lr-0.1/FL", "done", "training.optimizer.lr=0.1", "methods={}"],
+        ["lr-0.1/FL + ER", "done", "training.optimizer.lr=0.1", "methods={er: {}}"],
+        ["lr-1.0e+30/FL", "failed", "training.optimizer.lr=1e+30", "methods={}"],
+        ["lr-1.0e+30/FL + ER", "failed", "training.optimizer.lr=1e+30", "methods={er: {}}"],
+    ]
+
+    assert main(["sweep", path, "--local", "--quiet", "training.optimizer.lr=0.1"]) == 0
+    assert tuple(capsys.readouterr()) == ("", "")
+    assert main(["sweep", path, "--local", "training.optimizer.lr=0.1"]) == 0
+    assert capsys.readouterr().out.startswith("2 runs: 2 done (2 before)\n")
+
+
+def test_an_interrupt_has_its_own_exit_status(sweep_file: Write, capsys: Captured) -> None:
+    path = str(sweep_file("grid: {seed: [0, 1]}\nset: {methods: {'troubles:Pressing': {}}}"))
+    assert main(["sweep", path, "--local", "--out", "out"]) == 130
+    output, errors = capsys.readouterr()
+    assert "stopping after this round; Ctrl-C again leaves at once\n" in output
+    assert "2 runs: 1 interrupted, 1 not started\n" in output
+    assert errors == ""
+
+
+WRONG = {
+    "no config": ([], "required: CONFIG"),
+    "no such file": (["gone.yaml"], "gone.yaml: there is no such file"),
+    "a config": (["base.yaml"], "base.yaml:2: dataset: unknown key 'dataset'"),
+    "no number": (["sweeps/sweep.yaml", "--jobs", "0"], "--jobs: found '0', allowed: a whole number >= 1"),
+    "no word": (["sweeps/sweep.yaml", "--jobs", "two"], "--jobs: found 'two', allowed: a whole number >= 1"),
+    "jobs of one": (["sweeps/sweep.yaml", "--jobs", "2", "--local"], "--jobs: found 2 beside --local"),
+    "a file as directory": (["sweeps/sweep.yaml", "--out", "base.yaml"], "base.yaml: this is a file"),
+    "a wrong value": (["sweeps/sweep.yaml", "clients.count=0"], "clients.count=0: found 0, allowed: a whole number"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_told_in_one_line(case: str, sweep_file: Write, capsys: Captured) -> None:
+    sweep_file("grid: {seed: [0, 1]}")
+    argv, fragment = WRONG[case]
+    assert main(["sweep", *argv]) == 2
+    output, errors = capsys.readouterr()
+    assert (output, errors.count("\n")) == ("", 1)
+    assert fragment in errors
+    assert not Path("runs").exists()
+
+
+def test_the_table_on_a_terminal(sweep_file: Write, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def terminal(**more: Any) -> Console:
+        return Console(force_terminal=True, width=160, height=30, **more)
+
+    monkeypatch.setattr("raysim.sweeps.display.Console", terminal)
+    assert main(["sweep", str(sweep_file(GRID)), "--local"]) == 1
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().out)
+    assert re.search(r"lr-0\.1/FL +done +\d+ s +class-IL \d+\.\d%, task-IL \d+\.\d%", shown)
+    assert re.search(r"lr-1\.0e\+30/FL \+ ER +failed +\d+ s +client 0 diverged", shown)
+    assert "4 runs: 2 failed, 2 done" in shown
+
+
+def test_the_table_says_where_runs_are_and_leaves_out_what_has_no_room(
+    sweep_file: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def terminal(**more: Any) -> Console:
+        return Console(force_terminal=True, width=160, height=9, **more)
+
+    def rows() -> list[tuple[str, ...]]:
+        columns = [[str(cell) for cell in column.cells] for column in shown.table().columns]
+        return list(zip(*columns, strict=True))
+
+    monkeypatch.setattr("raysim.sweeps.display.Console", terminal)
+    path = sweep_file("grid: {seed: [0, 1, 2, 3]}")
+    raysim.sweep(path, ["seed=0"], "out", local=True)
+    agenda = prepare(path, (), "out")
+    cells = [cell for cell, _ in agenda.runs]
+    from raysim.events import RoundDone
+
+    with display(agenda, quiet=False) as shown:
+        first = rows()
+        assert [row[:2] for row in first] == [("seed-0", "done"), ("seed-1", "waiting"), ("seed-2", "waiting")]
+        assert first[0][3].startswith("class-IL ")
+        shown.begin(cells[3])
+        assert rows()[-1] == ("seed-3", "running", "starting", "")
+        event = RoundDone(3, [2], [0], 0.5, 1, 1, 0.1, [0], None, evaluation={"class_il": [0.5, 0.25]})
+        shown.take(cells[3], event)
+        assert rows()[-1] == ("seed-3", "running", "task 2/2, round 3/4", "class-IL 37.5%")
+        shown.begin(cells[2])
+        assert [row[0] for row in rows()] == ["seed-0", "seed-2", "seed-3"]
+        assert shown.table().caption == "4 runs: 2 running, 1 done, 1 waiting"
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_the_sweeps_that_come_with_raysim_are_valid_without_their_data(path: Path, capsys: Captured) -> None:
+    assert main(["sweep", str(path), "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    said = re.search(r"(\d+) runs of ", path.read_text())
+    assert said
+    assert len(lines) == int(said[1])
+    assert listed(prepare(path, (), None)) == lines
+    assert not Path("runs").exists()
