@@ -50,11 +50,7 @@ def test_a_later_axis_goes_into_what_an_earlier_one_set(cells_of: Cells) -> None
     made = cells_of({"methods": {"A": {"fedprox": {}}, "B": {"fedprox": {}, "er": {}}}, "methods.fedprox.mu": [0, 2]})
     assert [cell.config.methods["fedprox"]["mu"] for cell in made] == [0, 2, 0, 2]
     assert [cell.folder for cell in made] == ["A/mu-0", "A/mu-2", "B/mu-0", "B/mu-2"]
-    assert "mu" in load({**cells_base(cells_of), "methods": {"fedprox": {}}}).methods["fedprox"]  # not changed below
-
-
-def cells_base(cells_of: Cells) -> dict[str, Any]:
-    return cells_of({"seed": [0]})[0].config.model_dump()
+    assert made[0].settings == {"methods": {"fedprox": {}}, "methods.fedprox.mu": 0}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +195,7 @@ def test_too_many_runs_are_refused_at_once(cells_of: Cells, monkeypatch: pytest.
 
 def test_the_difference_of_two_configs_is_what_changes_results(cells_of: Cells) -> None:
     def config(**keys: object) -> Any:
-        return load(cells_base(cells_of), {key.replace("__", "."): value for key, value in keys.items()})
+        return load(cells_of({"seed": [0]})[0].config, {key.replace("__", "."): value for key, value in keys.items()})
 
     assert difference(config(), config(resources__clients_per_actor=2, logging__tensorboard=True)) is None
     assert difference(config(), config(dataset__download=False)) is None
