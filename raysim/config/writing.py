@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from raysim.config.document import plain
+from raysim.config.messages import show
 from raysim.config.reading import TAG
 from raysim.config.scalars import plain_scalar
 from raysim.config.schema import Config
@@ -56,7 +57,12 @@ def written(values: object) -> str:
 
 def one_line(value: object) -> str:
     """Return a plain value as YAML writes it in one line, a string without quotes."""
-    return value if isinstance(value, str) else _yaml(value, flow=True).partition("\n")[0]
+    if isinstance(value, str):
+        return value
+    try:
+        return _yaml(value, flow=True).partition("\n")[0]
+    except yaml.representer.RepresenterError:  # a Python object, which the config will refuse
+        return show(value)
 
 
 def _yaml(values: object, flow: bool) -> str:

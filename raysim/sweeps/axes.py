@@ -91,18 +91,19 @@ def axis(document: Document, name: str, values: Mapping[str, object] | list[obje
 
 
 def _choices(document: Document, at: Keys, values: Mapping[str, object] | list[object]) -> list[Value]:
-    name = str(at[-1])
-    made = []
-    for label, keys in values.items() if isinstance(values, Mapping) else [("", None)]:
-        if not isinstance(keys, Mapping):
-            words = f"{unknown('key', name, Config.model_fields)}, or choices of your own such as {EXAMPLE}"
-            raise ConfigError(located(document, at, words))
-        wrong = next((key for key in keys if str(key).partition(".")[0] not in Config.model_fields), None)
-        if wrong is not None and nearest(name, Config.model_fields):  # methos: {ER: {er: {}}} means the key methods
-            raise ConfigError(located(document, at, unknown("key", name, Config.model_fields)))
-        settings = (setting(document, (*at, label, key), key, value) for key, value in keys.items())
-        made.append(Value(label, label, tuple(settings)))
-    return made
+    name, known = str(at[-1]), Config.model_fields
+    choices = values if isinstance(values, Mapping) else {}
+    blocks = {label: keys for label, keys in choices.items() if isinstance(keys, Mapping)}
+    if len(blocks) < len(values):
+        words = f"{unknown('key', name, known)}, or choices of your own such as {EXAMPLE}"
+        raise ConfigError(located(document, at, words))
+    strange = any(str(key).partition(".")[0] not in known for keys in blocks.values() for key in keys)
+    if strange and nearest(name, known):  # methos: {ER: {er: {}}} means the key methods
+        raise ConfigError(located(document, at, unknown("key", name, known)))
+    return [
+        Value(label, label, tuple(setting(document, (*at, label, key), key, value) for key, value in keys.items()))
+        for label, keys in blocks.items()
+    ]
 
 
 def _unnamed(document: Document, at: Keys, key: str, value: object) -> Value:

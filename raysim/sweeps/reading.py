@@ -90,7 +90,7 @@ def read_sweep(source: str | Path | Mapping[str, object], overrides: Sequence[st
 
 def _base(document: Document, file: SweepFile) -> Document:
     if isinstance(file.base, str):
-        path = Path(document.file or ".").parent / file.base if document.file else Path(file.base)
+        path = Path(document.file).parent / file.base if document.file else Path(file.base)
         if not path.is_file():
             words = f"found {show(file.base)}, and there is no file {path}; allowed: a config's path, relative to this "
             raise ConfigError(located(document, ("base",), words + ("file" if document.file else "directory")))

@@ -187,6 +187,11 @@ def test_an_error_of_the_base_is_the_bases(sweep_file: Write, tmp_path: Path) ->
         cells(read_sweep(path, ()))
 
 
+def test_a_python_object_is_refused_as_any_value(cells_of: Cells) -> None:
+    with pytest.raises(ConfigError, match=r"grid\.seed\.0: seed: found a Python object, allowed: a whole number"):
+        cells_of({"seed": [object()]})
+
+
 def test_too_many_runs_are_refused_at_once(cells_of: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grids, "MOST_RUNS", 5)
     with pytest.raises(ConfigError, match="grid: found 6 runs, allowed: at most 5"):
