@@ -14,12 +14,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+import numpy.typing as npt
+
 from raysim import resources, seeding
 from raysim.compatibility import check_methods
 from raysim.config import Config, load
 from raysim.display import Display, Silence
 from raysim.events import Event, Started
 from raysim.federation import Federation, build_federation
+from raysim.figures import timeline_image
 from raysim.footprint import Footprint
 from raysim.local import LocalRunner
 from raysim.models.building import check_model
@@ -64,7 +68,8 @@ def run(
         federation = build_federation(resolved)
         check_model(resolved, federation.shape, federation.classes)
         with Footprint() as footprint, _events(resolved, federation, capacity, local) as (events, stop):
-            return _record(resolved, directory, events, stop, footprint, display or Silence(), began)
+            timeline = None if resolved.together else federation.calendar.timeline()
+            return _record(resolved, directory, events, stop, footprint, display or Silence(), began, timeline)
 
 
 def _record(
@@ -75,10 +80,13 @@ def _record(
     footprint: Footprint,
     display: Display,
     began: float,
+    timeline: npt.NDArray[np.int64] | None,
 ) -> Result:
     made_with = versions()
     starting = 0.0
     with Recording(config, directory) as recording:
+        if timeline is not None:
+            recording.picture("clients_at_tasks", timeline_image(timeline))
 
         def summarise(status: str) -> None:
             footprint.sample()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 from torch import Tensor
@@ -20,6 +20,9 @@ from raysim.method import ClientHalf, Method, Plan, ServerHalf
 from raysim.projection import projected
 from raysim.server import Server
 from raysim.training import Step
+
+if TYPE_CHECKING:
+    from raysim.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,16 @@ class FedAGem(Method):
 
     memory: ClassVar = MemoryUse()
     replies: ClassVar = {"memory_gradient": "mean"}
+
+    def waits(self) -> bool:
+        """The cohort's reference is asked for once the new model is there."""
+        return self.reference == "cohort"
+
+    def refusal(self, config: Config) -> str | None:
+        """Name what works where a round does not wait for its cohort."""
+        if config.schedule.kind == "synchronous" or not self.waits():
+            return None
+        return "found reference: cohort, allowed: with_update under schedule.kind=asynchronous, which has no cohort"
 
     class Client(ClientHalf):
         """Projects every step's gradient on the global reference, Algorithm 1."""

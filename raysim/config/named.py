@@ -31,6 +31,7 @@ TABLES = {
     "data set": "raysim.data:DATASETS",
     "model": "raysim.models:MODELS",
     "method": "raysim.algorithms:METHODS",
+    "sampler": "raysim.sampling:SAMPLERS",
 }
 
 OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
