@@ -44,7 +44,7 @@ class CFlag(Method):
     order: Literal["random", "cyclic", "reshuffled"] = "random"  # the component that a step takes
     table: Literal["rebuild", "keep"] = "rebuild"  # between a round's two phases: one more pass, or all tables at once
 
-    needs: ClassVar = frozenset({"plain_sgd", "boundaries"})
+    needs: ClassVar = frozenset({"plain_sgd", "boundaries", "earlier_logits"})
     memory: ClassVar = MemoryUse(
         policies=("class_balanced", "class_ring", "task_ring", "reservoir", "sliding_window", "random"),
         fills=("boundary",),

@@ -35,6 +35,7 @@ class FedAGem(Method):
         "cohort"  # with_update: for schedules without a barrier; not the paper's
     )
 
+    needs: ClassVar = frozenset({"earlier_logits"})
     memory: ClassVar = MemoryUse()
     replies: ClassVar = {"memory_gradient": "mean"}
 
@@ -84,7 +85,7 @@ class FedAGem(Method):
             return None if entries is None else replay.gradient_on(client, entries, self.name)
 
     class Server(ServerHalf):
-        """Keeps the reference, the mean of the memory gradients at the newest model."""
+        """Keeps the reference, the mean of the memory gradients at the newest model, by the cohort's shares."""
 
         knobs: FedAGem
 
