@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim import seeding, training
+from raysim.data.opened import Opened
 from raysim.messages import Delta
 from raysim.method import ClientHalf
 from raysim.stream import Stream
@@ -60,6 +61,7 @@ class Client:
         self.round = 0
         self.records: dict[str, Tensor | float] = {}
         self.memory = host.make_memory()
+        self.data: Source | Opened = host.data_of(number)  # the train split, shared by all; or a stream of its own
         self._offered = torch.zeros(0 if self.memory is None else len(stream), dtype=torch.bool)
         self._aside: dict[str, Tensor] = {}
         self._generators: dict[str, np.random.Generator] = {}
@@ -69,11 +71,6 @@ class Client:
     def model(self) -> FlatModel:
         """The model at hand: one per host, holding this client's parameters during its phase."""
         return self.host.model
-
-    @property
-    def data(self) -> Source:
-        """The train split, shared by all clients."""
-        return self.host.train
 
     def post(self, name: str) -> Any:
         """Return what the server posted under this name."""
@@ -109,6 +106,9 @@ class Client:
         new_stage, self.stage = stage != self.stage, stage
         self.window = window
         self.arrived = self.stream.span(window, window + 1)
+        if isinstance(self.data, Opened):
+            held = [] if self.memory is None else [self.memory.entries().positions]
+            self.data.hold(torch.cat([self.arrived, *held]))
         if new_stage and self.memory is not None and self.memory.fill == "boundary":
             draws = seeding.generator(self.host.config.seed, self.id, self.phases + 1, 0, "memory")
             self._remember(over[torch.from_numpy(draws.permutation(len(over)))], draws)

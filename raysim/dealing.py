@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from raysim.data.scenario import Task
 from raysim.errors import ConfigError
 from raysim.stream import Rows, Stream, in_windows, online
 
+STREAMS: Mapping[str, str] = {}  # raysim has none of its own; a user's is package.module:function
 NOTHING: Rows = np.empty(0, np.int32)
 
 
@@ -24,6 +25,10 @@ def deal(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[Stream
     Raises:
         ConfigError: the samples cannot be dealt so, or nobody is there in a task.
     """
+    windows = config.scenario.windows
+    if windows is not None and windows.windows is not None:
+        positions = np.arange(windows.windows * windows.window, dtype=np.int32)
+        return [in_windows([positions], [0], windows.window) for _ in range(config.clients.count)]
     owned = _once(config, dataset, tasks) if config.partition_per == "run" else _by_task(config, dataset, tasks)
     return [_stream(config, client, rows) for client, rows in enumerate(owned)]
 

@@ -12,12 +12,14 @@ from raysim import seeding
 from raysim.calendar import Calendar, calendar
 from raysim.config import Config
 from raysim.config.components import Component
+from raysim.config.named import resolve
 from raysim.data import scenario
 from raysim.data.augmentation import Augmentation
-from raysim.data.dataset import Dataset
+from raysim.data.dataset import Dataset, Split
 from raysim.data.domains import domains
 from raysim.data.load import drawn, load_dataset
 from raysim.data.normalization import Normalization, normalization
+from raysim.data.opened import Opened, Opener
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task
 from raysim.dealing import deal
@@ -38,6 +40,7 @@ class Federation:
     protocols: tuple[Protocol, ...]
     normalization: Normalization | None
     augment: tuple[Augmentation, ...]
+    opener: Opener | None = None
 
     @property
     def classes(self) -> int:
@@ -60,6 +63,15 @@ class Federation:
             normalization=self.normalization,
             augment=self.augment if training else (),
         )
+
+    def opened(self, client: int, device: torch.device) -> Opened:
+        """Return what a client reads out of the user's own stream."""
+        assert self.opener is not None
+
+        def source(split: Split) -> Source:
+            return Source(split, [None], device=device, normalization=self.normalization, augment=self.augment)
+
+        return Opened(self.opener, client, self.dataset, source)
 
     def admitted(self, stream: Stream, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
         """Return the classes in the training softmax of a client with this window, or None for all of them."""
@@ -87,7 +99,13 @@ def build_federation(config: Config, download: bool = True) -> Federation:
         protocols=("domain_il",) if config.scenario.kind == "domain_incremental" else ("class_il", "task_il"),
         normalization=normalization(config.dataset.wanted_normalization(), dataset),
         augment=tuple(config.dataset.augment),
+        opener=_opener(config),
     )
+
+
+def _opener(config: Config) -> Opener | None:
+    windows = config.scenario.windows
+    return None if windows is None or windows.stream is None else resolve("stream", windows.stream)
 
 
 def _data(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:

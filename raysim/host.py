@@ -12,6 +12,7 @@ from torch import Tensor
 from raysim.client import Client, Phase
 from raysim.compatibility import memory_of, methods_of
 from raysim.config import Config
+from raysim.data.opened import Opened
 from raysim.data.pixels import Source
 from raysim.errors import RunError
 from raysim.federation import Federation
@@ -65,7 +66,7 @@ class Host:
         self.config = config
         self.federation = federation
         self.model = FlatModel(build_model(config, federation.shape, federation.classes).to(device))
-        self.train = federation.source("train", device)
+        self._samples = federation.source("train", device)
         self.test: Source | None = None
         self.posts: dict[str, Post] = {}
         self._memory = memory_of(config, methods_of(config))
@@ -106,6 +107,10 @@ class Host:
         mask = torch.ones(self.federation.classes, dtype=torch.bool)
         mask[list(admitted)] = False
         return mask.to(self.model.device)
+
+    def data_of(self, client: int) -> Source | Opened:
+        """Return what a client's positions refer to: the train split, shared by all, or the user's own stream."""
+        return self._samples if self.federation.opener is None else self.federation.opened(client, self.model.device)
 
     def make_memory(self) -> Memory | None:
         """Return an empty memory as the run's methods want it, if they want one."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raysim.config import named
 from raysim.config.block import Block, assume, explained, only_one, refused
 from raysim.config.components import Domains
+from raysim.config.named import known
 from raysim.config.time import Apart, Windows
-from raysim.errors import ConfigError
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -186,14 +186,6 @@ class Memory(Block):
     )
 
 
-def _known_sampler(name: str) -> str:
-    try:
-        named.resolve("sampler", name)
-    except ConfigError as error:
-        raise refused("Participation", [explained((), str(error), name)]) from error
-    return name
-
-
 class Participation(Block):
     """Which clients take part in a round."""
 
@@ -203,7 +195,7 @@ class Participation(Block):
     count: Count | None = Field(
         default=None, description="The number of clients in a round; null where fraction is given."
     )
-    sampler: Annotated[str, AfterValidator(_known_sampler)] = Field(
+    sampler: Annotated[str, AfterValidator(partial(known, "sampler"))] = Field(
         default="uniform",
         description="How they are drawn: uniform, by_size, round_robin, or your own as package.module:function.",
     )

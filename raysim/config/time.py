@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from raysim.config.block import Block, assume, only_one
+from raysim.config.allowed import Allowed
+from raysim.config.block import Block, assume, explained, only_one, refused
+from raysim.config.named import known
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -21,6 +23,26 @@ class Windows(Block):
     on_exhausted: Literal["drop", "repeat"] = Field(
         default="drop", description="What a client does after its last window: leave, or keep that window."
     )
+    stream: Annotated[str, Allowed("your own as package.module:function")] | None = Field(
+        default=None,
+        description="A stream of your own, as package.module:function: function(client, start) iterates over a "
+        "client's samples (x, y) from a position on; null is the data set's training samples.",
+    )
+    windows: Count | None = Field(
+        default=None, description="How many windows of it are trained on; null where stream is."
+    )
+
+    @field_validator("stream")
+    @classmethod
+    def _found(cls, name: str | None) -> str | None:
+        return None if name is None else known("stream", name)
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Windows:
+        if (self.stream is None) != (self.windows is None):
+            words = "found one of stream and windows, allowed: both or none; windows says how long a stream is read"
+            raise refused("Windows", [explained(("windows" if self.windows is None else "stream",), words)])
+        return self
 
 
 class Jitter(Block):
