@@ -2,9 +2,9 @@
 
     python benchmarks/throughput.py [--updates N] [--repeats N]
 
-Ten clients share 3,000 samples by a Dirichlet distribution of 0.3, one client per actor and packed; both schedules do the
-same number of client updates, and take turns. CPU seconds of all processes of the run over wall seconds and cores, from
-the third server update to the last; medians. MNIST where $RAYSIM_DATA has it, else noise of its shape.
+Ten clients share 3,000 samples by a Dirichlet distribution of 0.3, one client per actor and packed; both schedules do
+the same number of client updates, and take turns. CPU seconds of all processes of the run over wall seconds and cores,
+from the third server update to the last; medians. MNIST where $RAYSIM_DATA has it, else noise of its shape.
 """
 
 from __future__ import annotations
