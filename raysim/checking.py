@@ -29,12 +29,12 @@ def estimate(config: Config) -> Iterator[tuple[str, str]]:
         federation = build_federation(config, download=False)
         model = check_model(config, federation.shape, federation.classes)
     sent = model.weights().nbytes
-    rounds = config.training.rounds_per_task * len(federation.tasks)
-    sizes = [stream.size(task) for stream in federation.streams for task in range(stream.windows)]
+    rounds = federation.calendar.rounds
+    sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
     yield "run", f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
     yield "data", _data(federation)
     yield "tasks", "; ".join(task.name for task in federation.tasks)
-    yield "clients", f"{config.clients.count}, each with {min(sizes)} to {max(sizes)} samples per task"
+    yield "clients", f"{config.clients.count}, each with {min(sizes)} to {max(sizes)} samples at a time"
     yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent / MIB:.2f} MiB as sent"
     yield "rounds", f"{rounds}, with at most {_steps(config, federation):,} local steps"
     each = rounds * _cohort(config) * sent / MIB
@@ -63,10 +63,7 @@ def _cohort(config: Config) -> int:
 
 def _steps(config: Config, federation: Federation) -> int:
     """Return the local steps of a run in which everybody takes part."""
-    training = config.training
-    batches = sum(
-        math.ceil(stream.size(task) / training.batch_size)
-        for stream in federation.streams
-        for task in range(stream.windows)
-    )
-    return batches * training.local_epochs * training.rounds_per_task
+    size, calendar = config.training.batch_size, federation.calendar
+    rounds, clients = range(1, calendar.rounds + 1), range(config.clients.count)
+    batches = sum(math.ceil(calendar.size(client, round) / size) for round in rounds for client in clients)
+    return batches * config.training.local_epochs

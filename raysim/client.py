@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim import seeding, training
+from raysim.data.opened import Opened
 from raysim.messages import Delta
 from raysim.method import ClientHalf
 from raysim.stream import Stream
@@ -33,12 +34,12 @@ class Phase:
 
 
 class Client:
-    """One client. What lasts between phases is its halves, its window (of its data, and of its last phase: `begun`),
-    its memory, its count of phases, its exchanges since.
+    """One client. What lasts between phases is its halves, the window that it has, that window's stage (and `begun`,
+    the stage of its last phase), its memory, its count of phases, its exchanges since.
 
-    During a phase: `arrived` (the positions it trains on), `finished` (those that arrived since it last ran and are no
-    longer new), `received` (the parameters [P] it was sent), `share` (its weight in this cohort), `lr`, `trained`
-    (how many samples an epoch runs over).
+    During a phase: `arrived` (the positions it trains on), `finished` (what arrived since it last began a stage, in
+    stages that are over), `received` (the parameters [P] it was sent), `share` (its weight in this cohort), `lr`,
+    `trained` (how many samples an epoch runs over).
     """
 
     def __init__(self, number: int, stream: Stream, halves: Mapping[str, ClientHalf], host: Host) -> None:
@@ -46,6 +47,7 @@ class Client:
         self.stream = stream
         self.halves = halves
         self.window = -1
+        self.stage = -1
         self.begun = -1
         self.phases = 0
         self.exchanges: dict[str, int] = {}
@@ -59,6 +61,7 @@ class Client:
         self.round = 0
         self.records: dict[str, Tensor | float] = {}
         self.memory = host.make_memory()
+        self.data: Source | Opened = host.data_of(number)  # the train split, shared by all; or a stream of its own
         self._offered = torch.zeros(0 if self.memory is None else len(stream), dtype=torch.bool)
         self._aside: dict[str, Tensor] = {}
         self._generators: dict[str, np.random.Generator] = {}
@@ -68,11 +71,6 @@ class Client:
     def model(self) -> FlatModel:
         """The model at hand: one per host, holding this client's parameters during its phase."""
         return self.host.model
-
-    @property
-    def data(self) -> Source:
-        """The train split, shared by all clients."""
-        return self.host.train
 
     def post(self, name: str) -> Any:
         """Return what the server posted under this name."""
@@ -88,9 +86,10 @@ class Client:
         self.trained = len(self.arrived)
         self.records, self._aside, self._generators = {}, {}, {}
         seeding.seed_torch(*self._named("model"))
-        if phase.window != self.begun:
-            self.finished = self.stream.span(max(self.begun, 0), phase.window)
-            self.begun = phase.window
+        stage = self.stream.stage(phase.window)
+        if stage != self.begun:
+            self.finished = self.stream.span(max(self.begun, 0), stage)
+            self.begun = stage
             for half in self.halves.values():
                 half.begin_task(self)
 
@@ -99,13 +98,18 @@ class Client:
 
         The fill draws from the stream of the coming phase, so that it is the same whoever exchanges first.
         """
-        self._kept_out = self.host.kept_out(window)
+        self._kept_out = self.host.kept_out(self.stream, window)
         if window == self.window:
             return
-        over = self.stream.span(max(self.window, 0), window)
+        stage = self.stream.stage(window)
+        over = self.stream.span(max(self.stage, 0), stage)
+        new_stage, self.stage = stage != self.stage, stage
         self.window = window
         self.arrived = self.stream.span(window, window + 1)
-        if self.memory is not None and self.memory.fill == "boundary":
+        if isinstance(self.data, Opened):
+            held = [] if self.memory is None else [self.memory.entries().positions]
+            self.data.hold(torch.cat([self.arrived, *held]))
+        if new_stage and self.memory is not None and self.memory.fill == "boundary":
             draws = seeding.generator(self.host.config.seed, self.id, self.phases + 1, 0, "memory")
             self._remember(over[torch.from_numpy(draws.permutation(len(over)))], draws)
 

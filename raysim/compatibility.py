@@ -46,15 +46,21 @@ def check_methods(config: Config) -> dict[str, Method]:
             _one_owner(methods, half, hook)
     _nobody_inside_an_owned_loop(methods)
     for name, method in methods.items():
-        for need in sorted(method.needs):
-            what_would_work = _UNMET[need](config)
-            if what_would_work:
-                raise ConfigError(f"methods.{name}: {what_would_work}")
-        refusal = method.refusal(config)
-        if refusal:
+        refusals = [method.refusal(config), *(_UNMET[need](config) for need in sorted(needs_of(method)))]
+        for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")
     memory_of(config, methods)
     return methods
+
+
+def needs_of(method: Method) -> frozenset[Need]:
+    """Return what a method says that it needs, and what its hooks do: without it they would never be called."""
+    implied: dict[Need, bool] = {
+        "barrier": method.waits() or overrides(method.Server, "select"),
+        "boundaries": overrides(method.Client, "begin_task"),
+        "server_boundaries": overrides(method.Server, "end_task"),
+    }
+    return method.needs | {need for need, wanted in implied.items() if wanted}
 
 
 def memory_of(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
@@ -81,6 +87,8 @@ def memory_of(config: Config, methods: Mapping[str, Method]) -> MemoryKind | Non
             found = "; ".join(f"{name} needs {' or '.join(choices)}" for name, choices in allowed.items())
             raise ConfigError(f"methods: no memory.{key} serves all of them ({found}); leave one out")
         chosen[key] = shared[0]
+    if chosen["fill"] == "boundary" and config.scenario.windows is not None:
+        raise ConfigError(f"methods: {', '.join(uses)} fill their memory {_UNTOLD}")
     for name, use in uses.items():
         if config.memory.per not in use.per:
             raise ConfigError(f"memory.per: {name} cannot use {config.memory.per}, allowed: {', '.join(use.per)}")
@@ -129,15 +137,32 @@ def _earlier_logits(config: Config) -> str | None:
     return "trains on samples of earlier tasks, whose classes training.logits=task leaves out; set it to seen or all"
 
 
-def _met(_: Config) -> None:
-    return None
+_UNTOLD = (
+    "when a client's task ends, which asynchronous boundaries tell nobody; set scenario.boundaries to synchronous or "
+    "{jittered: {rounds: 2}}"
+)
 
 
-# Every scenario of today has boundaries that all see, and every schedule a barrier.
+def _boundaries(config: Config) -> str | None:
+    return None if config.scenario.windows is None else f"needs to know {_UNTOLD}"
+
+
+def _server_boundaries(config: Config) -> str | None:
+    if config.scenario.boundaries == "synchronous":
+        return None
+    return "needs boundaries that all clients have at the same time; set scenario.boundaries=synchronous"
+
+
+def _barrier(config: Config) -> str | None:
+    if config.schedule.kind == "synchronous":
+        return None
+    return "needs rounds that wait for their clients; set schedule.kind=synchronous"
+
+
 _UNMET: Mapping[Need, Callable[[Config], str | None]] = {
     "plain_sgd": _plain_sgd,
     "earlier_logits": _earlier_logits,
-    "boundaries": _met,
-    "server_boundaries": _met,
-    "barrier": _met,
+    "boundaries": _boundaries,
+    "server_boundaries": _server_boundaries,
+    "barrier": _barrier,
 }

@@ -13,6 +13,8 @@ from typing import Literal
 
 from raysim.config import Config
 from raysim.events import Event, Started
+from raysim.federation import Federation
+from raysim.figures import timeline_image
 from raysim.recording import Recording
 from raysim.result import Result, load
 
@@ -22,12 +24,15 @@ class Course:
 
     Args:
         config: the resolved config.
+        federation: its data.
         directory: absent or empty.
         began: when the run began, by time.perf_counter.
     """
 
-    def __init__(self, config: Config, directory: Path, began: float) -> None:
+    def __init__(self, config: Config, federation: Federation, directory: Path, began: float) -> None:
         self._recording = Recording(config, directory)
+        if not config.together:
+            self._recording.picture("clients_at_tasks", timeline_image(federation.calendar.timeline()))
         self._began = began
         self._starting = 0.0
         self._made_with = versions()

@@ -42,13 +42,15 @@ class Silence:
 class Lines:
     """A line per evaluation, for logs and pipes."""
 
-    def __init__(self, console: Console, rounds: int) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._rounds = rounds
+        self._rounds = 0
 
     def take(self, event: Event) -> None:
         """Write a line where the model was evaluated."""
-        if isinstance(event, RoundDone) and event.evaluation:
+        if isinstance(event, Started):
+            self._rounds = event.rounds
+        elif isinstance(event, RoundDone) and event.evaluation:
             loss = "" if event.loss is None else f", loss {event.loss:.3f}"
             self.say(f"task {event.tasks[-1]}, round {event.round} of {self._rounds}{loss}, {accuracy_so_far(event)}")
 
@@ -60,17 +62,16 @@ class Lines:
 class Live:
     """A progress bar: task, round, loss, accuracy so far, time left."""
 
-    def __init__(self, progress: Progress, config: Config, rounds: int) -> None:
+    def __init__(self, progress: Progress, config: Config) -> None:
         self._progress = progress
         self._bar = progress.add_task("starting", total=None, status="")
-        self._rounds = rounds
         self._tasks = config.scenario.tasks
         self._accuracy = ""
 
     def take(self, event: Event) -> None:
         """Move the bar."""
         if isinstance(event, Started):
-            self._progress.reset(self._bar, total=self._rounds, description=f"task 1/{self._tasks}")
+            self._progress.reset(self._bar, total=event.rounds, description=f"task 1/{self._tasks}")
         elif isinstance(event, RoundDone):
             if event.evaluation:
                 self._accuracy = accuracy_so_far(event)
@@ -87,7 +88,6 @@ class Live:
 def display(config: Config, quiet: bool) -> Iterator[Display]:
     """Choose how to show a run, by where the output goes."""
     console = Console(file=sys.stdout)
-    rounds = config.training.rounds_per_task * config.scenario.tasks
     if quiet:
         yield Silence()
     elif console.is_terminal:
@@ -102,14 +102,14 @@ def display(config: Config, quiet: bool) -> Iterator[Display]:
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=console) as progress:
-            yield Live(progress, config, rounds)
+            yield Live(progress, config)
     else:
-        yield Lines(console, rounds)
+        yield Lines(console)
 
 
 def accuracy_so_far(event: RoundDone) -> str:
     """Say the mean accuracy over the tasks so far, by protocol."""
-    task = max(event.tasks)
+    task = event.so_far
     return ", ".join(
         f"{NAMES[protocol]} {100 * sum(row[:task]) / task:.1f}%" for protocol, row in (event.evaluation or {}).items()
     )

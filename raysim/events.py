@@ -15,14 +15,19 @@ Accuracies = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Started:
-    """All hosts are ready, and the untrained model has been evaluated."""
+    """All hosts are ready, and the untrained model has been evaluated; so many rounds will follow."""
 
     evaluation: Accuracies
+    rounds: int
 
 
 @dataclass(frozen=True)
 class RoundDone:
-    """One server update. Rounds and tasks count from 1; bytes are the methods' payload, all clients together."""
+    """One server update. Rounds and tasks count from 1; bytes are the methods' payload, all clients together.
+
+    `task_done` says that a row of the accuracy matrix ends with it, `so_far` how many tasks, from the first, may have
+    been seen by then.
+    """
 
     round: int
     tasks: Sequence[int]
@@ -32,10 +37,12 @@ class RoundDone:
     bytes_down: int
     seconds: float
     staleness: Sequence[int]
-    virtual_time: float | None
+    virtual_time: float
+    idle_share: float | None = None
     records: Mapping[str, float] = field(default_factory=dict)
     evaluation: Accuracies | None = None
     task_done: bool = False
+    so_far: int = 1
 
 
 @dataclass(frozen=True)
@@ -47,13 +54,12 @@ class Finished:
 
 
 Event = Started | RoundDone | Finished
+OWN_PLACE = ("evaluation", "task_done", "so_far")  # keys of a round that its line has elsewhere, or not at all
 
 
 def line(event: RoundDone) -> dict[str, Any]:
     """Return what rounds.jsonl says of a round; a number that is not finite is null there, as JSON has none."""
-    record = {
-        key: getattr(event, key) for key in RoundDone.__dataclass_fields__ if key not in ("evaluation", "task_done")
-    }
+    record = {key: getattr(event, key) for key in RoundDone.__dataclass_fields__ if key not in OWN_PLACE}
     record["loss"] = _finite(event.loss)
     record["records"] = {name: _finite(value) for name, value in event.records.items()}
     if event.evaluation is not None:

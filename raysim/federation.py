@@ -1,4 +1,4 @@
-"""The data of a run: the data set, its stream of tasks, and which client owns what."""
+"""The data of a run: the data set, its stream of tasks, which client owns what, and when."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
 
 from raysim import seeding
+from raysim.calendar import Calendar, calendar
 from raysim.config import Config
 from raysim.config.components import Component
-from raysim.data import partition, scenario
+from raysim.config.named import resolve
+from raysim.data import scenario
 from raysim.data.augmentation import Augmentation
-from raysim.data.dataset import Dataset
+from raysim.data.dataset import Dataset, Split
 from raysim.data.domains import domains
 from raysim.data.load import drawn, load_dataset
 from raysim.data.normalization import Normalization, normalization
+from raysim.data.opened import Opened, Opener
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task
+from raysim.dealing import deal
 from raysim.errors import ConfigError
 from raysim.stream import Stream
 
@@ -33,9 +36,11 @@ class Federation:
     dataset: Dataset
     tasks: Sequence[Task]
     streams: Sequence[Stream]
+    calendar: Calendar
     protocols: tuple[Protocol, ...]
     normalization: Normalization | None
     augment: tuple[Augmentation, ...]
+    opener: Opener | None = None
 
     @property
     def classes(self) -> int:
@@ -59,12 +64,21 @@ class Federation:
             augment=self.augment if training else (),
         )
 
-    def admitted(self, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
-        """Return the classes in the training softmax, or None for all of them."""
+    def opened(self, client: int, device: torch.device) -> Opened:
+        """Return what a client reads out of the user's own stream."""
+        assert self.opener is not None
+
+        def source(split: Split) -> Source:
+            return Source(split, [None], device=device, normalization=self.normalization, augment=self.augment)
+
+        return Opened(self.opener, client, self.dataset, source)
+
+    def admitted(self, stream: Stream, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
+        """Return the classes in the training softmax of a client with this window, or None for all of them."""
         if logits == "all" or self.protocols == ("domain_il",):
             return None
-        first = window if logits == "task" else 0
-        return tuple(sorted({label for task in self.tasks[first : window + 1] for label in task.classes}))
+        present = stream.tasks_in(stream.stage(window) if logits == "task" else 0, window + 1)
+        return tuple(sorted({label for task in present for label in self.tasks[task].classes}))
 
 
 def build_federation(config: Config, download: bool = True) -> Federation:
@@ -76,14 +90,22 @@ def build_federation(config: Config, download: bool = True) -> Federation:
         ConfigError: the data are missing or do not serve the scenario.
     """
     dataset, tasks = _data(config, download)
+    streams = deal(config, dataset, tasks)
     return Federation(
         dataset=dataset,
         tasks=tasks,
-        streams=_streams(config, dataset, tasks),
+        streams=streams,
+        calendar=calendar(config, streams),
         protocols=("domain_il",) if config.scenario.kind == "domain_incremental" else ("class_il", "task_il"),
         normalization=normalization(config.dataset.wanted_normalization(), dataset),
         augment=tuple(config.dataset.augment),
+        opener=_opener(config),
     )
+
+
+def _opener(config: Config) -> Opener | None:
+    windows = config.scenario.windows
+    return None if windows is None or windows.stream is None else resolve("stream", windows.stream)
 
 
 def _data(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
@@ -115,36 +137,3 @@ def _tasks(config: Config, dataset: Dataset) -> list[Task]:
         return scenario.classes(dataset, spec.tasks, spec.class_order, draws)
     make = scenario.rotations if spec.shift == "rotation" else scenario.permutations
     return make(dataset, spec.tasks, draws)
-
-
-def _streams(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[Stream]:
-    if config.partition_per == "run":
-        parts = _deal(config, dataset.train.y, 0)
-        owner = np.empty(len(dataset.train.y), np.int64)
-        for client, part in enumerate(parts):
-            owner[part] = client
-        whole = [len(task.train) == len(owner) for task in tasks]
-        rows = [
-            [
-                part if all_rows else task.train[owner[task.train] == client]
-                for task, all_rows in zip(tasks, whole, strict=True)
-            ]
-            for client, part in enumerate(parts)
-        ]
-    else:
-        dealt = [
-            [task.train[part] for part in _deal(config, dataset.train.y[task.train], number)]
-            for number, task in enumerate(tasks)
-        ]
-        rows = [[of_task[client] for of_task in dealt] for client in range(config.clients.count)]
-    return [Stream(own) for own in rows]
-
-
-def _deal(config: Config, labels: partition.Labels, number: int) -> list[partition.Rows]:
-    spec, clients = config.partition, config.clients.count
-    draws = seeding.generator(config.seed, "partition", number)
-    if spec.kind == "shards":
-        return partition.shards(labels, clients, spec.shards_per_client, draws)
-    if spec.kind == "dirichlet":
-        return partition.dirichlet(labels, clients, spec.alpha, spec.min_samples, spec.balanced, draws)
-    return partition.iid(labels, clients, draws)

@@ -1,25 +1,28 @@
-"""Plots of a run."""
+"""Plots of a run: uint8 [H, W, 3]."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from raysim.metrics import Matrix
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Image = npt.NDArray[np.uint8]
+
 NAMES = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
 
 
-def matrix_image(matrix: Matrix, protocol: str) -> npt.NDArray[np.uint8]:
-    """Draw the accuracy matrix so far, rows after task t, columns test set i; uint8 [H, W, 3]."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def matrix_image(matrix: Matrix, protocol: str) -> Image:
+    """Draw the accuracy matrix so far, rows after task t, columns test set i."""
     values = 100 * np.asarray(matrix)
     columns = values.shape[1]
-    figure = Figure(figsize=(1.6 + 0.55 * columns, 1.4 + 0.5 * columns), dpi=100, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = _figure(1.6 + 0.55 * columns, 1.4 + 0.5 * columns)
     image = axes.imshow(values, vmin=0, vmax=100, cmap="viridis", aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         axes.text(column, row, f"{value:.0f}", ha="center", va="center", color="white" if value < 60 else "black")
@@ -28,5 +31,42 @@ def matrix_image(matrix: Matrix, protocol: str) -> npt.NDArray[np.uint8]:
     axes.set_ylim(columns - 0.5, -0.5)  # all tasks from the start, so that the images of a run are alike
     axes.set(xlabel="test set of task", ylabel="after task", title=f"accuracy in %, {NAMES.get(protocol, protocol)}")
     figure.colorbar(image)
+    return _pixels(figure)
+
+
+def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
+    """Draw which client is at which task over time, from Calendar.timeline; white is where it is not there.
+
+    The picture of Fed-A-GEM's Figure 4 (Dai et al., TMLR 2024), with rounds for samples.
+    """
+    from matplotlib.colors import BoundaryNorm
+    from matplotlib.ticker import MaxNLocator
+
+    clients, rounds = timeline.shape
+    tasks = int(timeline.max()) + 1
+    figure, axes = _figure(9.0, 1.6 + min(0.25 * max(clients, 4), 12.0))
+    shown = np.ma.masked_less(timeline, 0)
+    norm = BoundaryNorm(np.arange(tasks + 1) - 0.5, 256)
+    edges = (0.5, rounds + 0.5, clients - 0.5, -0.5)
+    image = axes.imshow(shown, aspect="auto", interpolation="none", cmap="viridis", norm=norm, extent=edges)
+    axes.set(xlabel="round", ylabel="client", title="which client is at which task")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ticks = np.unique(np.linspace(0, tasks - 1, min(tasks, 12)).round())
+    figure.colorbar(image, label="task", ticks=ticks).set_ticklabels([f"{tick + 1:.0f}" for tick in ticks])
+    return _pixels(figure)
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure of so many inches, and its axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=100, layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _pixels(figure: Figure) -> Image:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()

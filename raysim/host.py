@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from raysim.client import Client, Phase
 from raysim.compatibility import memory_of, methods_of
 from raysim.config import Config
+from raysim.data.opened import Opened
 from raysim.data.pixels import Source
 from raysim.errors import RunError
 from raysim.federation import Federation
@@ -21,6 +22,7 @@ from raysim.method import ClientHalf
 from raysim.models.building import build_model
 from raysim.reply import Reply
 from raysim.scoring import Chunk, Scores, score
+from raysim.stream import Stream
 from raysim.training import with_hook
 from raysim.vector import FlatModel
 
@@ -30,8 +32,9 @@ class Order:
     """What a host is asked to do for some of its clients.
 
     `op` is "train" or "METHOD.OP"; `mail` maps methods to their mail for "train", and is the op's mail otherwise;
-    `shares` are the clients' weights in the cohort, `cohort` the number of clients that the whole order names. Where an
-    update counts by the samples that it was trained on, `arrived` is what the whole cohort holds, an upper bound.
+    `shares` are the clients' weights in the cohort, `cohort` the number of clients in it. `windows` are the windows of
+    those that have another than the phase's. Where an update counts by the samples that it was trained on, `arrived` is
+    what the whole cohort holds, an upper bound; `discount` is what an update is multiplied by for its age.
     """
 
     op: str
@@ -40,7 +43,13 @@ class Order:
     shares: Mapping[int, float]
     cohort: int
     phase: Phase
+    windows: Mapping[int, int] = field(default_factory=dict)
     arrived: int | None = None
+    discount: float = 1.0
+
+    def phase_of(self, client: int) -> Phase:
+        """Return the phase as this client has it."""
+        return replace(self.phase, window=self.windows.get(client, self.phase.window))
 
 
 class Host:
@@ -57,7 +66,7 @@ class Host:
         self.config = config
         self.federation = federation
         self.model = FlatModel(build_model(config, federation.shape, federation.classes).to(device))
-        self.train = federation.source("train", device)
+        self._samples = federation.source("train", device)
         self.test: Source | None = None
         self.posts: dict[str, Post] = {}
         self._memory = memory_of(config, methods_of(config))
@@ -90,14 +99,18 @@ class Host:
         for post in posts:
             self.posts[post.name] = replace(post, value=on_device(post.value, self.model.device))
 
-    def kept_out(self, window: int) -> Tensor | None:
+    def kept_out(self, stream: Stream, window: int) -> Tensor | None:
         """Return a mask (bool [classes]) of the classes that are not in the training softmax, or None."""
-        admitted = self.federation.admitted(window, self.config.training.logits)
+        admitted = self.federation.admitted(stream, window, self.config.training.logits)
         if admitted is None:
             return None
         mask = torch.ones(self.federation.classes, dtype=torch.bool)
         mask[list(admitted)] = False
         return mask.to(self.model.device)
+
+    def data_of(self, client: int) -> Source | Opened:
+        """Return what a client's positions refer to: the train split, shared by all, or the user's own stream."""
+        return self._samples if self.federation.opener is None else self.federation.opened(client, self.model.device)
 
     def make_memory(self) -> Memory | None:
         """Return an empty memory as the run's methods want it, if they want one."""
@@ -108,7 +121,7 @@ class Host:
 
     def _train(self, client: Client, order: Order, reply: Reply) -> None:
         share = order.shares[client.id]
-        client.enter(order.phase, share)
+        client.enter(order.phase_of(client.id), share)
         for name, half in client.halves.items():
             half.start(client, order.mail.get(name))
         owner = with_hook(client, "train")
@@ -119,14 +132,14 @@ class Host:
             terms |= {f"{half.name}.{name}": (half, term) for name, term in own.items()}
         where = self._where(client, order)
         weight = share if order.arrived is None else client.trained / order.arrived
-        reply.take_delta(client.id, delta, self.model.integers, weight, where)
+        reply.take_delta(client.id, delta, self.model.integers, weight * order.discount, where)
         self._take_terms(client, order, reply, terms)
         reply.take_records(client.id, client.records)
 
     def _op(self, client: Client, order: Order, reply: Reply) -> None:
         name, _, op = order.op.partition(".")
         half = client.halves[name]
-        client.take_up(order.phase.window)
+        client.take_up(order.phase_of(client.id).window)
         client.enter_exchange(name, order.shares[client.id])
         with client.aside(name):
             own: Terms = getattr(half, op)(client, order.mail) or {}

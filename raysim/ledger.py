@@ -18,18 +18,29 @@ class Ledger:
         self.up = 0
         self.down = 0
         self._held: dict[int, dict[str, int]] = {}
+        self._by_client: dict[int, int] = {}
 
     def send(self, clients: Sequence[int], mail: Any, posts: Iterable[Post]) -> None:
         """Count an order on its way to these clients."""
-        self.down += len(clients) * tensor_bytes(mail)
-        for post in posts:
-            size = tensor_bytes(post.value)
-            for client in clients:
-                held = self._held.setdefault(client, {})
+        sizes = [(post, tensor_bytes(post.value)) for post in posts]
+        letter = tensor_bytes(mail)
+        for client in clients:
+            held = self._held.setdefault(client, {})
+            total = letter
+            for post, size in sizes:
                 if held.get(post.name) != post.version:
                     held[post.name] = post.version
-                    self.down += size
+                    total += size
+            self.down += total
+            self._by_client[client] = self._by_client.get(client, 0) + total
 
     def receive(self, bytes_up: Mapping[int, int]) -> None:
         """Count the replies."""
-        self.up += sum(bytes_up.values())
+        for client, nbytes in bytes_up.items():
+            self.up += nbytes
+            self._by_client[client] = self._by_client.get(client, 0) + nbytes
+
+    def taken(self) -> Mapping[int, int]:
+        """Return the bytes of each client, up and down, since this was last asked."""
+        taken, self._by_client = self._by_client, {}
+        return taken

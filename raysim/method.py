@@ -140,6 +140,10 @@ class Method:
     Client: ClassVar[type[ClientHalf]] = ClientHalf
     Server: ClassVar[type[ServerHalf]] = ServerHalf
 
+    def waits(self) -> bool:
+        """Return whether a round of this method waits for the whole cohort, which only a synchronous schedule has."""
+        return any(overrides(self.Server, hook) for hook in ("prepare", "conclude"))
+
     def refusal(self, config: Config) -> str | None:
         """Return what these knobs cannot do in this config, and what would work; None where nothing is wrong."""
         return None

@@ -48,13 +48,16 @@ def forward_transfer(matrix: Matrix, untrained: Sequence[float]) -> float | None
     return fmean(matrix[i - 1][i] - untrained[i] for i in range(1, last)) if last > 1 else None
 
 
-def summarise(matrix: Matrix, untrained: Sequence[float]) -> dict[str, object]:
-    """Return everything summary.json says of one protocol."""
+def summarise(matrix: Matrix, untrained: Sequence[float], in_step: bool = True) -> dict[str, object]:
+    """Return everything summary.json says of one protocol.
+
+    in_step: row t is the end of task t at all clients. Where it is not, forgetting and the transfers are undefined.
+    """
     return {
         "accuracy": [list(row) for row in matrix],
         "average_accuracy": average_accuracy(matrix),
-        "forgetting": forgetting(matrix),
-        "final_forgetting": final_forgetting(matrix),
-        "backward_transfer": backward_transfer(matrix),
-        "forward_transfer": forward_transfer(matrix, untrained),
+        "forgetting": forgetting(matrix) if in_step else None,
+        "final_forgetting": final_forgetting(matrix) if in_step else None,
+        "backward_transfer": backward_transfer(matrix) if in_step else None,
+        "forward_transfer": forward_transfer(matrix, untrained) if in_step else None,
     }

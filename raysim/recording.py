@@ -9,7 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from PIL import Image
 from torch import Tensor
 
 from raysim import metrics
@@ -37,6 +40,8 @@ class Recording:
         self.updates = 0
         self.bytes_up = 0
         self.bytes_down = 0
+        self.virtual_time = 0.0
+        self.participation = [0] * config.clients.count
         self.round_seconds: list[float] = []
         self.untrained: Accuracies = {}
         self.matrices: dict[str, list[list[float]]] = {}
@@ -65,9 +70,17 @@ class Recording:
             self.sha256 = sha256(event.state)
             torch.save(dict(event.state), self.directory / "model.pt")
 
+    def picture(self, name: str, image: npt.NDArray[np.uint8]) -> None:
+        """Keep a picture (uint8 [H, W, 3]) as NAME.png, and in TensorBoard."""
+        Image.fromarray(image).save(self.directory / f"{name}.png")
+        if self._board:
+            self._board.image(name, image)
+
     def evaluation(self) -> dict[str, dict[str, object]]:
         """Return the metrics by protocol, over the tasks that are done."""
-        return {p: metrics.summarise(matrix, self.untrained[p]) for p, matrix in self.matrices.items()}
+        return {
+            p: metrics.summarise(matrix, self.untrained[p], self.config.in_step) for p, matrix in self.matrices.items()
+        }
 
     def summarise(self, status: str, **more: Any) -> dict[str, Any]:
         """Write summary.json and return it."""
@@ -83,6 +96,8 @@ class Recording:
             "evaluation": self.evaluation(),
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
+            "participation": self.participation,
+            "virtual_time": self.virtual_time,
             "model_sha256": self.sha256,
             **more,
         }
@@ -93,6 +108,9 @@ class Recording:
     def _take_round(self, event: RoundDone) -> None:
         self.rounds += 1
         self.updates += len(event.cohort)
+        for client in event.cohort:
+            self.participation[client] += 1
+        self.virtual_time = event.virtual_time
         self.bytes_up += event.bytes_up
         self.bytes_down += event.bytes_down
         self.round_seconds.append(event.seconds)
@@ -102,7 +120,7 @@ class Recording:
             for protocol, row in event.evaluation.items():
                 self.matrices[protocol].append(list(row))
         if self._board:
-            self._board.round(event, self.matrices)
+            self._board.round(event, self.matrices, self.participation, self.bytes_up + self.bytes_down)
 
 
 def claim(directory: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from raysim.memory import Entries
@@ -33,15 +32,15 @@ def batch(client: Client, entries: Entries) -> tuple[Tensor, Tensor]:
 def gradient_on(client: Client, entries: Entries, purpose: str) -> Tensor:
     """Return the gradient [P] of the mean cross-entropy on these entries at the model at hand.
 
-    In train mode, as the official code of Fed-A-GEM; the statistics of BatchNorm stay as they were, and dropout draws
-    from the purpose's own stream.
+    In train mode, as the official code of Fed-A-GEM, over the classes that training admits; the statistics of BatchNorm
+    stay as they were, and dropout draws from the purpose's own stream.
     """
     model = client.model
     buffers, integers = model.buffers.clone(), model.integers.clone()
     model.module.train()
     x, y = batch(client, entries)
     with client.aside(purpose):
-        gradient = model.gradient_of(torch.nn.functional.cross_entropy(model.module(x), y))
+        gradient = model.gradient_of(client.cross_entropy(model.module(x), y))
     model.buffers.copy_(buffers)
     model.integers.copy_(integers)
     return gradient

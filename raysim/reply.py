@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -60,6 +60,10 @@ class Reply:
         if other.integers is not None and (self.integers is None or other.integers[0] < self.integers[0]):
             self.integers = other.integers
         self.bytes_up.update(other.bytes_up)
+
+    def numbered(self, number: int) -> Reply:
+        """Return one client's reply with its records under a number of its own: it may reply twice to one update."""
+        return replace(self, records={name: dict.fromkeys([number], *v.values()) for name, v in self.records.items()})
 
     def delta(self, dtype: torch.dtype) -> Delta:
         """Return the mean update."""

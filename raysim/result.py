@@ -16,7 +16,8 @@ class Result:
     """The keys of summary.json, and the directory that it lies in.
 
     `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (a[t][i], fractions) and its
-    metrics; bytes are the methods' payload, all clients together; seconds_per_round is a median, without evaluation.
+    metrics; bytes are the methods' payload, all clients together; participation counts each client's updates;
+    virtual_time is in virtual seconds; seconds_per_round is a median, without evaluation.
     """
 
     name: str
@@ -30,6 +31,8 @@ class Result:
     evaluation: Mapping[str, Mapping[str, Any]]
     bytes_up: int
     bytes_down: int
+    participation: list[int]
+    virtual_time: float
     seconds: float
     seconds_per_round: float | None
     seconds_starting: float

@@ -62,7 +62,7 @@ def run(
         with (
             Footprint() as footprint,
             _events(resolved, federation, capacity, local) as (events, stop),
-            Course(resolved, directory, began) as course,
+            Course(resolved, federation, directory, began) as course,
         ):
             return _record(course, events, stop, footprint, display or Silence())
 

@@ -1,35 +1,25 @@
-"""The run itself: tasks, rounds, plans and evaluations. It knows no Ray: a runner carries its orders out."""
+"""The run itself: rounds, task ends and evaluations. It knows no Ray: a runner carries its orders out."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
-from raysim.client import Phase
+from raysim.asynchronous import Asynchronous
+from raysim.clock import Clock
 from raysim.config import Config
+from raysim.config.time import Asynchronous as AsynchronousSchedule
 from raysim.events import Accuracies, Event, Finished, RoundDone, Started
+from raysim.exchange import Exchange, Runner
 from raysim.federation import Federation
-from raysim.host import Order
-from raysim.ledger import Ledger
-from raysim.messages import Ask, Post
-from raysim.method import Plan, ServerHalf, overrides
 from raysim.models.building import check_model
-from raysim.reply import Reply
-from raysim.scoring import Chunk, Scores, accuracies, chunks
+from raysim.scoring import accuracies, chunks
 from raysim.server import Server
+from raysim.synchronous import Synchronous
 
-
-class Runner(Protocol):
-    """Carries out orders on hosts: in this process, or on Ray."""
-
-    def perform(self, order: Order, posts: Sequence[Post]) -> Reply:
-        """Have every client of the order do it, and return the merged reply."""
-
-    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
-        """Share the parts out among the hosts, and return the merged counts."""
+__all__ = ["Runner", "Simulation"]
 
 
 class Simulation:
@@ -41,9 +31,10 @@ class Simulation:
         self.runner = runner
         self.model = check_model(config, federation.shape, federation.classes)
         self.server = Server(config, federation, self.model.weights())
-        self.ledger = Ledger()
+        self.exchange = Exchange(self.server, runner)
+        self.schedule = _schedule(config, self.exchange)
         self.chunks = chunks(federation)
-        self.phase = Phase(0, 0, config.training.optimizer.lr)
+        self.virtual_time = 0.0
         self.stopping = False
 
     def stop(self) -> None:
@@ -52,93 +43,46 @@ class Simulation:
 
     def events(self) -> Iterator[Event]:
         """Run from the first round to the last, or until stopped."""
-        yield Started(self._evaluate())
-        rounds = self.config.training.rounds_per_task
-        tasks = len(self.federation.tasks)
-        for task, round_of_task in product(range(tasks), range(rounds)):
-            if self.stopping:
-                break
-            self.server.task = task
-            last = round_of_task == rounds - 1
-            yield self._evaluated(self._timed_round(round_of_task, last), last)
-        yield Finished(self._state(), interrupted=self.server.round < rounds * tasks)
+        last = self.federation.calendar.rounds
+        yield Started(self._evaluate(), last)
+        while self.server.round < last and not self.stopping:
+            yield self._evaluated(self._timed_round())
+        yield Finished(self._state(), interrupted=self.server.round < last)
 
-    def _timed_round(self, round_of_task: int, last: bool) -> RoundDone:
+    def _timed_round(self) -> RoundDone:
         """Do a round; what a task's end exchanges belongs to its last round, in bytes, seconds and records."""
-        server, ledger = self.server, self.ledger
+        server, ledger = self.server, self.exchange.ledger
         began, up, down = time.perf_counter(), ledger.up, ledger.down
         server.round += 1
         server.records = {}
-        means = self._round(round_of_task)
-        if last:
-            self._all("end_task", server.present)
+        outcome = self.schedule.update()
+        if self._ends_row():
+            self.exchange.plans("end_task", server.present)
+        self.virtual_time += outcome.seconds
+        loss = outcome.means.pop("loss", None)
         return RoundDone(
             round=server.round,
-            tasks=[server.task + 1],
-            cohort=list(server.cohort),
-            loss=means.pop("loss", None),
+            tasks=[task + 1 for task in outcome.tasks] or [server.task + 1],
+            cohort=list(outcome.cohort),
+            loss=loss,
             bytes_up=ledger.up - up,
             bytes_down=ledger.down - down,
             seconds=time.perf_counter() - began,
-            staleness=[0] * len(server.cohort),
-            virtual_time=None,
-            records={**means, **server.records},
+            staleness=list(outcome.staleness),
+            virtual_time=self.virtual_time,
+            idle_share=outcome.idle,
+            records={**outcome.means, **server.records},
+            so_far=server.task + 1 if self.config.in_step else len(self.federation.tasks),
         )
 
-    def _round(self, round_of_task: int) -> dict[str, float]:
-        server = self.server
-        chosen = next((h.select(server) for h in self._with("select")), None)
-        server.gather(server.sample() if chosen is None else chosen)
-        self.phase = Phase(server.round, server.task, server.lr(round_of_task))
-        if not server.cohort:
-            return {}
-        self._all("prepare", server.cohort)
-        announced = {half.name: half.announce(server) for half in self._with("announce")}
-        mail = {name: said for name, (said, _) in announced.items()}
-        reply = self._order("train", server.cohort, mail, [p for _, posts in announced.values() for p in posts])
-        delta = reply.delta(server.parameters.dtype)
-        for half in self._with("update"):
-            terms = reply.of(half.name, half.knobs.replies, server.parameters.dtype)
-            delta = half.update(server, delta, terms)
-        assert reply.integers is not None
-        server.apply(delta, reply.integers[1])
-        self._all("conclude", server.cohort)
-        return reply.means()
+    def _ends_row(self) -> bool:
+        """Whether a row of the accuracy matrix ends with this round: a task, where all clients have the same."""
+        return self.server.round in self.federation.calendar.rows
 
-    def _order(self, op: str, clients: Sequence[int], mail: Any, posts: Sequence[Post]) -> Reply:
-        arrived = self.server.arrived if op == "train" else None
-        shares = self.server.shares_of(clients)
-        order = Order(op, tuple(clients), mail, shares, len(clients), self.phase, arrived)
-        everything = [self.server.model(), *posts]
-        self.ledger.send(clients, mail, everything)
-        reply = self.runner.perform(order, everything)
-        self.ledger.receive(reply.bytes_up)
-        return reply
-
-    def _with(self, hook: str) -> list[ServerHalf]:
-        return [half for half in self.server.halves.values() if overrides(type(half), hook)]
-
-    def _all(self, hook: str, clients: Sequence[int]) -> None:
-        """Drive the plans that the halves make at this point, one after the other."""
-        for half in self._with(hook):
-            self._drive(half, getattr(half, hook)(self.server), clients)
-
-    def _drive(self, half: ServerHalf, plan: Plan, clients: Sequence[int]) -> None:
-        reply: Mapping[str, Any] | None = None
-        while True:
-            try:
-                ask: Ask = next(plan) if reply is None else plan.send(reply)
-            except StopIteration:
-                return
-            to = clients if ask.to == "cohort" else self.server.present if ask.to == "everyone" else ask.to
-            answer = self._order(f"{half.name}.{ask.op}", sorted(to), ask.mail, ask.posts)
-            self.server.records |= answer.means()
-            reply = answer.of(half.name, half.knobs.replies, self.server.parameters.dtype)
-
-    def _evaluated(self, done: RoundDone, task_done: bool) -> RoundDone:
+    def _evaluated(self, done: RoundDone) -> RoundDone:
         every = self.config.evaluation.every_rounds
-        if task_done or (every and done.round % every == 0):
-            return replace(done, evaluation=self._evaluate(), task_done=task_done)
+        if self._ends_row() or (every and done.round % every == 0):
+            return replace(done, evaluation=self._evaluate(), task_done=self._ends_row())
         return done
 
     def _evaluate(self) -> Accuracies:
@@ -147,3 +91,10 @@ class Simulation:
     def _state(self) -> Mapping[str, Any]:
         self.model.load(self.server.model().value)
         return self.model.state_dict()
+
+
+def _schedule(config: Config, exchange: Exchange) -> Synchronous | Asynchronous:
+    clock = Clock(config)
+    if isinstance(config.schedule, AsynchronousSchedule):
+        return Asynchronous(exchange, clock, config.schedule)
+    return Synchronous(exchange, clock)

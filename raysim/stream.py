@@ -1,49 +1,109 @@
-"""One client's data in the order of their arrival. A sample is a position in it: an image turned is another sample."""
+"""One client's data in the order of their arrival. A sample is a position in it: an image turned is another sample.
+
+Two things cut a stream: tasks, which say how a sample looks, and windows, of which a client has one at a time. A stage
+is what lies between two boundaries that the client knows of: a task, or, where nobody is told, the whole stream.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+Rows = npt.NDArray[np.int32]
+
 
 class Stream:
-    """The rows (of the train split) that reach one client, task after task.
+    """The rows (of the train split) that reach one client.
 
     Args:
-        rows: for every task, int32 row numbers; tasks may share one array.
+        rows: for every portion in order of arrival, the int32 row numbers; each is of one task; portions may share one
+            array.
+        tasks: the task that each portion is of; by default the first is of task 0, the second of task 1, ...
+        windows: the position at which each window ends; by default a window is a portion.
+        stages: the window at which each stage begins; by default each portion's first.
     """
 
-    def __init__(self, rows: Sequence[npt.NDArray[np.int32]]) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Rows],
+        tasks: Sequence[int] | None = None,
+        windows: Sequence[int] | None = None,
+        stages: Sequence[int] | None = None,
+    ) -> None:
         self.rows = tuple(rows)
-        self.bounds = torch.tensor([0, *np.cumsum([len(r) for r in rows])], dtype=torch.int64)
+        self.tasks = tuple(range(len(rows)) if tasks is None else tasks)
+        self._portions = [0, *(int(end) for end in np.cumsum([len(r) for r in rows]))]
+        self._starts = torch.tensor(self._portions)
+        self._windows = self._portions if windows is None else [0, *windows]
+        self._stages = list(range(len(self._windows) - 1) if stages is None else stages)
 
     def __len__(self) -> int:
-        return int(self.bounds[-1])
+        return self._portions[-1]
 
     @property
     def windows(self) -> int:
-        """How many portions the data arrive in: one per task."""
-        return len(self.rows)
+        """How many windows the data arrive in."""
+        return len(self._windows) - 1
 
     def span(self, first: int, last: int) -> Tensor:
         """Return the positions (int64) of the windows first, ..., last - 1."""
-        return torch.arange(int(self.bounds[first]), int(self.bounds[last]))
+        return torch.arange(self._windows[first], self._windows[last])
 
     def size(self, window: int) -> int:
         """Return the number of samples of one window."""
-        return len(self.rows[window])
+        return self._windows[window + 1] - self._windows[window]
+
+    def end(self, window: int) -> int:
+        """Return the number of samples that have arrived when this window has."""
+        return self._windows[window + 1]
+
+    def samples_of(self, task: int) -> int:
+        """Return how many samples of a task there are."""
+        return len(self.rows[self.tasks.index(task)])
+
+    def stage(self, window: int) -> int:
+        """Return the first window of the stage that a window is in."""
+        return self._stages[bisect_right(self._stages, window) - 1]
+
+    def tasks_in(self, first: int, last: int) -> list[int]:
+        """Return the tasks of the samples in the windows first, ..., last - 1, ascending."""
+        return sorted(self.counts_in(first, last))
+
+    def counts_in(self, first: int, last: int) -> dict[int, int]:
+        """Return how many samples of each task there are in the windows first, ..., last - 1."""
+        start, stop = self._windows[first], self._windows[last]
+        inside = [min(high, stop) - max(low, start) for low, high in pairwise(self._portions)]
+        return {task: count for task, count in zip(self.tasks, inside, strict=True) if count > 0}
 
     def locate(self, positions: Tensor) -> tuple[Tensor, int | Tensor]:
         """Return the rows (int64 [n]) at these positions, and their task: one number where all are of one task."""
-        tasks = torch.searchsorted(self.bounds, positions, right=True) - 1
+        portions = torch.searchsorted(self._starts, positions, right=True) - 1
         rows = torch.empty_like(positions)
-        present = torch.unique(tasks).tolist()
-        for task in present:
-            mine = tasks == task
-            index = (positions[mine] - self.bounds[task]).numpy()
-            rows[mine] = torch.from_numpy(self.rows[task][index].astype(np.int64))
-        return rows, present[0] if len(present) == 1 else tasks
+        present = torch.unique(portions).tolist()
+        for portion in present:
+            mine = portions == portion
+            index = (positions[mine] - self._starts[portion]).numpy()
+            rows[mine] = torch.from_numpy(self.rows[portion][index].astype(np.int64))
+        if len(present) == 1:
+            return rows, self.tasks[present[0]]
+        return rows, torch.tensor(self.tasks)[portions]
+
+
+def in_windows(rows: Sequence[Rows], tasks: Sequence[int], size: int) -> Stream:
+    """Return a stream in windows of `size` samples, whatever their task; the last may be smaller. It is one stage."""
+    total = sum(len(r) for r in rows)
+    ends = [min(start + size, total) for start in range(0, total, size)] or [0]
+    return Stream(rows, tasks, ends, stages=[0])
+
+
+def online(rows: Sequence[Rows], tasks: Sequence[int], rounds: int) -> Stream:
+    """Return a stream in which every task arrives in so many windows, as equal as can be; a task is a stage."""
+    parts = [part for of_task in rows for part in np.array_split(of_task, rounds)]
+    ends = [int(end) for end in np.cumsum([len(part) for part in parts])]
+    return Stream(rows, tasks, ends, stages=range(0, len(parts), rounds))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+
+import numpy as np
+import numpy.typing as npt
 
 from raysim import metrics
 from raysim.events import RoundDone
@@ -23,20 +26,35 @@ class Board:
         """Write out what is buffered."""
         self._writer.close()
 
-    def round(self, event: RoundDone, matrices: Mapping[str, metrics.Matrix]) -> None:
-        """Show one round, and the matrices where it ended a task."""
+    def image(self, name: str, image: npt.NDArray[np.uint8]) -> None:
+        """Show a picture (uint8 [H, W, 3])."""
+        self._writer.add_image(name, image, 0, dataformats="HWC")
+
+    def round(
+        self, event: RoundDone, matrices: Mapping[str, metrics.Matrix], participation: Sequence[int], nbytes: int
+    ) -> None:
+        """Show one round, and the matrices and the clients' updates so far where it ended a task.
+
+        Accuracy is also shown against virtual milliseconds and against KiB sent, which then are the step.
+        """
         numbers: dict[str, float | None] = {
             "train/loss": event.loss,
             "bytes/up": event.bytes_up,
             "bytes/down": event.bytes_down,
             "seconds/round": event.seconds,
             "clients/cohort": len(event.cohort),
+            "clients/idle_share": event.idle_share,
+            "clients/staleness": fmean(event.staleness) if event.staleness else None,
+            "virtual_time": event.virtual_time,
             **{f"methods/{name}": value for name, value in event.records.items()},
         }
         for protocol, accuracy in (event.evaluation or {}).items():
             numbers |= {f"{protocol}/task_{i}": value for i, value in enumerate(accuracy, 1)}
-            numbers[f"{protocol}/accuracy_so_far"] = fmean(accuracy[: max(event.tasks)])
+            mean = numbers[f"{protocol}/accuracy_so_far"] = fmean(accuracy[: event.so_far])
+            self._writer.add_scalar(f"{protocol}/accuracy_by_virtual_ms", mean, round(1000 * event.virtual_time))
+            self._writer.add_scalar(f"{protocol}/accuracy_by_KiB", mean, nbytes // 1024)
         if event.task_done:
+            self._writer.add_histogram("clients/updates", np.asarray(participation), event.round)
             for protocol, matrix in matrices.items():
                 numbers |= {
                     f"{protocol}/forgetting": metrics.forgetting(matrix),

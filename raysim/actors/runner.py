@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
@@ -24,6 +24,24 @@ from raysim.scoring import Chunk, Scores, merged
 LARGE_MAIL = 64 * 2**10  # bytes
 
 
+@dataclass(eq=False)
+class _Call:
+    """What one host is asked, with all posts that it needs; it is sent those that it does not hold."""
+
+    host: int
+    method: str
+    arguments: tuple[Any, ...]
+    posted: Sequence[Posted]
+    done: bool = False
+    answer: Any = None
+
+
+def _part(order: Order, own: Sequence[int]) -> Order:
+    """Return the part of an order that is for some of its clients; the mail goes beside it."""
+    windows = {client: order.windows[client] for client in own if client in order.windows}
+    return replace(order, clients=tuple(own), shares={k: order.shares[k] for k in own}, windows=windows, mail=None)
+
+
 class RayRunner:
     """Owns the host actors. A post crosses to the object store once per version; a host replies with one sum."""
 
@@ -37,61 +55,77 @@ class RayRunner:
         self._home = {client: h for h, clients in enumerate(placement.clients) for client in clients}
         self._posted: dict[str, Posted] = {}
         self._held: list[dict[str, int]] = [{} for _ in self._hosts]
+        self._waiting: deque[_Call] = deque()
+        self._under_way: dict[Any, _Call] = {}
         self._await([host.ready.remote() for host in self._hosts])
 
-    def perform(self, order: Order, posts: Sequence[Post]) -> Reply:
-        """Have every client of the order do it, and return the merged reply."""
+    def begin(self, order: Order, posts: Sequence[Post]) -> list[_Call]:
+        """Have every client of the order do it, as soon as there is room; return one call per host."""
         members: dict[int, list[int]] = {}
         for client in order.clients:
             members.setdefault(self._home[client], []).append(client)
         large = tensor_bytes(order.mail) > LARGE_MAIL
         mail = ray.put(order.mail) if large else order.mail  # a host fetches it, or has it with the call
-        calls = (
-            self._hosts[h].perform.remote(
-                replace(order, clients=tuple(own), shares={k: order.shares[k] for k in own}, mail=None),
-                mail,
-                self._missing(h, posts),
-            )
-            for h, own in members.items()
+        return self._queued(
+            _Call(host, "perform", (_part(order, own), mail), self._by_reference(posts))
+            for host, own in members.items()
         )
-        reply = Reply(order.cohort)
-        for part in self._answers(calls):
+
+    def finish(self, ticket: list[_Call]) -> Reply:
+        """Wait for an order's end, and return the merged reply."""
+        reply = Reply(ticket[0].arguments[0].cohort if ticket else 0)
+        for part in self._answers(ticket):
             reply.merge(part)
         return reply
 
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Share the parts out among the hosts, and return the merged counts."""
         count = len(self._hosts)
+        posted = self._by_reference(posts)
         shares = [(h, parts[h::count]) for h in range(count) if parts[h::count]]
-        calls = (self._hosts[h].evaluate.remote(own, self._missing(h, posts)) for h, own in shares)
+        calls = self._queued(_Call(h, "evaluate", (own,), posted) for h, own in shares)
         return merged(list(self._answers(calls)))
 
-    def _answers(self, calls: Iterator[Any]) -> Iterator[Any]:
-        """Make the calls, no more at a time than can compute, and yield the answers as they come.
+    def _queued(self, calls: Iterable[_Call]) -> list[_Call]:
+        made = list(calls)
+        self._waiting.extend(made)
+        self._start()
+        return made
+
+    def _start(self) -> None:
+        """Start calls in their order, no more at a time than can compute.
 
         Where there are more hosts than CPUs, hosts that wait their turn keep the caches to those that work: ten on two
         cores took a sixth less of the CPUs' time.
         """
-        under_way: list[Any] = []
-        while True:
-            under_way += islice(calls, self._abreast - len(under_way))
-            if not under_way:
-                return
-            (done,), under_way = ray.wait(under_way)
-            (answer,) = self._await([done])
-            yield answer
+        while self._waiting and len(self._under_way) < self._abreast:
+            call = self._waiting.popleft()
+            held = self._held[call.host]
+            missing = [post for post in call.posted if held.get(post.name) != post.version]
+            held |= {post.name: post.version for post in missing}
+            method = getattr(self._hosts[call.host], call.method)
+            self._under_way[method.remote(*call.arguments, missing)] = call
 
-    def _missing(self, host: int, posts: Sequence[Post]) -> list[Posted]:
-        """Return, by reference, the posts whose version this host does not hold yet."""
-        wanted = []
+    def _answers(self, calls: Sequence[_Call]) -> Iterator[Any]:
+        """Yield the answers to these calls as they come."""
+        left = list(calls)
+        while left:
+            for call in [call for call in left if call.done]:
+                left.remove(call)
+                yield call.answer
+            if left:
+                (done,), _ = ray.wait(list(self._under_way))
+                call = self._under_way.pop(done)
+                (call.answer,), call.done = self._await([done]), True
+                self._start()
+
+    def _by_reference(self, posts: Sequence[Post]) -> list[Posted]:
+        """Return the posts as references: a version crosses to the object store once."""
         for post in posts:
             known = self._posted.get(post.name)
             if known is None or known.version != post.version:
-                self._posted[post.name] = known = Posted(post.name, post.version, ray.put(post.value))
-            if self._held[host].get(post.name) != post.version:
-                self._held[host][post.name] = post.version
-                wanted.append(known)
-        return wanted
+                self._posted[post.name] = Posted(post.name, post.version, ray.put(post.value))
+        return [self._posted[post.name] for post in posts]
 
     def _await(self, answers: list[Any]) -> list[Any]:
         try:

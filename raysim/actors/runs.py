@@ -82,7 +82,7 @@ class RayRuns:
             return
         if self._stopping:
             return
-        yield Begun(cell, began)
+        yield Begun(cell, federation, began)
         kind: Any = ray.remote(RunProcess)
         gpus = cell.config.resources.gpus_per_actor
         placed = kind.options(num_cpus=CPUS_OF_A_RUN, num_gpus=gpus, max_concurrency=2)

@@ -21,6 +21,7 @@ class AGem(Method):
 
     sample_size: Annotated[int, Ge(1)] = 32  # memory samples of a step's reference
 
+    needs: ClassVar = frozenset({"earlier_logits"})
     memory: ClassVar = MemoryUse()
 
     class Client(ClientHalf):

@@ -44,7 +44,7 @@ class CFlag(Method):
     order: Literal["random", "cyclic", "reshuffled"] = "random"  # the component that a step takes
     table: Literal["rebuild", "keep"] = "rebuild"  # between a round's two phases: one more pass, or all tables at once
 
-    needs: ClassVar = frozenset({"plain_sgd", "barrier", "boundaries"})
+    needs: ClassVar = frozenset({"plain_sgd", "boundaries", "earlier_logits"})
     memory: ClassVar = MemoryUse(
         policies=("class_balanced", "class_ring", "task_ring", "reservoir", "sliding_window", "random"),
         fills=("boundary",),
@@ -205,7 +205,7 @@ class CFlag(Method):
 
         def announce(self, server: Server) -> tuple[dict[str, Any], Sequence[Post]]:
             """Post G and F."""
-            sizes = [sum(s.size(task) for s in server.federation.streams) for task in range(server.task + 1)]
+            sizes = [sum(s.samples_of(task) for s in server.federation.streams) for task in range(server.task + 1)]
             mail = {
                 "posted": list(self.means),
                 "cohort": len(server.cohort),

@@ -23,6 +23,7 @@ class Der(Method):
     beta: Annotated[float, Ge(0)] = 0.0  # weight of the replayed labels' loss, DER++, eq. 7
     sample_size: Annotated[int, Ge(1)] = 32
 
+    needs: ClassVar = frozenset({"earlier_logits"})
     neutral: ClassVar = {"alpha": 0.0, "beta": 0.0}
     memory: ClassVar = MemoryUse(fills=("arrival",), logits=True)
 
@@ -53,4 +54,4 @@ class Der(Method):
                 return step.loss.new_zeros(())
             x, y = replay.batch(client, entries)
             with client.aside(self.name):
-                return beta * functional.cross_entropy(client.model.module(x), y)
+                return beta * client.cross_entropy(client.model.module(x), y)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 from torch import Tensor
@@ -21,6 +21,9 @@ from raysim.projection import projected
 from raysim.server import Server
 from raysim.training import Step
 
+if TYPE_CHECKING:
+    from raysim.config import Config
+
 
 @dataclass(frozen=True, kw_only=True)
 class FedAGem(Method):
@@ -32,8 +35,19 @@ class FedAGem(Method):
         "cohort"  # with_update: for schedules without a barrier; not the paper's
     )
 
+    needs: ClassVar = frozenset({"earlier_logits"})
     memory: ClassVar = MemoryUse()
     replies: ClassVar = {"memory_gradient": "mean"}
+
+    def waits(self) -> bool:
+        """The cohort's reference is asked for once the new model is there."""
+        return self.reference == "cohort"
+
+    def refusal(self, config: Config) -> str | None:
+        """Name what works where a round does not wait for its cohort."""
+        if config.schedule.kind == "synchronous" or not self.waits():
+            return None
+        return "found reference: cohort, allowed: with_update under schedule.kind=asynchronous, which has no cohort"
 
     class Client(ClientHalf):
         """Projects every step's gradient on the global reference, Algorithm 1."""
@@ -71,7 +85,7 @@ class FedAGem(Method):
             return None if entries is None else replay.gradient_on(client, entries, self.name)
 
     class Server(ServerHalf):
-        """Keeps the reference, the mean of the memory gradients at the newest model."""
+        """Keeps the reference, the mean of the memory gradients at the newest model, by the cohort's shares."""
 
         knobs: FedAGem
 

@@ -23,7 +23,7 @@ class FedTrack(Method):
     table: Literal["rebuild", "keep"] = "rebuild"  # between a round's two phases: one more pass, or all tables at once
     mode: ClassVar = "iag"
 
-    needs: ClassVar = frozenset({"plain_sgd", "barrier"})
+    needs: ClassVar = frozenset({"plain_sgd"})
     replies: ClassVar = {"gradient": "mean"}
     Client: ClassVar = CFlag.Client
     Server: ClassVar = CFlag.Server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from raysim.method import Method, ServerHalf
 from raysim.server import Server
@@ -12,6 +13,8 @@ from raysim.server import Server
 @dataclass(frozen=True, kw_only=True)
 class Fixed(Method):
     """Fixed: train on task 1 only (a baseline of Re-Fed; Li et al., CVPR 2024)."""
+
+    needs: ClassVar = frozenset({"server_boundaries"})
 
     class Server(ServerHalf):
         """Selects nobody once task 1 is over."""

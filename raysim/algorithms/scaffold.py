@@ -1,10 +1,14 @@
-"""SCAFFOLD, option II: control variates correct client drift. Karimireddy et al., ICML 2020, arXiv 1910.06378."""
+"""SCAFFOLD, option II: control variates correct client drift. Karimireddy et al., ICML 2020, arXiv 1910.06378.
+
+List it before methods that project: the correction belongs to the gradient that they are given.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from math import fsum
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Gt
@@ -16,6 +20,9 @@ from raysim.method import ClientHalf, Method, ServerHalf
 from raysim.server import Server
 from raysim.training import Step
 
+if TYPE_CHECKING:
+    from raysim.config import Config
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scaffold(Method):
@@ -25,6 +32,12 @@ class Scaffold(Method):
 
     needs: ClassVar = frozenset({"plain_sgd", "barrier"})
     replies: ClassVar = {"variate_change": "mean"}
+
+    def refusal(self, config: Config) -> str | None:
+        """Refuse clipped steps: option II reads the mean gradient off what the steps add up to."""
+        if config.training.clip_norm is None:
+            return None
+        return "clipped steps are not the gradients that c_i is made of; set training.clip_norm=null"
 
     class Client(ClientHalf):
         """Steps along g - c_i + c; c_i stays with the client."""
@@ -73,8 +86,13 @@ class Scaffold(Method):
             return None, [Post(self.name, self.version, self.variate)]
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
-            """Move c by |S|/N of the mean change, eq. 5, N being the clients present."""
+            """Move c by the cohort's part of the mean change, eq. 5: |S|/N, N being the clients present.
+
+            Where clients have weights the part is the cohort's weight among all, so that c stays the weighted mean.
+            """
             assert self.variate is not None
-            self.variate = self.variate + len(server.cohort) / len(server.present) * reply["variate_change"]
+            of_all = server.shares_of(server.present)
+            part = fsum(of_all[client] for client in server.cohort)
+            self.variate = self.variate + part * reply["variate_change"]
             self.version += 1
             return Delta(self.knobs.global_rate * delta.parameters, delta.buffers)

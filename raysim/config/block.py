@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
@@ -127,3 +127,17 @@ def _unchosen(field: FieldInfo, keys: Keys, value: Mapping[str, object]) -> Init
 def _carried(keys: Keys, line: ErrorDetails) -> InitErrorDetails:
     context = line.get("ctx", {})
     return explained(keys, context["words"], line["input"], context["missing"])
+
+
+def assume(key: str, choice: str) -> BeforeValidator:
+    """Return a validator that lets a block without the key that chooses its kind mean the default kind."""
+    return BeforeValidator(lambda value: {key: choice, **value} if isinstance(value, dict) else value)
+
+
+def only_one(block: Block, first: str, second: str, example: str) -> None:
+    """Refuse a block in which not exactly one of two keys has a value."""
+    given = [key for key in (first, second) if getattr(block, key) is not None]
+    if len(given) != 1:
+        words = f"found {'both ' if given else 'neither '}{first} {'and' if given else 'nor'} {second}"
+        allowed = f"allowed: one of the two, as in {example}"
+        raise refused(type(block).__name__, [explained((second,), f"{words}, {allowed}")])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from functools import partial
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from raysim.config.block import Block, explained, refused
+from raysim.config.block import Block, assume, explained, only_one, refused
 from raysim.config.components import Domains
+from raysim.config.named import known
+from raysim.config.time import Apart, Windows
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -15,27 +18,32 @@ BelowOne = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 
 
-def assume(key: str, choice: str) -> BeforeValidator:
-    """Return a validator that lets a block without the key that chooses its kind mean the default kind."""
-    return BeforeValidator(lambda value: {key: choice, **value} if isinstance(value, dict) else value)
-
-
-def only_one(block: Block, first: str, second: str) -> None:
-    """Refuse a block in which not exactly one of two keys has a value."""
-    given = [key for key in (first, second) if getattr(block, key) is not None]
-    if len(given) != 1:
-        words = f"found {'both ' if given else 'neither '}{first} {'and' if given else 'nor'} {second}"
-        allowed = f"allowed: one of the two, as in {{{second}: 5}}"
-        raise refused(type(block).__name__, [explained((second,), f"{words}, {allowed}")])
-
-
 class _Scenario(Block):
     chosen_by = "kind"
     kind: str
     tasks: Count = Field(description="How many tasks follow one another.")
-    boundaries: Literal["synchronous"] = Field(
-        default="synchronous", description="When the task changes: synchronous is for all clients at once."
+    order: Literal["same", "per_client"] = Field(
+        default="same", description="Whether all clients meet the tasks in one order, or each in its own."
     )
+    online: bool = Field(
+        default=False, description="Whether a task's samples are dealt to its rounds, so that each is trained on once."
+    )
+    boundaries: Literal["synchronous"] | Apart = Field(
+        default="synchronous",
+        description="When the task changes: synchronous is for all clients at once; {jittered: {rounds: 2}} a few "
+        "rounds apart; {asynchronous: {window: 500}} after so many samples, wherever a task ends.",
+    )
+
+    @property
+    def windows(self) -> Windows | None:
+        """What asynchronous boundaries are, or None where clients know their task."""
+        return None if isinstance(self.boundaries, str) else self.boundaries.asynchronous
+
+    @property
+    def jitter(self) -> int:
+        """By how many rounds, at most, boundaries differ between clients."""
+        jittered = None if isinstance(self.boundaries, str) else self.boundaries.jittered
+        return 0 if jittered is None else jittered.rounds
 
 
 class DomainIncremental(_Scenario):
@@ -108,12 +116,6 @@ class Dirichlet(_Partition):
 Partition = Annotated[Iid | Shards | Dirichlet, Field(discriminator="kind"), assume("kind", "iid")]
 
 
-class Clients(Block):
-    """The clients."""
-
-    count: Count = Field(description="How many clients there are.")
-
-
 class Sgd(Block):
     """Stochastic gradient descent."""
 
@@ -153,7 +155,9 @@ class LrDecay(Block):
 class Training(Block):
     """What a client does in a round."""
 
-    rounds_per_task: Count = Field(description="How many rounds a task lasts.")
+    rounds_per_task: Count | None = Field(
+        default=None, description="How many rounds a task lasts; null under asynchronous boundaries, else required."
+    )
     local_epochs: Count = Field(default=1, description="How often a client goes over its data in a round.")
     batch_size: Count = Field(default=32, description="How many samples a step takes.")
     optimizer: Optimizer = Field(default=Sgd(), description="The clients' optimizer.")
@@ -191,7 +195,10 @@ class Participation(Block):
     count: Count | None = Field(
         default=None, description="The number of clients in a round; null where fraction is given."
     )
-    sampler: Literal["uniform"] = Field(default="uniform", description="How they are drawn.")
+    sampler: Annotated[str, AfterValidator(partial(known, "sampler"))] = Field(
+        default="uniform",
+        description="How they are drawn: uniform, by_size, round_robin, or your own as package.module:function.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -202,7 +209,7 @@ class Participation(Block):
 
     @model_validator(mode="after")
     def _one(self) -> Participation:
-        only_one(self, "fraction", "count")
+        only_one(self, "fraction", "count", "{count: 5}")
         return self
 
 
@@ -212,13 +219,4 @@ class Aggregation(Block):
     weights: Literal["uniform", "samples"] = Field(
         default="uniform",
         description="Every client counts the same, or as many times as it has trained samples in the phase.",
-    )
-
-
-class Schedule(Block):
-    """When the server updates the model."""
-
-    chosen_by: ClassVar[str | None] = "kind"
-    kind: Literal["synchronous"] = Field(
-        default="synchronous", description="When all clients of the round have replied."
     )

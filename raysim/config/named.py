@@ -23,7 +23,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, Field, create_model
 
-from raysim.config.block import Block
+from raysim.config.block import Block, explained, refused
 from raysim.config.messages import nearest, show, unknown
 from raysim.errors import ConfigError
 
@@ -31,6 +31,8 @@ TABLES = {
     "data set": "raysim.data:DATASETS",
     "model": "raysim.models:MODELS",
     "method": "raysim.algorithms:METHODS",
+    "sampler": "raysim.sampling:SAMPLERS",
+    "stream": "raysim.dealing:STREAMS",
 }
 
 OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -54,6 +56,15 @@ def resolve(kind: str, name: str, known: Mapping[str, str] | None = None) -> Cal
     if not OWN.fullmatch(name):
         raise ConfigError(f"found {show(name)}, allowed: a {kind} of your own as package.module:name")
     return _imported(kind, name, name)
+
+
+def known(kind: str, name: str) -> str:
+    """Return a name of a kind that stands for something; for validators, which say so where it does not."""
+    try:
+        resolve(kind, name)
+    except ConfigError as error:
+        raise refused(kind, [explained((), str(error), name)]) from error
+    return name
 
 
 def _imported(kind: str, name: str, target: str) -> Callable[..., Any]:

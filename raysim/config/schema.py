@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from raysim.config.allowed import Allowed
-from raysim.config.block import Block, explained, refused
+from raysim.config.block import Block, only_one, refused
 from raysim.config.blocks import (
     Aggregation,
-    Clients,
     Count,
     DomainIncremental,
     Iid,
@@ -21,12 +20,11 @@ from raysim.config.blocks import (
     Partition,
     Positive,
     Scenario,
-    Schedule,
     Training,
-    only_one,
 )
 from raysim.config.components import Dataset, Domain, Domains, Methods, Model
-from raysim.config.messages import nearest, show
+from raysim.config.consistency import contradictions
+from raysim.config.time import Clients, Schedule, Synchronous
 
 FOLDER_NAME = re.compile(r"\w([\w .+=@,-]*[\w+=@])?")
 LONGEST_NAME = 200  # bytes; file systems allow 255
@@ -82,7 +80,7 @@ class Evaluation(Block):
 
     @model_validator(mode="after")
     def _one(self) -> Evaluation:
-        only_one(self, "every", "every_rounds")
+        only_one(self, "every", "every_rounds", "{every_rounds: 5}")
         return self
 
 
@@ -115,7 +113,7 @@ class Config(Block):
     )
     participation: Participation = Field(default=Participation(), description="The clients in a round.")
     aggregation: Aggregation = Field(default=Aggregation(), description="How the deltas become one.")
-    schedule: Schedule = Field(default=Schedule(), description="When the server updates the model.")
+    schedule: Schedule = Field(default=Synchronous(), description="When the server updates the model.")
     resources: Resources = Field(default=Resources(), description="What the actors are given.")
     evaluation: Evaluation = Field(default=Evaluation(), description="When the model is tested.")
     logging: Logging = Field(default=Logging(), description="What is written beside the run's own files.")
@@ -128,6 +126,17 @@ class Config(Block):
         return "run" if isinstance(self.scenario, DomainIncremental) and self.domains is None else "task"
 
     @property
+    def in_step(self) -> bool:
+        """Whether all clients meet the tasks in one order, so that those seen by a round are the first ones."""
+        return self.scenario.windows is None and self.scenario.order == "same"
+
+    @property
+    def together(self) -> bool:
+        """Whether all clients are there all the time and change their task in the same rounds."""
+        scenario, clients = self.scenario, self.clients
+        return self.in_step and scenario.boundaries == "synchronous" and clients.arrive is None and not clients.leave
+
+    @property
     def domains(self) -> tuple[Domain, ...] | None:
         """The data sets that are the tasks, or None where the tasks are made of one."""
         shift = self.scenario.shift if isinstance(self.scenario, DomainIncremental) else None
@@ -135,16 +144,9 @@ class Config(Block):
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:
-        count = self.participation.count
-        if count is not None and count > self.clients.count:
-            words = f"found {count}, allowed: at most clients.count ({self.clients.count})"
-            raise refused("Config", [explained(("participation", "count"), words, count)])
-        domains = self.domains
-        if domains is not None and not any(domain.same_as(self.dataset) for domain in domains):
-            found, titles = self.dataset.title, [domain.title for domain in domains]
-            allowed = f"one of scenario.shift.domains, {show(titles)}"
-            words = f"found {show(found)}, allowed: {allowed}{nearest(found, titles)}"
-            raise refused("Config", [explained(("dataset", "name"), words, self.dataset.name)])
+        errors = list(contradictions(self))
+        if errors:
+            raise refused("Config", errors)
         return self
 
     # the order of methods is part of the config, though dicts compare without it

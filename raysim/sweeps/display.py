@@ -16,7 +16,7 @@ from rich.text import Text
 
 from raysim.config.messages import show
 from raysim.display import accuracy_so_far, say
-from raysim.events import Event, RoundDone
+from raysim.events import Event, RoundDone, Started
 from raysim.sweeps.agenda import Agenda
 from raysim.sweeps.grid import Cell
 from raysim.sweeps.outcome import Outcome
@@ -77,6 +77,7 @@ class _Row:
     state: str
     where: str = ""
     accuracy: str = ""
+    rounds: int = 0
 
 
 class Overview:
@@ -97,10 +98,11 @@ class Overview:
 
     def take(self, cell: Cell, event: Event) -> None:
         """Show where a run is."""
-        if isinstance(event, RoundDone):
-            row, config = self._rows[cell.folder], cell.config
-            rounds = config.training.rounds_per_task * config.scenario.tasks
-            row.where = f"task {event.tasks[-1]}/{config.scenario.tasks}, round {event.round}/{rounds}"
+        row = self._rows[cell.folder]
+        if isinstance(event, Started):
+            row.rounds = event.rounds
+        elif isinstance(event, RoundDone):
+            row.where = f"task {event.tasks[-1]}/{cell.config.scenario.tasks}, round {event.round}/{row.rounds}"
             if event.evaluation:
                 row.accuracy = accuracy_so_far(event)
 

@@ -37,9 +37,10 @@ class LocalRuns:
 
     def _run(self, cell: Cell) -> Generator[Told, None, None]:
         began = time.perf_counter()
-        self._under_way = run = WholeRun(cell.config, data_of(cell.config))
+        federation = data_of(cell.config)
+        self._under_way = run = WholeRun(cell.config, federation)
         if self._stopping:
             return
-        yield Begun(cell, began)
+        yield Begun(cell, federation, began)
         for event, peak_memory_bytes in run.events():
             yield Heard(cell, event, peak_memory_bytes)

@@ -13,7 +13,7 @@ from raysim.sweeps.grid import Cell, difference
 
 Standing = Literal["new", "done", "interrupted", "failed", "unfinished"]
 
-FILES_OF_A_RUN = ("config.yaml", "summary.json", "rounds.jsonl", "model.pt", "events.out.*")
+FILES_OF_A_RUN = ("config.yaml", "summary.json", "rounds.jsonl", "model.pt", "clients_at_tasks.png", "events.out.*")
 FOLDERS_OF_A_RUN = ("checkpoints",)
 INSTEAD = "allowed: another --out, or this directory moved out of the way"
 

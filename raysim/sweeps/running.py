@@ -101,7 +101,10 @@ class _Records:
         cell = told.cell
         if isinstance(told, Begun):
             clear(cell, self._out)
-            self._under_way[cell.folder] = cell, Course(cell.config, self._out / cell.folder, told.began)
+            self._under_way[cell.folder] = (
+                cell,
+                Course(cell.config, told.federation, self._out / cell.folder, told.began),
+            )
             self._display.begin(cell)
         elif isinstance(told, Failed):
             self._end(cell, "failed", str(told.error))

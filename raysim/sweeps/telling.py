@@ -8,6 +8,7 @@ from typing import Protocol
 
 from raysim.errors import ConfigError, RunError
 from raysim.events import Event
+from raysim.federation import Federation
 from raysim.sweeps.grid import Cell
 
 
@@ -16,6 +17,7 @@ class Begun:
     """A run has its data and starts; it began, with reading them, at that time.perf_counter."""
 
     cell: Cell
+    federation: Federation
     began: float
 
 

@@ -6,6 +6,7 @@ TOP = (
 )
 TRAINING = "rounds_per_task, local_epochs, batch_size, optimizer, lr_decay, clip_norm, logits"
 OWN = "or your own as package.module:name"
+WINDOWS = "scenario.boundaries={asynchronous: {window: 5}}"
 FOLDER = "a name for a folder: letters, digits, spaces and _ - . + = @ , between them"
 SCENARIOS = "domain_incremental or class_incremental"
 
@@ -22,10 +23,12 @@ IN_THE_FILE = [
      "(and 1 more)")),
     ("clients: {count: 4}", "clients: {}", ("run.yaml:6: clients.count: this key is required and missing, allowed: a "
      "whole number >= 1")),
-    ("clients: {count: 4}", "clients: 4", "run.yaml:6: clients: found 4, allowed: a block with the keys count"),
-    ("clients: {count: 4}", "clients:", "run.yaml:6: clients: found null, allowed: a block with the keys count"),
+    ("clients: {count: 4}", "clients: 4", ("run.yaml:6: clients: found 4, allowed: a block with the keys count, "
+     "arrive, leave, dropout")),
+    ("clients: {count: 4}", "clients:", ("run.yaml:6: clients: found null, allowed: a block with the keys count, "
+     "arrive, leave, dropout")),
     ("rounds_per_task", "rouds_per_task", ("run.yaml:9: training.rouds_per_task: unknown key 'rouds_per_task'; did you "
-     f"mean 'rounds_per_task'? allowed: {TRAINING} (and 1 more)")),
+     f"mean 'rounds_per_task'? allowed: {TRAINING}")),
     ("lr: 0.1", "lr: -1", "run.yaml:10: training.optimizer.lr: found -1, allowed: a number > 0"),
     ("lr: 0.1", "lr: fast", "run.yaml:10: training.optimizer.lr: found 'fast', allowed: a number > 0"),
     ("lr: 0.1", "lr: .nan", "run.yaml:10: training.optimizer.lr: found .nan, allowed: a finite number"),
@@ -41,7 +44,7 @@ IN_THE_FILE = [
     ("  kind: domain_incremental\n", "", ("run.yaml:3: scenario.kind: this key is required and missing, allowed: "
      f"{SCENARIOS}")),
     ("tasks: 3", "tasks: 3\n  class_order: seeded", ("run.yaml:6: scenario.class_order: unknown key 'class_order' of "
-     "domain_incremental; allowed: kind, tasks, boundaries, shift")),
+     "domain_incremental; did you mean 'order'? allowed: kind, tasks, order, online, boundaries, shift")),
     ("tasks: 3", "tasks: 3\n  tasks: 4", "run.yaml:6: the key 'tasks' is given twice, first in line 5"),
     ("tasks: 3", "tasks: 0\n  shift: rotaton", ("run.yaml:5: scenario.tasks: found 0, allowed: a whole number >= 1 "
      "(and 1 more)")),
@@ -157,7 +160,8 @@ ON_THE_COMMAND_LINE = [
     (["participation.fraction=null"], ("participation.fraction=null: participation.count: found neither fraction nor "
      "count, allowed: one of the two, as in {count: 5}")),
     (["participation.fraction=1.5"], "participation.fraction=1.5: found 1.5, allowed: a number > 0 and <= 1 or null"),
-    (["participation.sampler=roundrobin"], "participation.sampler=roundrobin: found 'roundrobin', allowed: uniform"),
+    (["participation.sampler=roundrobin"], (f"participation.sampler=roundrobin: unknown sampler 'roundrobin'; did "
+     f"you mean 'round_robin'? allowed: uniform, by_size, round_robin, {OWN}")),
     (["evaluation={every: task, every_rounds: 5}"], ("evaluation={every: task, every_rounds: 5}: "
      "evaluation.every_rounds: found both every and every_rounds, allowed: one of the two, as in {every_rounds: 5}")),
     (["partition.alpha=0.3"], "partition.alpha=0.3: unknown key 'alpha' of iid; allowed: kind, per"),
@@ -166,10 +170,45 @@ ON_THE_COMMAND_LINE = [
     (["partition=null"], ("partition=null: found null, allowed: a block with kind: iid, shards or dirichlet, and the "
      "keys that this has")),
     (["partition.per=Run"], "partition.per=Run: found 'Run', allowed: run, task or null; did you mean 'run'?"),
-    (["schedule.kind=asynchronous"], ("schedule.kind=asynchronous: found 'asynchronous', allowed: synchronous; did you "
-     "mean 'synchronous'?")),
-    (["scenario.boundaries={asynchronous: {}}"], ("scenario.boundaries={asynchronous: {}}: found {asynchronous: {}}, "
-     "allowed: synchronous")),
+    (["schedule.kind=asynchronus"], ("schedule.kind=asynchronus: found 'asynchronus', allowed: synchronous or "
+     "asynchronous; did you mean 'asynchronous'?")),
+    (["schedule={kind: asynchronous, bufer_size: 2}"], ("schedule={kind: asynchronous, bufer_size: 2}: "
+     "schedule.bufer_size: unknown key 'bufer_size' of asynchronous; did you mean 'buffer_size'? allowed: kind, "
+     "speeds, bandwidth, concurrency, buffer_size, mixing, rate, staleness, max_staleness")),
+    (["schedule={kind: asynchronous}", "participation.fraction=0.5"], ("participation.fraction=0.5: participation: "
+     "found a choice of clients per round, allowed: none under schedule.kind=asynchronous; use concurrency")),
+    (["schedule={kind: asynchronous, mixing: models}"], ("schedule={kind: asynchronous, mixing: models}: "
+     "schedule.buffer_size: found 5, allowed: 1 with mixing=models, which takes one model at a time")),
+    (["schedule={kind: asynchronous, mixing: models, buffer_size: 1, rate: 2}"], ("schedule={kind: asynchronous, "
+     "mixing: models, buffer_size: 1, rate: 2}: schedule.rate: found 2.0, allowed: at most 1 with mixing=models")),
+    (["schedule.speeds={kind: pareto, shape: 0}"], ("schedule.speeds={kind: pareto, shape: 0}: schedule.speeds.shape: "
+     "found 0, allowed: a number > 0")),
+    (["scenario.boundaries={asynchronous: {}}"], ("scenario.boundaries={asynchronous: {}}: "
+     "scenario.boundaries.asynchronous.window: this key is required and missing, allowed: a whole number >= 1")),
+    (["scenario.boundaries={}"], ("scenario.boundaries={}: scenario.boundaries.jittered: found neither asynchronous "
+     "nor jittered, allowed: one of the two, as in {jittered: {rounds: 2}}")),
+    (["scenario.boundaries={asynchronous: {window: 5}}"], ("run.yaml:9: training.rounds_per_task: found 2, allowed: "
+     "null under asynchronous boundaries, where rounds_per_window says it")),
+    ([WINDOWS, "training.rounds_per_task=null", "training.logits=seen"], ("training.logits=seen: found 'seen', "
+     "allowed: all under asynchronous boundaries, where nobody is told the task")),
+    ([WINDOWS, "training.rounds_per_task=null", "memory.per=task"], ("memory.per=task: found 'task', allowed: client "
+     "under asynchronous boundaries, where nobody is told the task")),
+    ([WINDOWS, "training.rounds_per_task=null", "training.lr_decay.per_round=0.9"], (""
+     "training.lr_decay.per_round=0.9: training.lr_decay.restart: found true, allowed: false under asynchronous "
+     "boundaries, where nobody is told the task")),
+    (["scenario.boundaries={jittered: {rounds: 1}}"], ("scenario.boundaries={jittered: {rounds: 1}}: "
+     "scenario.boundaries.jittered.rounds: found 1, allowed: less than half of training.rounds_per_task (2)")),
+    (["scenario.online=true", "training.local_epochs=2"], ("training.local_epochs=2: found 2, allowed: 1 with "
+     "scenario.online, where each sample is trained on once")),
+    (["clients.arrive={first: 1}"], ("clients.arrive={first: 1}: clients.arrive.at: found neither per_task nor at, "
+     "allowed: one of the two, as in {first: 30, per_task: 10}")),
+    (["clients.arrive={first: 1, per_task: 1}"], ("run.yaml:6: clients.count: found 4, allowed: 3, which is "
+     "clients.arrive's first and per_task together")),
+    (["clients.arrive={at: [{round: 2, clients: [4]}]}"], ("clients.arrive={at: [{round: 2, clients: [4]}]}: "
+     "clients.arrive.at: found client 4, allowed: 0 to 3 (clients.count is 4)")),
+    (["clients.leave=[{round: 2, clients: [9]}]"], ("clients.leave=[{round: 2, clients: [9]}]: found client 9, "
+     "allowed: 0 to 3 (clients.count is 4)")),
+    (["clients.dropout=1"], "clients.dropout=1: found 1, allowed: a number >= 0 and < 1"),
     (["memory.capacity=0"], "memory.capacity=0: found 0, allowed: a whole number >= 1"),
     (["resources.gpus_per_actor=1.5"], ("resources.gpus_per_actor=1.5: found 1.5, allowed: a number from 0 to 1, or a "
      "whole number")),

@@ -31,6 +31,8 @@ SUMMARY = [
     "evaluation",
     "bytes_up",
     "bytes_down",
+    "participation",
+    "virtual_time",
     "seconds",
     "seconds_per_round",
     "seconds_starting",
@@ -51,6 +53,7 @@ ROUND = [
     "seconds",
     "staleness",
     "virtual_time",
+    "idle_share",
     "records",
 ]
 
@@ -90,7 +93,7 @@ def test_the_directory_has_the_contracts_files(run):
 
 
 def test_one_line_per_round(rounds):
-    assert [list(entry)[:10] for entry in rounds] == [ROUND] * 4
+    assert [list(entry)[:11] for entry in rounds] == [ROUND] * 4
     assert [entry["round"] for entry in rounds] == [1, 2, 3, 4]
     assert [entry["tasks"] for entry in rounds] == [[1], [1], [2], [2]]
     assert [entry["cohort"] for entry in rounds] == [[0, 1, 2], [1, 2], [0, 1, 2], [0, 1, 2]]

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from raysim import scoring
+from raysim.calendar import Calendar
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
 from raysim.federation import Federation, build_federation
@@ -26,7 +27,7 @@ ROWS = [
 def federation_of(tasks, protocols, rows=ROWS):
     x = np.array([row[0] for row in rows], np.float32)
     split = Split(x, np.array([row[1] for row in rows], np.int64))
-    return Federation(Dataset(split, split, 4), tasks, [], protocols, None, ())
+    return Federation(Dataset(split, split, 4), tasks, [], Calendar([], [], [1]), protocols, None, ())
 
 
 def task(classes, test, pixels=None):
@@ -74,7 +75,9 @@ def test_knowing_the_task_never_hurts():
     for _ in range(50):
         x, y = draws.standard_normal((40, 10)).astype(np.float32), draws.integers(0, 10, 40)
         tasks = [task((c, c + 1), np.flatnonzero(y // 2 == c // 2)) for c in range(0, 10, 2)]
-        federation = Federation(Dataset(Split(x, y), Split(x, y), 10), tasks, [], ("class_il", "task_il"), None, ())
+        federation = Federation(
+            Dataset(Split(x, y), Split(x, y), 10), tasks, [], Calendar([], [], [1]), ("class_il", "task_il"), None, ()
+        )
         found = count(federation)
         assert all(a <= b for a, b in zip(found["class_il"], found["task_il"], strict=True))
         assert sum(found["task_il"]) > sum(found["class_il"])
@@ -123,7 +126,11 @@ def test_protocols_follow_from_the_scenario(tiny):
 
 def test_the_classes_that_training_admits(tiny):
     federation = build_federation(tiny(scenario={"kind": "class_incremental", "tasks": 2}))
-    assert [federation.admitted(t, "task") for t in (0, 1)] == [(0, 1), (2, 3)]
-    assert [federation.admitted(t, "seen") for t in (0, 1)] == [(0, 1), (0, 1, 2, 3)]
-    assert [federation.admitted(t, "all") for t in (0, 1)] == [None, None]
-    assert build_federation(tiny()).admitted(1, "task") is None
+
+    def admitted(federation, logits):
+        return [federation.admitted(federation.streams[0], window, logits) for window in (0, 1)]
+
+    assert admitted(federation, "task") == [(0, 1), (2, 3)]
+    assert admitted(federation, "seen") == [(0, 1), (0, 1, 2, 3)]
+    assert admitted(federation, "all") == [None, None]
+    assert admitted(build_federation(tiny()), "task") == [None, None]

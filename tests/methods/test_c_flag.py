@@ -16,6 +16,7 @@ from torch import nn
 from raysim import seeding
 from raysim.algorithms import c_flag
 from raysim.algorithms.c_flag import CFlag, adapted, forgetting
+from raysim.calendar import calendar
 from raysim.client import Phase
 from raysim.compatibility import check_methods
 from raysim.errors import ConfigError, RunError
@@ -556,7 +557,7 @@ class Scattered(LocalRunner):
         super().__init__(config, federation)
         self.hosts = [Host(config, federation, own, torch.device("cpu")) for own in ((1,), (0, 2))]
 
-    def perform(self, order, posts):
+    def begin(self, order, posts):
         parts = []
         for host in self.hosts:
             mine = tuple(k for k in reversed(order.clients) if k in host.clients)
@@ -582,7 +583,8 @@ def test_renaming_clients_does_not_change_the_model(c_flag_config, simulate):
     """Oracle 13. One component per client, so that no draw depends on its name: the streams dealt in another order."""
     config = c_flag_config(knobs={}, training__batch_size=36, training__local_epochs=3, aggregation__weights="samples")
     federation = build_federation(config)
-    other = dataclasses.replace(federation, streams=federation.streams[::-1])
+    streams = federation.streams[::-1]
+    other = dataclasses.replace(federation, streams=streams, calendar=calendar(config, streams))
     assert federation.streams[0].size(0) != federation.streams[2].size(0)
     found = [vector(simulate(config, f).state) for f in (federation, other)]
     np.testing.assert_allclose(*found, rtol=0, atol=1e-12)
@@ -898,7 +900,8 @@ def test_a_client_that_batch_norm_cannot_serve_sends_no_gradients(tiny, simulate
     config = tiny(model={"name": "probes:normalised"}, methods={"c_flag": {}}, memory={"capacity": 100})
     federation = build_federation(config)
     few = type(federation.streams[2])([rows[:1] for rows in federation.streams[2].rows])
-    run = simulate(config, dataclasses.replace(federation, streams=[*federation.streams[:2], few]))
+    streams = [*federation.streams[:2], few]
+    run = simulate(config, dataclasses.replace(federation, streams=streams, calendar=calendar(config, streams)))
     assert all(value.isfinite().all() for value in run.state.values())
     size = sum(p.numel() for p in run.simulation.model.module.parameters()) * 8
     kept = run.rounds[0].bytes_up - 5 * size  # statistics

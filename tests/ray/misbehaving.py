@@ -59,3 +59,26 @@ class Hoarder(Method):
 
         def announce(self, server: Any) -> tuple[Any, Sequence[Post]]:
             return torch.ones(self.knobs.mailed // 4), ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(Method):
+    """Slow: one client's phases take real seconds longer, of which virtual time knows nothing."""
+
+    client: int = 1
+    seconds: float = 0.0
+    log: str | None = None  # a file that every phase's client, process, start and end are written to
+
+    class Client(ClientHalf):
+        knobs: Slow
+
+        def start(self, client: Any, mail: None) -> None:
+            self.began = time.time()
+
+        def finish(self, client: Any, delta: Delta) -> tuple[Delta, dict[str, Term]]:
+            if client.id == self.knobs.client or self.knobs.client < 0:
+                time.sleep(self.knobs.seconds)
+            if self.knobs.log is not None:
+                with open(self.knobs.log, "a", encoding="utf-8") as file:
+                    file.write(f"{client.id} {os.getpid()} {self.began} {time.time()}\n")
+            return delta, {}

@@ -121,7 +121,7 @@ def test_the_table_says_where_runs_are_and_leaves_out_what_has_no_room(
     raysim.sweep(path, ["seed=0"], "out", local=True)
     agenda = prepare(path, (), "out")
     cells = [cell for cell, _ in agenda.runs]
-    from raysim.events import RoundDone
+    from raysim.events import RoundDone, Started
 
     with display(agenda, quiet=False) as shown:
         first = rows()
@@ -129,7 +129,8 @@ def test_the_table_says_where_runs_are_and_leaves_out_what_has_no_room(
         assert first[0][3].startswith("class-IL ")
         shown.begin(cells[3])
         assert rows()[-1] == ("seed-3", "running", "starting", "")
-        event = RoundDone(3, [2], [0], 0.5, 1, 1, 0.1, [0], None, evaluation={"class_il": [0.5, 0.25]})
+        shown.take(cells[3], Started({}, 4))
+        event = RoundDone(3, [2], [0], 0.5, 1, 1, 0.1, [0], 3.0, evaluation={"class_il": [0.5, 0.25]}, so_far=2)
         shown.take(cells[3], event)
         assert rows()[-1] == ("seed-3", "running", "task 2/2, round 3/4", "class-IL 37.5%")
         shown.begin(cells[2])

@@ -67,6 +67,13 @@ def test_every_run_is_an_ordinary_one(swept: Path, grid: Grid, tmp_path: Path) -
     assert of_the_sweep.peak_memory_bytes > 2**26
 
 
+def test_clients_that_change_tasks_at_their_own_times_are_pictured(grid: Grid, tmp_path: Path) -> None:
+    apart = {"scenario.boundaries": {"jittered": {"rounds": 1}}, "training.rounds_per_task": 4}
+    (outcome,) = carried_out(grid({"seed": [0]}, **apart), tmp_path)
+    assert outcome.status == "done"
+    assert (outcome.directory / "clients_at_tasks.png").stat().st_size > 1000
+
+
 def test_the_register_names_every_run_on_every_axis(swept: Path) -> None:
     assert labels(swept) == {
         "FL/seed-0": {"seed": "0", "methods": "FL"},
@@ -101,11 +108,14 @@ def test_unfinished_runs_are_done_again_and_only_they(copy: Path, grid: Grid) ->
     failed = copy / "FL/seed-1/summary.json"
     failed.write_text(failed.read_text().replace('"done"', '"failed"'))
     (copy / "FL/seed-1/checkpoints").mkdir()
+    (copy / "FL/seed-1/clients_at_tasks.png").touch()
     (copy / "FL + ER/seed-1/notes.txt").write_text("mine")  # what is done is not touched, whatever lies there
     assert list(standings(grid(AXES), copy).values()) == ["unfinished", "done", "failed", "done"]
     before = {folder: raysim.load(copy / folder) for folder in FOLDERS[1::2]}
     assert statuses(carried_out(grid(AXES), copy)) == ["done"] * 4
-    assert not (copy / "FL/seed-1/checkpoints").exists()
+    assert {path.name for path in (copy / "FL/seed-1").iterdir()} == {
+        path.name for path in (copy / "FL/seed-0").iterdir()
+    }
     assert {folder: raysim.load(copy / folder) for folder in FOLDERS[1::2]} == before
     assert raysim.load(copy / "FL/seed-0").model_sha256
 

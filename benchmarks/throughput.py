@@ -1,0 +1,105 @@
+"""The share of real time in which the cores compute, synchronous and asynchronous, with clients of unequal size.
+
+    python benchmarks/throughput.py [--updates N] [--repeats N]
+
+Ten clients share 3,000 samples by a Dirichlet distribution of 0.3, one client per actor and packed; both schedules do
+the same number of client updates, and take turns. CPU seconds of all processes of the run over wall seconds and cores,
+from the third server update to the last; medians. MNIST where $RAYSIM_DATA has it, else noise of its shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from floor import BATCH, LR, TEST, WARM_UP, cpu_seconds, images
+from rich.console import Console
+from rich.table import Table
+
+import raysim
+from raysim.actors.cluster import own_cluster
+from raysim.events import Event, RoundDone
+from raysim.resources import this_machine
+
+CLIENTS, SAMPLES = 10, 3000
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "synchronous": {"kind": "synchronous"},
+    "asynchronous": {"kind": "asynchronous", "concurrency": 10, "buffer_size": 10},
+}
+
+
+class Stretch:
+    """Wall and CPU seconds, and client updates, between the first server updates and the last."""
+
+    def __init__(self, updates: int) -> None:
+        self._updates = updates
+        self.seconds = self.cpu = 0.0
+        self.client_updates = 0
+
+    def take(self, event: Event) -> None:
+        if not isinstance(event, RoundDone):
+            return
+        if WARM_UP < event.round <= self._updates:
+            self.client_updates += len(event.cohort)
+        if event.round in (WARM_UP, self._updates):
+            sign = 1 if event.round == self._updates else -1
+            self.seconds += sign * time.perf_counter()
+            self.cpu += sign * cpu_seconds()
+
+    def say(self, text: str) -> None:
+        pass
+
+
+def run(schedule: dict[str, Any], per_actor: int | str, data: Path, updates: int, out: Path) -> Stretch:
+    stretch = Stretch(updates)
+    raysim.run(
+        {
+            "name": "benchmark",
+            "dataset": {"name": "npz", "path": str(data)},
+            "scenario": {"kind": "class_incremental", "tasks": 1},
+            "partition": {"kind": "dirichlet", "alpha": 0.3, "balanced": False},
+            "clients": {"count": CLIENTS},
+            "model": {"name": "mnist_cnn"},
+            "training": {"rounds_per_task": updates + 1, "batch_size": BATCH, "optimizer": {"lr": LR}},
+            "schedule": schedule,
+            "resources": {"clients_per_actor": per_actor},
+        },
+        out=out,
+        display=stretch,
+    )
+    return stretch
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--updates", type=int, default=20, help="server updates of each run (20)")
+    parser.add_argument("--repeats", type=int, default=3, help="how often the schedules take turns (3)")
+    asked = parser.parse_args()
+    cores = this_machine().cpus
+    table = Table("schedule", "clients per actor", "cores busy", "client updates per second")
+    with tempfile.TemporaryDirectory() as folder, own_cluster(this_machine()):
+        name, x, y = images(SAMPLES)
+        data = Path(folder, "data.npz")
+        np.savez(data, x_train=x, y_train=y, x_test=x[:TEST], y_test=y[:TEST])
+        for per_actor in (1, "auto"):
+            found: dict[str, list[Stretch]] = {schedule: [] for schedule in SCHEDULES}
+            for turn in range(asked.repeats):
+                for schedule, block in SCHEDULES.items():
+                    out = Path(folder, f"{schedule}-{per_actor}-{turn}")
+                    found[schedule].append(run(block, per_actor, data, asked.updates, out))
+            for schedule, stretches in found.items():
+                busy = median(s.cpu / s.seconds / cores for s in stretches)
+                speed = median(s.client_updates / s.seconds for s in stretches)
+                table.add_row(schedule, str(per_actor), f"{100 * busy:.0f}%", f"{speed:.1f}")
+    console = Console(width=100)
+    console.print(f"{name}, {CLIENTS} clients, {SAMPLES} samples, {cores:g} cores")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

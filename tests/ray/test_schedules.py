@@ -1,0 +1,97 @@
+"""The determinism law for clients in time: asynchronous schedules and boundaries, drop-outs, arrivals, slow hosts."""
+
+from collections.abc import Callable, Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raysim
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+
+Facts = Callable[[raysim.Result], Mapping[str, Any]]
+
+FEDBUFF = {
+    "schedule": {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}},
+    "methods": {"der": {}, "fed_a_gem": {"reference": "with_update"}},
+}
+TIMES = {
+    "fedbuff": FEDBUFF | {"model.dropout": 0.3, "clients.dropout": 0.2},
+    "fedasync": {
+        "schedule": {
+            "kind": "asynchronous", "concurrency": 4, "buffer_size": 1, "mixing": "models", "rate": 0.6,
+            "max_staleness": 2, "speeds": {"kind": "pareto"},
+        },
+        "aggregation.weights": "samples",
+        "methods": {"er": {}},
+    },
+    "windows": {
+        "scenario.boundaries": {"asynchronous": {"window": 20, "rounds_per_window": 2}},
+        "training.rounds_per_task": None,
+        "partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 3},
+        "participation": {"count": 2, "sampler": "by_size"},
+        "methods": {"a_gem": {}, "fed_a_gem": {}},
+    },
+    "windows under fedbuff": FEDBUFF | {
+        "scenario.boundaries": {"asynchronous": {"window": 20, "rounds_per_window": 2}},
+        "training.rounds_per_task": None,
+    },
+    "jitter, arrivals and own orders": {
+        "scenario.boundaries": {"jittered": {"rounds": 1}},
+        "scenario.order": "per_client",
+        "clients.arrive": {"at": [{"round": 3, "clients": [3]}]},
+        "clients.leave": [{"round": 6, "clients": [0]}],
+        "clients.dropout": 0.2,
+        "methods": {"re_fed": {"epochs": 2}},
+        "memory.capacity": 5,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "per_actor"),
+    [
+        ("fedbuff", 1),
+        ("fedbuff", 2),
+        ("fedasync", "auto"),
+        ("windows", 2),
+        ("windows under fedbuff", 1),
+        ("jitter, arrivals and own orders", "auto"),
+    ],
+)
+def test_ray_gives_the_bits_of_the_local_run(
+    name: str, per_actor: int | str, small: dict[str, Any], facts: Facts, tmp_path: Path
+) -> None:
+    silent = TIMES[name] | {"logging.tensorboard": False}
+    here = facts(raysim.run(small, silent, out=tmp_path / "local", local=True))
+    way = silent | {"resources.clients_per_actor": per_actor}
+    assert facts(raysim.run(small, way, out=tmp_path / "ray")) == here
+
+
+@pytest.mark.parametrize("name", ["fedbuff", "windows"])
+def test_a_slow_host_changes_nothing(name: str, small: dict[str, Any], facts: Facts, tmp_path: Path) -> None:
+    """A phase takes about 5 ms; client 1's take 50 more, on a host of its own."""
+
+    def run(seconds: float, local: bool) -> Mapping[str, Any]:
+        methods = {**TIMES[name]["methods"], "misbehaving:Slow": {"client": 1, "seconds": seconds}}
+        return facts(raysim.run(small, TIMES[name] | {"methods": methods}, out=tmp_path / str(seconds), local=local))
+
+    assert run(0.05, local=False) == run(0.0, local=True)
+
+
+@pytest.mark.parametrize("schedule", [{"kind": "synchronous"}, FEDBUFF["schedule"]], ids=["synchronous", "fedbuff"])
+def test_hosts_work_at_the_same_time(schedule: dict[str, Any], small: dict[str, Any], tmp_path: Path) -> None:
+    """Every phase sleeps a tenth of a second, as the hosts themselves write down: phases of two hosts overlap."""
+    log = tmp_path / "phases"
+    slow = {"misbehaving:Slow": {"client": -1, "seconds": 0.1, "log": str(log)}}
+    raysim.run(small, {"schedule": schedule, "methods": slow}, out=tmp_path / "run")
+    phases = [line.split() for line in log.read_text().splitlines()]
+    spans = [(process, float(began), float(ended)) for _, process, began, ended in phases]
+    overlaps = sum(
+        min(one[2], other[2]) - max(one[1], other[1]) > 0.05
+        for one, other in combinations(spans, 2)
+        if one[0] != other[0]
+    )
+    assert overlaps >= len(spans) / 3
