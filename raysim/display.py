@@ -118,7 +118,9 @@ def accuracy_so_far(event: RoundDone) -> str:
 def show_result(result: Result, console: Console) -> None:
     """Print the accuracy matrices, the metrics and where the files are."""
     for protocol, values in result.evaluation.items():
-        say(console, f"accuracy in %, {NAMES[protocol]}: row t is after task t, column i the test set of task i")
+        in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
+        when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
+        say(console, f"accuracy in %, {NAMES[protocol]}: row t is after {when}, column i the test set of task i")
         console.print(_matrix(values["accuracy"], console.width))
         metrics = ((key.replace("_", " "), value) for key, value in values.items() if key != "accuracy")
         say(console, ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics) + "\n")
