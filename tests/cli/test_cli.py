@@ -95,7 +95,7 @@ def process(*command: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 
 WRONG = {
-    "no such command": (["rnu"], "allowed: run, check, list"),
+    "no such command": (["rnu"], "allowed: run, check, list, sweep"),
     "no config": (["run"], "required: CONFIG"),
     "no config to check": (["check"], "required: CONFIG"),
     "an option as command": (["--quiet"], "found '--quiet', allowed: run"),
@@ -208,12 +208,12 @@ def test_list_prints_what_exists(kind: str, table: dict[str, str], capsys: Captu
 def test_help_and_version(capsys: Captured) -> None:
     assert main(["--help"]) == 0
     usage = capsys.readouterr().out
-    assert all(f"\n  {command} " in usage for command in ("run", "check", "list"))
+    assert all(f"\n  {command} " in usage for command in ("run", "check", "list", "sweep"))
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"raysim {version('raysim')}\n"
     assert main([]) == 2
     assert capsys.readouterr().out.startswith("usage: raysim COMMAND")
-    for command in ("run", "check", "list"):
+    for command in ("run", "check", "list", "sweep"):
         with pytest.raises(SystemExit) as end:
             main([command, "--help"])
         assert end.value.code == 0

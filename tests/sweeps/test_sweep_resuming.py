@@ -1,0 +1,170 @@
+"""What a sweep leaves behind, goes on with and refuses to touch; in this process."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from carrying import carried_out, standings, statuses
+
+import raysim
+from raysim.config import load
+from raysim.errors import ConfigError
+from raysim.sweeps.agenda import prepare
+from raysim.sweeps.register import alone, labels
+
+Grid = Callable[..., dict[str, Any]]
+
+AXES = {"seed": [0, 1], "methods": {"FL": {}, "FL + ER": {"er": {}}}}
+FOLDERS = ["FL/seed-0", "FL + ER/seed-0", "FL/seed-1", "FL + ER/seed-1"]
+
+
+def written(out: Path) -> dict[str, int]:
+    """When each run's summary was written."""
+    return {str(path.relative_to(out).parent): path.stat().st_mtime_ns for path in out.rglob("summary.json")}
+
+
+@pytest.fixture(scope="module")
+def swept(grid: Grid, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a sweep of four runs that is done."""
+    out = tmp_path_factory.mktemp("sweep") / "out"
+    results = raysim.sweep(grid(AXES), out=out, local=True)
+    assert [str(result.directory.relative_to(out)) for result in results] == FOLDERS
+    assert {result.status for result in results} == {"done"}
+    return out
+
+
+@pytest.fixture
+def copy(swept: Path, tmp_path: Path) -> Path:
+    """A copy of it, to spoil."""
+    return Path(shutil.copytree(swept, tmp_path / "copy"))
+
+
+def test_every_run_is_an_ordinary_one(swept: Path, grid: Grid, tmp_path: Path) -> None:
+    alone_run = raysim.run(grid({})["base"], {"seed": 1, "methods": {"er": {}}}, out=tmp_path / "run", local=True)
+    of_the_sweep = raysim.load(swept / "FL + ER/seed-1")
+    assert of_the_sweep.model_sha256 == alone_run.model_sha256
+    assert of_the_sweep.evaluation == alone_run.evaluation
+    assert {path.name for path in of_the_sweep.directory.iterdir()} == {p.name for p in alone_run.directory.iterdir()}
+    assert load(of_the_sweep.directory / "config.yaml") == load(alone_run.directory / "config.yaml")
+    assert of_the_sweep.seconds > of_the_sweep.seconds_starting > 0
+    assert of_the_sweep.peak_memory_bytes > 2**26
+
+
+def test_clients_that_change_tasks_at_their_own_times_are_pictured(grid: Grid, tmp_path: Path) -> None:
+    apart = {"scenario.boundaries": {"jittered": {"rounds": 1}}, "training.rounds_per_task": 4}
+    (outcome,) = carried_out(grid({"seed": [0]}, **apart), tmp_path)
+    assert outcome.status == "done"
+    assert (outcome.directory / "clients_at_tasks.png").stat().st_size > 1000
+
+
+def test_the_register_names_every_run_on_every_axis(swept: Path) -> None:
+    assert labels(swept) == {
+        "FL/seed-0": {"seed": "0", "methods": "FL"},
+        "FL + ER/seed-0": {"seed": "0", "methods": "FL + ER"},
+        "FL/seed-1": {"seed": "1", "methods": "FL"},
+        "FL + ER/seed-1": {"seed": "1", "methods": "FL + ER"},
+    }
+
+
+def test_what_is_done_is_not_run_again(copy: Path, grid: Grid) -> None:
+    shutil.rmtree(copy / "FL/seed-1")
+    before = written(copy)
+    assert set(standings(grid(AXES), copy).values()) == {"done", "new"}
+    # what changes no result does not make a run another
+    outcomes = carried_out(grid(AXES), copy, "dataset.download=false", "resources.clients_per_actor=2")
+    assert statuses(outcomes) == ["done"] * 4
+    after = written(copy)
+    assert {folder for folder in after if after[folder] != before.get(folder)} == {"FL/seed-1"}
+    assert [outcome.result.seed for outcome in outcomes if outcome.result] == [0, 0, 1, 1]
+
+
+def test_a_narrowed_sweep_leaves_the_register_of_the_others(copy: Path, grid: Grid) -> None:
+    before = labels(copy)
+    shutil.rmtree(copy / "FL/seed-1")
+    assert statuses(carried_out(grid(AXES), copy, "seed=0")) == ["done"] * 2
+    del before["FL/seed-1"]  # neither of this sweep nor there
+    assert labels(copy) == before
+
+
+def test_unfinished_runs_are_done_again_and_only_they(copy: Path, grid: Grid) -> None:
+    (copy / "FL/seed-0/summary.json").unlink()  # killed
+    failed = copy / "FL/seed-1/summary.json"
+    failed.write_text(failed.read_text().replace('"done"', '"failed"'))
+    (copy / "FL/seed-1/checkpoints").mkdir()
+    (copy / "FL/seed-1/clients_at_tasks.png").touch()
+    (copy / "FL + ER/seed-1/notes.txt").write_text("mine")  # what is done is not touched, whatever lies there
+    assert list(standings(grid(AXES), copy).values()) == ["unfinished", "done", "failed", "done"]
+    before = {folder: raysim.load(copy / folder) for folder in FOLDERS[1::2]}
+    assert statuses(carried_out(grid(AXES), copy)) == ["done"] * 4
+    assert {path.name for path in (copy / "FL/seed-1").iterdir()} == {
+        path.name for path in (copy / "FL/seed-0").iterdir()
+    }
+    assert {folder: raysim.load(copy / folder) for folder in FOLDERS[1::2]} == before
+    assert raysim.load(copy / "FL/seed-0").model_sha256
+
+
+def put(text: str, where: str) -> Callable[[Path], object]:
+    return lambda out: (out / where).write_text(text)
+
+
+def unfinished_with(where: str) -> Callable[[Path], None]:
+    def spoil(out: Path) -> None:
+        (out / "FL/seed-0/summary.json").unlink()
+        (out / where).write_text("mine")
+
+    return spoil
+
+
+SPOILT = {
+    "another seed": (
+        lambda out: shutil.copytree(out / "FL/seed-1", out / "FL/seed-0", dirs_exist_ok=True),
+        r"FL/seed-0: a run \(done\) of another config is there: seed: 1 there, 0 here; allowed: another --out",
+    ),
+    "foreign beside an unfinished run": (
+        unfinished_with("FL/seed-0/notes.txt"),
+        r"FL/seed-0: found notes\.txt, which no run writes, in a run to do again",
+    ),
+    "no run": (lambda out: (out / "FL/seed-0/config.yaml").unlink(), "and no config.yaml, so this is no run's"),
+    "an unreadable config": (put("seed: x\n", "FL/seed-0/config.yaml"), r"FL/seed-0/config\.yaml:1: seed: found 'x'"),
+    "an unreadable summary": (put("{", "FL/seed-0/summary.json"), r"summary\.json: .*; allowed: a summary\.json that"),
+    "a run above": (put("", "FL/config.yaml"), r"FL: this is a run's directory, and 'FL/seed-0' would lie in it"),
+    "a run at the top": (put("", "rounds.jsonl"), r"copy: this is a run's directory"),
+    "a file in the way": (
+        lambda out: (shutil.rmtree(out / "FL"), (out / "FL").write_text("mine")),
+        "FL: this is a file, allowed: a directory",
+    ),
+    "a register of somebody else": (put("runs: 3\n", "sweep.yaml"), r"sweep\.yaml:1: runs: found 3, allowed: a file"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_what_is_not_this_sweeps_is_refused_and_stays(case: str, copy: Path, grid: Grid) -> None:
+    spoil, words = SPOILT[case]
+    spoil(copy)
+    shutil.rmtree(copy / "FL + ER/seed-1")  # there is something to do
+    before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
+    with pytest.raises(ConfigError, match=words) as found:
+        carried_out(grid(AXES), copy)
+    assert "\n" not in str(found.value)
+    assert {path: path.stat().st_mtime_ns for path in copy.rglob("*")} == before
+
+
+def test_a_changed_config_is_refused_with_what_differs(swept: Path, grid: Grid) -> None:
+    words = r"FL/seed-0: a run \(done\) of another config is there: training\.optimizer\.lr: 0\.01 there, 0\.5 here"
+    with pytest.raises(ConfigError, match=words):
+        prepare(grid(AXES), ["training.optimizer.lr=0.5"], swept)
+
+
+def test_two_sweeps_keep_out_of_each_others_way(grid: Grid, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with alone(out), pytest.raises(ConfigError, match="another sweep is at work there"):
+        carried_out(grid({"seed": [0]}), out)
+    assert list(out.iterdir()) == []
+
+
+def test_nothing_is_written_where_a_file_is_in_the_way(grid: Grid, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigError, match=r"--out .*/file/out: it cannot be written to: Not a directory"):
+        carried_out(grid({"seed": [0]}), tmp_path / "file" / "out")
