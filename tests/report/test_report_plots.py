@@ -1,0 +1,162 @@
+"""Which plots a setting gets, what their numbers are, and what is said where one cannot be drawn."""
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from made_runs import make_run
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+from written_report import Written
+
+from raysim.config import load
+from raysim.federation import build_federation
+from raysim.report.grouping import Setting, settings_of
+from raysim.report.plots import draw
+from raysim.report.plots.course import plots_of_the_course
+from raysim.report.plots.drawing import looks, whole_numbers
+from raysim.report.plots.holdings import counts, plots_of_holdings
+from raysim.report.plots.tasks import plots_of_tasks
+from raysim.report.plots.tradeoff import plots_of_tradeoffs
+from raysim.report.reading import find
+
+OFTEN = [
+    {"round": 1, "evaluation": {"domain_il": [0.5, 0.1]}},
+    {"round": 2, "evaluation": {"domain_il": [0.8, 0.2]}},
+    {"round": 3, "tasks": [2], "evaluation": {"domain_il": [0.6, 0.7]}},
+]
+
+
+def one_setting(directory: Path) -> Setting:
+    (found,) = settings_of(find([directory]).runs, [])
+    return found
+
+
+def axes_of(figure: Figure) -> Axes:
+    return figure.axes[0]
+
+
+def test_files_are_written_in_both_formats(written: Written) -> None:
+    plots = [plot for section in written.report.sections for plot in section.plots]
+    assert [plot.stem for plot in plots] == [
+        "1-domain_il-accuracy-matrix",
+        "1-domain_il-accuracy-after-task",
+        "1-domain_il-forgetting",
+        "1-domain_il-accuracy-rounds",
+        "1-domain_il-accuracy-bytes",
+        "1-who-holds-what",
+    ]
+    assert len([*(written.out / "plots").iterdir()]) == 2 * len(plots)
+    for plot in plots:
+        with Image.open(written.out / "plots" / f"{plot.stem}.png") as image:
+            assert min(image.size) > 300
+        assert ElementTree.parse(written.out / "plots" / f"{plot.stem}.svg").getroot().tag.endswith("svg")
+        assert plot.caption.endswith(".")
+
+
+def test_curves_show_means_and_bands_over_seeds(tmp_path: Path) -> None:
+    """After task 1: 80 and 60, mean 70; after task 2: (60 + 70)/2 = 65 and (40 + 50)/2 = 45, mean 55.
+
+    The deviations of two values are their distance over sqrt 2: 20 / sqrt 2.
+    """
+    make_run(tmp_path / "a", {"seed": 0}, {"domain_il": [[0.8, 0.2], [0.6, 0.7]]})
+    make_run(tmp_path / "b", {"seed": 1}, {"domain_il": [[0.6, 0.2], [0.4, 0.5]]})
+    matrix, curve, forgetting = plots_of_tasks(one_setting(tmp_path))
+    (line,) = axes_of(curve.figure).lines
+    np.testing.assert_allclose(line.get_ydata(), [70, 55])
+    (band,) = axes_of(curve.figure).collections
+    corners: Any = band.get_paths()[0].vertices
+    assert corners[:, 1].max() == pytest.approx(70 + 20 / np.sqrt(2))
+    assert corners[:, 1].min() == pytest.approx(55 - 20 / np.sqrt(2))
+    assert [text.get_text() for text in axes_of(matrix.figure).texts] == ["70", "20", "50", "60"]
+    np.testing.assert_allclose(axes_of(forgetting.figure).lines[0].get_ydata(), [20])
+    assert axes_of(curve.figure).get_ylabel() == "average accuracy over the tasks so far (%)"
+
+
+def test_one_task_has_a_matrix_only(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]})
+    assert [drawn.stem for drawn in plots_of_tasks(one_setting(tmp_path))] == ["1-domain_il-accuracy-matrix"]
+
+
+def test_accuracy_over_rounds_and_bytes_where_it_was_measured_more_often(tmp_path: Path) -> None:
+    """Each round sends half a MiB up and half a MiB down; in round 3 there are two tasks: (60 + 70) / 2."""
+    make_run(tmp_path / "a", rounds=OFTEN)
+    rounds, sent = plots_of_the_course(one_setting(tmp_path))
+    assert (rounds.stem, sent.stem) == ("1-domain_il-accuracy-rounds", "1-domain_il-accuracy-bytes")
+    for drawn in (rounds, sent):
+        np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_xdata(), [1, 2, 3])
+        np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_ydata(), [50, 80, 65])
+
+
+def test_accuracy_after_tasks_only_is_not_drawn_again(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", rounds=OFTEN[1:])
+    assert list(plots_of_the_course(one_setting(tmp_path))) == []
+
+
+def test_virtual_time_is_drawn_where_every_round_has_one(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", rounds=[{**line, "virtual_time": 2.5 * index} for index, line in enumerate(OFTEN[1:])])
+    (drawn,) = plots_of_the_course(one_setting(tmp_path))
+    np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_xdata(), [0, 2.5])
+    assert axes_of(drawn.figure).get_xlabel() == "virtual time"
+
+
+def test_who_is_at_which_task_is_drawn_where_the_rounds_say_it(tmp_path: Path) -> None:
+    rounds = [{"round": 1, "cohort": [0, 2], "tasks": [1, 2]}, {"round": 2, "cohort": [1, 2], "tasks": [1, 1]}]
+    make_run(tmp_path / "a", rounds=rounds)
+    (drawn,) = plots_of_the_course(one_setting(tmp_path))
+    shown: Any = axes_of(drawn.figure).images[0].get_array()
+    np.testing.assert_array_equal(shown.filled(0), [[1, 0], [0, 1], [2, 1]])
+
+
+def test_a_swept_knob_is_drawn_and_two_are_not(tmp_path: Path) -> None:
+    """Accuracy 65 and backward transfer -20 at lam 0.1; 80 and -10 at lam 0.5. The third group differs in two knobs."""
+    for lam, rate, matrix in (
+        (0.5, 1.0, [[0.9, 0], [0.8, 0.8]]),
+        (0.1, 1.0, [[0.8, 0], [0.6, 0.7]]),
+        (0.3, 0.5, [[0.8, 0], [0.6, 0.7]]),
+    ):
+        make_run(
+            tmp_path / f"{lam}", {"methods": {"special": {"lam": lam, "global_rate": rate}}}, {"domain_il": matrix}
+        )
+    (drawn,) = plots_of_tradeoffs(one_setting(tmp_path))
+    points: Any = axes_of(drawn.figure).collections[0].get_offsets()
+    np.testing.assert_allclose(points, [[65, -20], [80, -10]])
+    assert [text.get_text() for text in axes_of(drawn.figure).texts] == ["0.1", "0.5"]
+
+
+def test_holdings_count_a_row_once_though_tasks_share_it(tmp_path: Path) -> None:
+    """36 samples, 9 of each of 4 classes, dealt once to 3 clients of 12, who see all of them in both tasks."""
+    config = load(find([make_run(tmp_path / "a").parent]).runs[0].config)
+    by_task, by_class = counts(build_federation(config))
+    assert by_task.tolist() == [[12, 12]] * 3
+    assert by_class.sum(axis=1).tolist() == [12] * 3
+    assert by_class.sum(axis=0).tolist() == [9] * 4
+    (drawn,) = plots_of_holdings(one_setting(tmp_path))
+    assert len(drawn.figure.axes) == 4  # two panels, two scales
+
+
+def test_plots_that_cannot_be_drawn_are_left_out_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raysim.report.plots.save", lambda drawn, folder: None)
+    (make_run(tmp_path / "runs" / "a", {"dataset": {"name": "npz", "path": "gone.npz"}}) / "rounds.jsonl").write_text(
+        '{"round": 1}\n'
+    )
+    plots, left_out = draw(one_setting(tmp_path / "runs"), tmp_path)
+    assert [plot.stem for plot in plots][-1] == "1-domain_il-forgetting"
+    rounds, holdings = left_out
+    assert rounds.startswith(f"setting 1: plots over rounds: {tmp_path}/runs/a/rounds.jsonl:1: tasks: ")
+    assert holdings.startswith("setting 1: who holds what: ")
+    assert "gone.npz" in holdings
+
+
+def test_no_two_groups_look_alike() -> None:
+    found = [tuple(look.values()) for look in looks(40)]
+    assert len(set(found)) == len(found)
+    assert len({(colour, marker) for colour, marker, _ in found}) == len(found)
+
+
+def test_ticks_are_whole_numbers_and_few() -> None:
+    assert [*whole_numbers(5)] == [1, 2, 3, 4, 5]
+    assert [*whole_numbers(30)] == [1, 4, 7, 10, 13, 16, 19, 22, 25, 28]
