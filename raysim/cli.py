@@ -1,4 +1,4 @@
-"""The command line: `raysim run`, `raysim check` and `raysim list`."""
+"""The command line: `raysim run`, `raysim check`, `raysim list` and `raysim report`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ USAGE = """usage: raysim COMMAND ...
   run CONFIG [KEY=VALUE ...] [--out DIR] [--local] [--quiet]   run a scenario
   check CONFIG [KEY=VALUE ...] [--schema]                      validate; say what would start; start nothing
   list methods|datasets|models                                 what a config can name
+  report DIR ... [--out DIR] [--against PAPER]                 tables and plots over every finished run below the DIRs
 
 KEY is dotted and VALUE is YAML: training.optimizer.lr=0.1, 'methods={fedprox: {mu: 0.1}}'
 raysim COMMAND --help says more; raysim --version the version"""
@@ -115,6 +116,21 @@ def _list(given: Sequence[str]) -> int:
     return 0
 
 
+def _report(given: Sequence[str]) -> int:
+    description = "Write tables and plots over every finished run at any depth below some directories."
+    parser = _Parser(prog="raysim report", description=description, allow_abbrev=False)
+    parser.add_argument("directories", metavar="DIR", nargs="+", help="a directory with runs below it, or a run's own")
+    parser.add_argument("--out", metavar="DIR", help="where the report's files go (the first DIR)")
+    parser.add_argument("--against", metavar="PAPER", help="put the published figures of a paper beside the measured")
+    asked = parser.parse_args(given)
+    from raysim.display import result_console
+    from raysim.report import report
+    from raysim.report.terminal import show
+
+    show(report(asked.directories, asked.out, asked.against), result_console())
+    return 0
+
+
 def _with_config(command: str, description: str) -> _Parser:
     parser = _Parser(prog=f"raysim {command}", description=description, allow_abbrev=False)
     parser.add_argument("config", metavar="CONFIG", help="a YAML file")
@@ -122,4 +138,9 @@ def _with_config(command: str, description: str) -> _Parser:
     return parser
 
 
-COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {"run": _run, "check": _check, "list": _list}
+COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "run": _run,
+    "check": _check,
+    "list": _list,
+    "report": _report,
+}
