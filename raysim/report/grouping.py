@@ -10,8 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raysim.config.messages import show
-from raysim.report.labels import labels_of
+from raysim.report.labels import label_of, shown
 from raysim.report.reading import Run
 
 NOT_OF_THE_SETTING = ("name", "seed", "methods", "resources", "logging", "checkpoint")
@@ -55,9 +54,11 @@ class Setting:
 
 def settings_of(runs: Sequence[Run], left_out: list[str]) -> list[Setting]:
     """Return the settings; of runs with the same config and seed the last counts, and a line says so of the others."""
-    by_setting: dict[str, list[Run]] = {}
+    by_setting: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
-        by_setting.setdefault(_identity(_of_the_setting(run)), []).append(run)
+        # by size and protocols too, as a config.yaml that somebody changed may say something else than the results
+        identity = (_identity(_of_the_setting(run)), run.result.tasks, *run.evaluation)
+        by_setting.setdefault(identity, []).append(run)
     flats = [_of_the_setting(members[0]) for members in by_setting.values()]
     keys = _telling_keys(flats)
     apart = [{key: flat[key] for key in flat if key in keys} for flat in flats]
@@ -100,7 +101,7 @@ def _telling_keys(flats: Sequence[Flat]) -> list[str]:
 
 def _title(apart: Flat, runs: Sequence[Run]) -> str:
     if apart:
-        return ", ".join(f"{key}={value if isinstance(value, str) else show(value)}" for key, value in apart.items())
+        return ", ".join(f"{key}={shown(value)}" for key, value in apart.items())
     names = sorted({run.result.name for run in runs})
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more names" if len(names) > 3 else "")
 
@@ -116,8 +117,8 @@ def _groups(runs: Sequence[Run], left_out: list[str]) -> list[Group]:
         group[run.result.seed] = run
     grouped = [[group[seed] for seed in sorted(group)] for group in by_methods.values()]
     grouped.sort(key=lambda group: [(name, _ranks(knobs)) for name, knobs in group[0].methods.items()])
-    labels = labels_of([group[0].methods for group in grouped])
-    return [Group(label, group[0].methods, group) for label, group in zip(labels, grouped, strict=True)]
+    among = [group[0] for group in grouped]
+    return [Group(label_of(group[0], among), group[0].methods, group) for group in grouped]
 
 
 def _ranks(knobs: Flat) -> list[tuple[float, str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from made_runs import make_run
 
 from raysim.report.grouping import Setting, settings_of
-from raysim.report.labels import labels_of
+from raysim.report.labels import derived
 from raysim.report.reading import find
 
 
@@ -94,12 +94,22 @@ def test_knobs_make_groups_and_their_order_is_by_size(tmp_path: Path) -> None:
 
 def test_labels_show_only_knobs_in_which_groups_differ() -> None:
     der, fed = {"alpha": 1.0, "beta": 0.0}, {"sample_size": 32}
-    assert labels_of([{}, {"der": der}, {"der": der, "fed_a_gem": fed}]) == ["FedAvg", "der", "der + fed_a_gem"]
-    assert labels_of([{"der": der}, {"der": {**der, "beta": 0.5}, "fed_a_gem": fed}]) == [
+    assert labels({}, {"der": der}, {"der": der, "fed_a_gem": fed}) == ["FedAvg", "der", "der + fed_a_gem"]
+    assert labels({"der": der}, {"der": {**der, "beta": 0.5}, "fed_a_gem": fed}) == [
         "der beta=0.0",
         "der beta=0.5 + fed_a_gem",
     ]
-    assert labels_of([{"mine.parts:Still": {"on": True}}, {"mine.parts:Still": {"on": None}}]) == [
+    assert labels({"mine.parts:Still": {"on": True}}, {"mine.parts:Still": {"on": "a\nb"}}) == [
         "mine.parts:Still on=true",
-        "mine.parts:Still on=null",
+        "mine.parts:Still on=a\\nb",
     ]
+
+
+def labels(*groups: Mapping[str, Mapping[str, object]]) -> list[str]:
+    return [derived(methods, groups) for methods in groups]
+
+
+def test_results_of_another_size_are_another_setting(tmp_path: Path) -> None:
+    make_run(tmp_path / "a")
+    make_run(tmp_path / "b", {"seed": 1}, {"domain_il": [[0.5]]}, tasks=1)
+    assert [len(setting.runs) for setting in settings_of(find([tmp_path]).runs, [])] == [1, 1]

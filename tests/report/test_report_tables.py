@@ -84,6 +84,7 @@ def test_only_one_more_method_with_all_else_alike_is_an_add_on(tmp_path: Path) -
         {"der": {"alpha": 1.0}, "fed_a_gem": {}},
         {"fed_a_gem": {}, "fedprox": {}, "der": {"alpha": 0.5}},
         {"fedprox": {}, "der": {"alpha": 0.5}},
+        {"der": {"alpha": 0.5}, "fedprox": {}, "fed_a_gem": {}},
     ]
     found = gains(setting(tmp_path, *(({"methods": block}, 0, matrix) for block in blocks)), "domain_il")
     assert found is not None

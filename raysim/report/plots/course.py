@@ -13,7 +13,7 @@ from matplotlib.colors import ListedColormap
 
 from raysim.figures import NAMES
 from raysim.report.grouping import Setting
-from raysim.report.plots.drawing import BAND, Drawn, blank, legend_below, looks, whole_numbers
+from raysim.report.plots.drawing import BAND, Drawn, blank, for_lines, legend_below, looks, whole_numbers
 from raysim.report.rounds import Round, read_rounds
 
 Rounds = Sequence[Round]
@@ -60,7 +60,7 @@ def plots_of_the_course(setting: Setting) -> Iterator[Drawn]:
 
 
 def _accuracy(setting: Setting, courses: Sequence[Sequence[Rounds]], protocol: str, axis: Axis) -> Drawn:
-    figure = blank(7.2, 4.6)
+    figure = for_lines([group.label for group in setting.groups])
     axes = figure.add_subplot()
     for group, runs, look in zip(setting.groups, courses, looks(len(courses)), strict=True):
         points = [_points(rounds, protocol, axis) for rounds in runs]
@@ -86,7 +86,7 @@ def _points(rounds: Rounds, protocol: str, axis: Axis) -> dict[int, tuple[float,
     return {
         line.round: (x, 100 * fmean(line.evaluation[protocol][: max(line.tasks)]))
         for line, x in zip(rounds, axis.of(rounds), strict=True)
-        if line.evaluation is not None and line.tasks
+        if line.evaluation is not None and protocol in line.evaluation and line.tasks
     }
 
 
