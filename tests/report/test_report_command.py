@@ -1,6 +1,7 @@
 """`raysim report` as a user types it: what it prints, what it writes, and what it refuses in one line."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,6 @@ from raysim.cli import main
 from raysim.config import load
 
 Captured = pytest.CaptureFixture[str]
-BOLD = "\x1b[1m"
 
 
 @pytest.fixture
@@ -39,7 +39,9 @@ def test_the_config_in_a_command_is_the_run_s(written: Written) -> None:
 
 
 def test_bold_is_for_terminals(written: Written) -> None:
-    assert BOLD in written.on_a_terminal
+    best = [cell.text for row in written.report.sections[0].results[0].rows for cell in row if cell.best]
+    assert best != []
+    assert re.findall(r"\x1b\[1m *(-?\d[^\x1b]*)\x1b\[0m", written.on_a_terminal) == best
     assert "\x1b" not in written.elsewhere
     assert "left out: runs/<b>failed</b>: found the status failed, counted: done\n" in written.elsewhere
     assert written.elsewhere.endswith("report: out/report.html (and .md, .tex, .csv, plots/)\n")

@@ -76,6 +76,13 @@ def test_curves_show_means_and_bands_over_seeds(tmp_path: Path) -> None:
     assert axes_of(curve.figure).get_ylabel() == "average accuracy over the tasks so far (%)"
 
 
+def test_a_task_that_got_better_at_last_has_been_forgotten_by_less_than_nothing(tmp_path: Path) -> None:
+    """60 before the last task, 80 after it: -20, as the best is taken of the rows before the last."""
+    make_run(tmp_path / "a", {}, {"domain_il": [[0.6, 0.2], [0.8, 0.7]]})
+    *_, forgetting = plots_of_tasks(one_setting(tmp_path))
+    np.testing.assert_allclose(axes_of(forgetting.figure).lines[0].get_ydata(), [-20])
+
+
 def test_one_task_has_a_matrix_only(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]})
     assert [drawn.stem for drawn in plots_of_tasks(one_setting(tmp_path))] == ["1-domain_il-accuracy-matrix"]
@@ -125,6 +132,20 @@ def test_a_swept_knob_is_drawn_and_two_are_not(tmp_path: Path) -> None:
     points: Any = axes_of(drawn.figure).collections[0].get_offsets()
     np.testing.assert_allclose(points, [[65, -20], [80, -10]])
     assert [text.get_text() for text in axes_of(drawn.figure).texts] == ["0.1", "0.5"]
+    assert drawn.stem == "1-domain_il-tradeoff-special-lam-of-special"
+
+
+def test_sweeps_of_one_knob_at_several_others_share_a_plot(tmp_path: Path) -> None:
+    for lam in (0.1, 0.5):
+        for rate in (0.5, 1.0):
+            make_run(tmp_path / f"{lam}-{rate}", {"methods": {"special": {"lam": lam, "global_rate": rate}}})
+    drawn = list(plots_of_tradeoffs(one_setting(tmp_path)))
+    assert [one.stem.partition("-tradeoff-")[2] for one in drawn] == [
+        "special-lam-of-special",
+        "special-global_rate-of-special",
+    ]
+    labels = [text.get_text() for text in drawn[0].figure.legends[0].get_texts()]
+    assert labels == ["special global_rate=0.5", "special global_rate=1.0"]
 
 
 def test_holdings_count_a_row_once_though_tasks_share_it(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from raysim.report.plots.tradeoff import plots_of_tradeoffs
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot that was written: FOLDER/STEM.png and FOLDER/STEM.svg, and what it shows in words."""
+    """A plot that was written: FOLDER/STEM.png and FOLDER/STEM.svg, what it shows in words, its width in inches."""
 
     folder: Path
     stem: str
     caption: str
+    width: float
 
 
 KINDS: dict[str, Callable[[Setting], Iterator[Drawn]]] = {
@@ -47,4 +48,4 @@ def _saved(drawings: Iterator[Drawn], folder: Path) -> Iterator[Plot]:
     with styled():
         for drawn in drawings:
             save(drawn, folder)
-            yield Plot(folder, drawn.stem, drawn.caption)
+            yield Plot(folder, drawn.stem, drawn.caption, drawn.figure.get_figwidth())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # as many as have no divisor in common with the colours
 DASHES = ("-", "--", "-.", ":")
 
+LETTER = 0.085  # inches that a letter takes
 BAND = 0.13  # how dense a band of one standard deviation is
 
 
@@ -75,10 +77,21 @@ def blank(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06))
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
-    """Put the legend of some axes under all of them."""
+def for_lines(labels: Sequence[str], width: float = 7.2) -> Figure:
+    """Return an empty figure with room for a plot and, below it, a legend with these labels."""
+    return blank(width, 3.9 + 0.21 * math.ceil(len(labels) / _columns(labels, width)))
+
+
+def legend_below(figure: Figure, axes: Axes) -> None:
+    """Put the legend of some axes under all of them, in as many columns as there is room for."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
+    columns = _columns(labels, figure.get_figwidth())
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def _columns(labels: Sequence[str], width: float) -> int:
+    longest = 0.6 + LETTER * max(map(len, labels))
+    return max(1, min(4, len(labels), int(width / longest)))
 
 
 def whole_numbers(last: int, most: int = 12) -> Sequence[int]:

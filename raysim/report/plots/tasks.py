@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from textwrap import fill
 
 import numpy as np
 import numpy.typing as npt
 
 from raysim.figures import NAMES, draw_matrix
 from raysim.report.grouping import Group, Setting
-from raysim.report.plots.drawing import BAND, Drawn, blank, legend_below, looks, whole_numbers
+from raysim.report.plots.drawing import BAND, Drawn, blank, for_lines, legend_below, looks, whole_numbers
 
 Array = npt.NDArray[np.float64]
 
@@ -42,7 +43,7 @@ def _matrices(setting: Setting, protocol: str) -> Drawn:
         axes.set_xticks([tick - 1 for tick in ticks], [str(tick) for tick in ticks])
         axes.set_yticks([tick - 1 for tick in ticks], [str(tick) for tick in ticks])
         axes.grid(False)
-        axes.set_title(group.label)
+        axes.set_title(fill(group.label, max(12, int((width - 0.5) / 0.1))))
     figure.colorbar(image, ax=figure.axes, label=f"accuracy (%), {NAMES.get(protocol, protocol)}", shrink=0.6)
     words = (
         f"Accuracy matrices, {NAMES.get(protocol, protocol)}: mean over seeds; row t is after task t, column i task i."
@@ -52,7 +53,7 @@ def _matrices(setting: Setting, protocol: str) -> Drawn:
 
 def _after_each_task(setting: Setting, protocol: str) -> Drawn:
     tasks = setting.runs[0].result.tasks
-    figure = blank(7.2, 4.6)
+    figure = for_lines([group.label for group in setting.groups])
     axes = figure.add_subplot()
     x = np.arange(1, tasks + 1)
     for group, look in zip(setting.groups, looks(len(setting.groups)), strict=True):
@@ -75,7 +76,7 @@ def _after_each_task(setting: Setting, protocol: str) -> Drawn:
 
 def _forgetting(setting: Setting, protocol: str) -> Drawn:
     tasks, count = setting.runs[0].result.tasks, len(setting.groups)
-    figure = blank(max(7.2, 0.14 * count * tasks), 4.6)
+    figure = for_lines([group.label for group in setting.groups], max(7.2, 0.14 * count * tasks))
     axes = figure.add_subplot()
     for index, (group, look) in enumerate(zip(setting.groups, looks(count), strict=True)):
         matrices = _accuracies(group, protocol)

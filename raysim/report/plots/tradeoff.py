@@ -4,59 +4,82 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle
 from statistics import fmean
 
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
 from raysim.figures import NAMES
-from raysim.report.grouping import Group, Setting, flat
-from raysim.report.plots.drawing import Drawn, blank
+from raysim.report.grouping import Group, Setting
+from raysim.report.labels import Methods, derived
+from raysim.report.plots.drawing import MARKERS, Drawn, for_lines, legend_below
 from raysim.report.quantities import ACCURACY, BACKWARD_TRANSFER
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """Groups that differ in one number only, by its size; `rest` is what they share."""
+
+    values: Sequence[float]
+    groups: Sequence[Group]
+    rest: Methods
+
+
 def plots_of_tradeoffs(setting: Setting) -> Iterator[Drawn]:
-    """Yield a plot for every numeric knob in which at least two groups differ, and in nothing else."""
-    for knob, groups in _swept(setting.groups):
+    """Yield a plot for every numeric knob of which there are groups that differ in it and in nothing else."""
+    if setting.runs[0].result.tasks < 2:
+        return
+    for (methods, method, knob), sweeps in _sweeps(setting.groups).items():
+        stem = "-".join(["tradeoff", method, knob, "of", *methods])
+        stem = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in stem)
         for protocol in setting.protocols:
-            if setting.runs[0].result.tasks > 1:
-                yield _tradeoff(setting, protocol, knob, groups)
+            words = f"Backward transfer against accuracy, {NAMES.get(protocol, protocol)}, as {method} {knob} varies"
+            figure = _tradeoff(sweeps, protocol, f"{method} {knob}")
+            yield Drawn(
+                f"{setting.number}-{protocol}-{stem}", f"{words}: mean over seeds; best is up and to the right.", figure
+            )
 
 
-def _swept(groups: Sequence[Group]) -> Iterator[tuple[str, list[Group]]]:
-    families: dict[tuple[str, str], list[Group]] = {}
+def _sweeps(groups: Sequence[Group]) -> dict[tuple[tuple[str, ...], str, str], list[Sweep]]:
+    """Return the sweeps by the methods, the one that varies, and its knob."""
+    families: dict[tuple[tuple[str, ...], str, str, str], list[tuple[float, Group, Methods]]] = {}
     for group in groups:
-        knobs = flat(group.methods)
-        for knob, value in knobs.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                rest = json.dumps([*((key, other) for key, other in knobs.items() if key != knob), *group.methods])
-                families.setdefault((knob, rest), []).append(group)
-    for (knob, _), family in families.items():
+        for method, knobs in group.methods.items():
+            for knob, value in knobs.items():
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    rest = {**group.methods, method: {key: knobs[key] for key in knobs if key != knob}}
+                    family = families.setdefault((tuple(rest), method, knob, json.dumps(rest)), [])
+                    family.append((float(value), group, rest))
+    found: dict[tuple[tuple[str, ...], str, str], list[Sweep]] = {}
+    for (methods, method, knob, _), family in families.items():
         if len(family) > 1:
-            yield knob, sorted(family, key=lambda group: _number(group, knob))
+            values, members, rests = zip(*sorted(family, key=lambda member: member[0]), strict=True)
+            found.setdefault((methods, method, knob), []).append(Sweep(values, members, rests[0]))
+    return found
 
 
-def _number(group: Group, knob: str) -> float:
-    value = flat(group.methods)[knob]
-    assert isinstance(value, int | float)
-    return float(value)
-
-
-def _tradeoff(setting: Setting, protocol: str, knob: str, groups: Sequence[Group]) -> Drawn:
-    figure = blank(6.4, 4.8)
+def _tradeoff(sweeps: Sequence[Sweep], protocol: str, knob: str) -> Figure:
+    labels = [derived(sweep.rest, [other.rest for other in sweeps]) for sweep in sweeps]
+    figure = for_lines(labels)
     axes = figure.add_subplot()
-    x, y = (
-        [fmean(group.by_seed(quantity.of(protocol)).values()) for group in groups]
-        for quantity in (ACCURACY, BACKWARD_TRANSFER)
-    )
-    values = [_number(group, knob) for group in groups]
-    axes.plot(x, y, color="#999999", linewidth=1, zorder=1)
-    points = axes.scatter(x, y, c=values, cmap="viridis", s=70, edgecolors="black", linewidths=0.7, zorder=2)
-    for index, value in enumerate(values):
-        above_or_below = (7, -13 if index % 2 else 6)  # in turns, as the next point may be close
-        axes.annotate(f"{value:g}", (x[index], y[index]), xytext=above_or_below, textcoords="offset points")
+    every = [value for sweep in sweeps for value in sweep.values]
+    colours = Normalize(min(every), max(every))
+    for sweep, label, marker in zip(sweeps, labels, cycle(MARKERS), strict=False):
+        x, y = (
+            [fmean(group.by_seed(quantity.of(protocol)).values()) for group in sweep.groups]
+            for quantity in (ACCURACY, BACKWARD_TRANSFER)
+        )
+        axes.plot(x, y, color="#999999", linewidth=1, zorder=1)
+        points = axes.scatter(x, y, s=70, c=sweep.values, norm=colours, cmap="viridis", marker=marker, label=label)
+        points.set(edgecolors="black", linewidths=0.7, zorder=2)
+        for turn, value in enumerate(sweep.values):
+            above_or_below = (7, -13 if turn % 2 else 6)  # in turns, as the next point may be close
+            axes.annotate(f"{value:g}", (x[turn], y[turn]), xytext=above_or_below, textcoords="offset points")
     axes.set(xlabel="average accuracy (%)", ylabel="backward transfer (%)")
     axes.set_title(NAMES.get(protocol, protocol), loc="left")
     axes.margins(0.12)
     figure.colorbar(points, label=knob)
-    words = f"Backward transfer against accuracy, {NAMES.get(protocol, protocol)}, as {knob} varies: mean over seeds"
-    words += "; the further up and to the right, the better."
-    stem = "".join(letter if letter.isalnum() else "-" for letter in f"{knob}-{'-'.join(groups[0].methods)}")
-    return Drawn(f"{setting.number}-{protocol}-tradeoff-{stem}", words, figure)
+    legend_below(figure, axes)
+    return figure
