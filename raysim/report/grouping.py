@@ -28,7 +28,7 @@ class Group:
 
     def by_seed(self, value: Callable[[Run], float | None]) -> dict[int, float]:
         """Return a value for every seed that has one."""
-        found = {run.result.seed: value(run) for run in self.runs}
+        found = {run.summary.seed: value(run) for run in self.runs}
         return {seed: number for seed, number in found.items() if number is not None}
 
 
@@ -47,6 +47,17 @@ class Setting:
         return list(dict.fromkeys(protocol for run in self.runs for protocol in run.evaluation))
 
     @property
+    def in_step(self) -> bool:
+        """Whether row t is the end of task t at all clients; where it is not, forgetting is undefined."""
+        evaluations = [values for run in self.runs for values in run.evaluation.values()]
+        return self.tasks == 1 or all(values.forgetting is not None for values in evaluations)
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks, the same in all runs."""
+        return self.runs[0].summary.tasks
+
+    @property
     def runs(self) -> list[Run]:
         """The runs of all groups."""
         return [run for group in self.groups for run in group.runs]
@@ -57,7 +68,7 @@ def settings_of(runs: Sequence[Run], left_out: list[str]) -> list[Setting]:
     by_setting: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         # by size and protocols too, as a config.yaml that somebody changed may say something else than the results
-        identity = (_identity(_of_the_setting(run)), run.result.tasks, *run.evaluation)
+        identity = (_identity(_of_the_setting(run)), run.summary.tasks, *run.evaluation)
         by_setting.setdefault(identity, []).append(run)
     flats = [_of_the_setting(members[0]) for members in by_setting.values()]
     keys = _telling_keys(flats)
@@ -102,7 +113,7 @@ def _telling_keys(flats: Sequence[Flat]) -> list[str]:
 def _title(apart: Flat, runs: Sequence[Run]) -> str:
     if apart:
         return ", ".join(f"{key}={shown(value)}" for key, value in apart.items())
-    names = sorted({run.result.name for run in runs})
+    names = sorted({run.summary.name for run in runs})
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more names" if len(names) > 3 else "")
 
 
@@ -111,10 +122,10 @@ def _groups(runs: Sequence[Run], left_out: list[str]) -> list[Group]:
     for run in runs:
         identity = json.dumps([[name, _identity(knobs)] for name, knobs in run.methods.items()])
         group = by_methods.setdefault(identity, {})
-        earlier = group.get(run.result.seed)
+        earlier = group.get(run.summary.seed)
         if earlier is not None:
             left_out.append(f"{earlier.directory}: the same config and seed as {run.directory}, which is counted")
-        group[run.result.seed] = run
+        group[run.summary.seed] = run
     grouped = [[group[seed] for seed in sorted(group)] for group in by_methods.values()]
     grouped.sort(key=lambda group: [(name, _ranks(knobs)) for name, knobs in group[0].methods.items()])
     among = [group[0] for group in grouped]

@@ -28,7 +28,7 @@ class Quantity:
         """Return what reads it off a run in its shown unit; None where the run has none."""
 
         def read(run: Run) -> float | None:
-            holder = run.evaluation.get(protocol) if self.key in Evaluation.model_fields else run.result
+            holder = run.evaluation.get(protocol) if self.key in Evaluation.model_fields else run.summary
             found: float | None = getattr(holder, self.key, None)
             return None if found is None else self.scale * float(found)
 

@@ -8,18 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from raysim.config.reading import read
 from raysim.errors import ConfigError
 from raysim.report.validation import first_problem
-from raysim.result import Result, load
 
 
-class Evaluation(BaseModel):
+class _Read(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Evaluation(_Read):
     """What summary.json says of one protocol: accuracy is a[t][i], T x T; all are fractions, None where undefined."""
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     accuracy: list[list[float]]
     average_accuracy: float | None
@@ -27,6 +28,26 @@ class Evaluation(BaseModel):
     final_forgetting: float | None
     backward_transfer: float | None
     forward_transfer: float | None
+
+
+class Summary(_Read):
+    """What a report needs of summary.json; other keys are let be, as older and newer ones have others."""
+
+    name: str
+    seed: int
+    status: str
+    clients: int
+    tasks: int
+    rounds: int
+    updates: int
+    evaluation: dict[str, Evaluation]
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    seconds_per_round: float | None
+    peak_memory_bytes: int
+    model_sha256: str | None
+    versions: dict[str, str | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +58,13 @@ class Run:
     """
 
     directory: Path
-    result: Result
-    evaluation: Mapping[str, Evaluation]
+    summary: Summary
     config: Mapping[str, object]
+
+    @property
+    def evaluation(self) -> Mapping[str, Evaluation]:
+        """The results by protocol."""
+        return self.summary.evaluation
 
     @property
     def command(self) -> str:
@@ -118,18 +143,19 @@ def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Pa
 
 
 def _read(directory: Path) -> Run:
-    result = load(directory)
+    path = directory / "summary.json"
     try:
-        TypeAdapter(Result).validate_python(vars(result), strict=False)
-        evaluation = TypeAdapter(dict[str, Evaluation]).validate_python(result.evaluation)
+        summary = Summary.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
     except ValidationError as error:
-        raise ConfigError(f"{directory / 'summary.json'}: {first_problem(error)}") from None
-    if result.status != "done":
-        raise ConfigError(f"{directory}: found the status {result.status}, counted: done")
-    if not evaluation:
-        raise ConfigError(f"{directory / 'summary.json'}: evaluation: found no protocol")
-    for protocol, values in evaluation.items():
-        if {len(values.accuracy), *map(len, values.accuracy)} != {result.tasks}:
-            where = f"{directory / 'summary.json'}: evaluation.{protocol}.accuracy"
-            raise ConfigError(f"{where}: found no matrix of {result.tasks} x {result.tasks} tasks")
-    return Run(directory, result, evaluation, read(directory / "config.yaml").values)
+        raise ConfigError(f"{path}: {first_problem(error)}; allowed: a summary.json that raysim wrote") from None
+    if summary.status != "done":
+        raise ConfigError(f"{directory}: found the status {summary.status}, counted: done")
+    if not summary.evaluation:
+        raise ConfigError(f"{path}: evaluation: found no protocol")
+    for protocol, values in summary.evaluation.items():
+        if {len(values.accuracy), *map(len, values.accuracy)} != {summary.tasks}:
+            size = f"{summary.tasks} x {summary.tasks} tasks"
+            raise ConfigError(f"{path}: evaluation.{protocol}.accuracy: found no matrix of {size}")
+    return Run(directory, summary, read(directory / "config.yaml").values)

@@ -40,7 +40,9 @@ def results(setting: Setting, protocol: str) -> Table:
         for index, group in enumerate(setting.groups)
     ]
     headings = ("methods", "seeds", *(quantity.title for quantity in (*LEARNING, *COSTS)))
-    return Table(f"{NAMES.get(protocol, protocol)}: mean ± standard deviation over seeds", headings, rows)
+    alike = len({tuple(run.summary.seed for run in group.runs) for group in setting.groups}) == 1
+    note = "" if alike else "Not all groups have the same seeds; what add-ons change is taken over common ones."
+    return Table(f"{NAMES.get(protocol, protocol)}: mean ± standard deviation over seeds", headings, rows, note)
 
 
 def gains(setting: Setting, protocol: str) -> Table | None:
@@ -79,7 +81,7 @@ def _column(groups: Sequence[Group], quantity: Quantity, protocol: str) -> list[
 
 def _differences(base: Group, extended: Group, protocol: str) -> list[Cell]:
     found = [paired(base.by_seed(q.of(protocol)), extended.by_seed(q.of(protocol))) for q in LEARNING]
-    common = len({run.result.seed for run in base.runs} & {run.result.seed for run in extended.runs})
+    common = len({run.summary.seed for run in base.runs} & {run.summary.seed for run in extended.runs})
     cells = [Cell(_with_p(one, quantity)) for one, quantity in zip(found, LEARNING, strict=True)]
     return [Cell(str(common)), *cells]
 

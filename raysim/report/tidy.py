@@ -32,10 +32,10 @@ def document(report: Report) -> str:
 
 def _row(setting: Setting, group: Group, run: Run) -> Iterator[tuple[str, object]]:
     yield from (("directory", str(run.directory)), ("setting", setting.number), ("label", group.label))
-    yield from (("name", run.result.name), ("seed", run.result.seed), ("methods", json.dumps(run.methods)))
+    yield from (("name", run.summary.name), ("seed", run.summary.seed), ("methods", json.dumps(run.methods)))
     for key, value in setting.differing.items():
         yield key, value if isinstance(value, str | int | float | None) else json.dumps(value)
     for protocol, values in run.evaluation.items():
         yield from ((f"{protocol}.{metric}", getattr(values, metric)) for metric in METRICS)
-    yield from ((key, getattr(run.result, key)) for key in OF_THE_RUN)
-    yield "model_sha256", run.result.model_sha256
+    yield from ((key, getattr(run.summary, key)) for key in OF_THE_RUN)
+    yield "model_sha256", run.summary.model_sha256

@@ -18,7 +18,7 @@ def settings(directory: Path, *overrides: Mapping[str, object]) -> list[Setting]
 
 def shape(found: list[Setting]) -> list[tuple[str, list[tuple[str, list[int]]]]]:
     """Titles, labels and seeds."""
-    return [(s.title, [(g.label, [run.result.seed for run in g.runs]) for g in s.groups]) for s in found]
+    return [(s.title, [(g.label, [run.summary.seed for run in g.runs]) for g in s.groups]) for s in found]
 
 
 def test_seeds_methods_names_and_resources_make_no_setting(tmp_path: Path) -> None:

@@ -107,15 +107,42 @@ def test_virtual_time_is_drawn_where_every_round_has_one(tmp_path: Path) -> None
     make_run(tmp_path / "a", rounds=[{**line, "virtual_time": 2.5 * index} for index, line in enumerate(OFTEN[1:])])
     (drawn,) = plots_of_the_course(one_setting(tmp_path))
     np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_xdata(), [0, 2.5])
-    assert axes_of(drawn.figure).get_xlabel() == "virtual time"
+    assert axes_of(drawn.figure).get_xlabel() == "virtual time (s)"
 
 
-def test_who_is_at_which_task_is_drawn_where_the_rounds_say_it(tmp_path: Path) -> None:
-    rounds = [{"round": 1, "cohort": [0, 2], "tasks": [1, 2]}, {"round": 2, "cohort": [1, 2], "tasks": [1, 1]}]
-    make_run(tmp_path / "a", rounds=rounds)
-    (drawn,) = plots_of_the_course(one_setting(tmp_path))
-    shown: Any = axes_of(drawn.figure).images[0].get_array()
-    np.testing.assert_array_equal(shown.filled(0), [[1, 0], [0, 1], [2, 1]])
+UNDEFINED = {"forgetting": None, "final_forgetting": None, "backward_transfer": None, "forward_transfer": None}
+
+
+def out_of_step(directory: Path) -> Setting:
+    """A run under asynchronous boundaries, where rows are parts of the run and only the accuracies are defined."""
+    matrix = [[0.8, 0.2], [0.6, 0.7]]
+    overrides = {
+        "scenario": {"kind": "class_incremental", "tasks": 2, "boundaries": {"asynchronous": {"window": 6}}},
+        "training": {"batch_size": 4},
+    }
+    values = {"accuracy": matrix, "average_accuracy": 0.65, **UNDEFINED}
+    make_run(directory / "a", overrides, rounds=OFTEN[1:], evaluation={"domain_il": values})
+    return one_setting(directory)
+
+
+def test_out_of_step_there_is_accuracy_over_all_tasks_and_no_forgetting(tmp_path: Path) -> None:
+    """After rounds 2 and 3: (80 + 20) / 2 and (60 + 70) / 2, though only one task was seen by round 2."""
+    setting = out_of_step(tmp_path)
+    assert [drawn.stem for drawn in plots_of_tasks(setting)] == ["1-domain_il-accuracy-matrix"]
+    assert list(plots_of_tradeoffs(setting)) == []
+    rounds, _ = plots_of_the_course(setting)
+    np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_ydata(), [50, 65])
+    assert axes_of(rounds.figure).get_ylabel() == "average accuracy over all tasks (%)"
+
+
+def test_who_is_at_which_task_is_drawn_where_tasks_do_not_change_at_once(tmp_path: Path) -> None:
+    """36 samples for 3 clients: two windows of 6 or so, the first with more of task 1, the last of task 2."""
+    holdings, timeline = plots_of_holdings(out_of_step(tmp_path))
+    assert (holdings.stem, timeline.stem) == ("1-who-holds-what", "1-clients-at-tasks")
+    shown: Any = axes_of(timeline.figure).images[0].get_array()
+    assert shown.shape[0] == 3
+    assert set(shown[:, 0].tolist()) == {0}
+    assert 1 in shown[:, -1].tolist()
 
 
 def test_a_swept_knob_is_drawn_and_two_are_not(tmp_path: Path) -> None:

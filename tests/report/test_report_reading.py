@@ -16,7 +16,7 @@ def test_runs_are_found_at_any_depth_and_each_once(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / path, {"seed": seed}) for seed, path in enumerate(["a", "b/c/d", "b/c/d/e"])]
     found = find([tmp_path, tmp_path / "b", tmp_path / "b" / "c" / ".." / "c"])
     assert [run.directory for run in found.runs] == runs
-    assert [run.result.seed for run in found.runs] == [0, 1, 2]
+    assert [run.summary.seed for run in found.runs] == [0, 1, 2]
     assert found.left_out == []
     assert found.runs[1].command == f"raysim run {runs[1]}/config.yaml"
 
@@ -42,7 +42,7 @@ BROKEN = {
     "failed": ({"status": "failed"}, "found the status failed, counted: done"),
     "interrupted": ({"status": "interrupted"}, "found the status interrupted"),
     "no protocol": ({"evaluation": {}}, "evaluation: found no protocol"),
-    "no matrix": (matrix_of({"accuracy": None}), "domain_il.accuracy: input should be a valid list"),
+    "no matrix": (matrix_of({"accuracy": None}), "domain_il.accuracy: input should be a valid array"),
     "a matrix of another size": (matrix_of({"accuracy": [[1.0]]}), "found no matrix of 2 x 2 tasks"),
     "a ragged matrix": (matrix_of({"accuracy": [[1.0], [1.0, 1.0]]}), "found no matrix of 2 x 2 tasks"),
     "a matrix with words": (matrix_of({"accuracy": [["a", 0], [0, 0]]}), "input should be a valid number"),
@@ -68,9 +68,10 @@ def test_a_broken_run_is_left_out_with_a_line(case: str, tmp_path: Path) -> None
     ("name", "content", "fragment"),
     [
         ("summary.json", b"{", "allowed: a summary.json that raysim wrote"),
-        ("summary.json", b"[1]", "keys are missing"),
-        ("summary.json", b"\xff\xfe", "summary.json: "),
-        ("summary.json", json.dumps({"title": "of another tool"}).encode(), "keys are missing"),
+        ("summary.json", b"[1]", "summary.json: input should be an object; allowed: a summary.json that raysim wrote"),
+        ("summary.json", b"\xff\xfe", "summary.json: invalid JSON: "),
+        ("summary.json", b"[" * 100_000, "summary.json: invalid JSON: "),
+        ("summary.json", json.dumps({"title": "of another tool"}).encode(), "summary.json: name: field required"),
         ("config.yaml", b"name: [", "config.yaml:1: broken YAML"),
         ("config.yaml", b"", "the file is empty"),
     ],
@@ -81,6 +82,14 @@ def test_a_foreign_file_is_left_out_with_a_line(name: str, content: bytes, fragm
     (line,) = find([tmp_path]).left_out
     assert str(tmp_path / "bad" / name) in line
     assert fragment in line
+
+
+def test_keys_that_a_report_does_not_need_may_come_and_go(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "a") / "summary.json"
+    summary = json.loads(path.read_text())
+    del summary["recoveries"], summary["seconds_starting"]
+    path.write_text(json.dumps({**summary, "of_tomorrow": [1]}))
+    assert [run.summary.name for run in find([tmp_path]).runs] == ["made"]
 
 
 def test_a_run_under_way_and_a_missing_config_are_left_out(tmp_path: Path) -> None:

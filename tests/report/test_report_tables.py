@@ -43,6 +43,7 @@ def test_means_deviations_and_what_is_best(tmp_path: Path) -> None:
     assert [cell.text for cell in der] == ["der", "1", "65.00", "5.00", "-5.00", "0.500", "1.00", "3.00"]
     assert [cell.best for cell in der] == [False, False, True, True, True, False, False, False]
     assert not any(cell.best for cell in fedavg)  # equal costs have no best
+    assert found.note.startswith("Not all groups have the same seeds")
 
 
 def test_the_cheaper_one_is_best_and_equals_share_it(tmp_path: Path) -> None:
@@ -51,6 +52,7 @@ def test_the_cheaper_one_is_best_and_equals_share_it(tmp_path: Path) -> None:
         make_run(tmp_path / name, overrides, {"domain_il": matrix}, bytes_up=up * 2**20)
     (found,) = settings_of(find([tmp_path]).runs, [])
     assert [row[6].best for row in results(found, "domain_il").rows] == [True, True, False]
+    assert results(found, "domain_il").note == ""
 
 
 def test_one_task_has_no_forgetting(tmp_path: Path) -> None:

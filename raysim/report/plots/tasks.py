@@ -20,7 +20,7 @@ def plots_of_tasks(setting: Setting) -> Iterator[Drawn]:
     """Yield the plots by task, for every protocol."""
     for protocol in setting.protocols:
         yield _matrices(setting, protocol)
-        if setting.runs[0].result.tasks > 1:
+        if setting.in_step and setting.tasks > 1:
             yield _after_each_task(setting, protocol)
             yield _forgetting(setting, protocol)
 
@@ -31,7 +31,7 @@ def _accuracies(group: Group, protocol: str) -> Array:
 
 
 def _matrices(setting: Setting, protocol: str) -> Drawn:
-    tasks, count = setting.runs[0].result.tasks, len(setting.groups)
+    tasks, count = setting.tasks, len(setting.groups)
     columns = min(count, 2 if tasks > 5 else 3)
     rows = math.ceil(count / columns)
     width, height = 1.2 + 0.42 * tasks, max(1.2 + 0.32 * tasks, 2.4)
@@ -43,16 +43,17 @@ def _matrices(setting: Setting, protocol: str) -> Drawn:
         axes.set_xticks([tick - 1 for tick in ticks], [str(tick) for tick in ticks])
         axes.set_yticks([tick - 1 for tick in ticks], [str(tick) for tick in ticks])
         axes.grid(False)
+        if not setting.in_step:
+            axes.set_ylabel("after part of the run")
         axes.set_title(fill(group.label, max(12, int((width - 0.5) / 0.1))))
     figure.colorbar(image, ax=figure.axes, label=f"accuracy (%), {NAMES.get(protocol, protocol)}", shrink=0.6)
-    words = (
-        f"Accuracy matrices, {NAMES.get(protocol, protocol)}: mean over seeds; row t is after task t, column i task i."
-    )
+    moment = "after task t" if setting.in_step else f"after t of {tasks} equal parts of the run"
+    words = f"Accuracy matrices, {NAMES.get(protocol, protocol)}: mean over seeds; row t is {moment}, column i task i."
     return Drawn(f"{setting.number}-{protocol}-accuracy-matrix", words, figure)
 
 
 def _after_each_task(setting: Setting, protocol: str) -> Drawn:
-    tasks = setting.runs[0].result.tasks
+    tasks = setting.tasks
     figure = for_lines([group.label for group in setting.groups])
     axes = figure.add_subplot()
     x = np.arange(1, tasks + 1)
@@ -75,7 +76,7 @@ def _after_each_task(setting: Setting, protocol: str) -> Drawn:
 
 
 def _forgetting(setting: Setting, protocol: str) -> Drawn:
-    tasks, count = setting.runs[0].result.tasks, len(setting.groups)
+    tasks, count = setting.tasks, len(setting.groups)
     figure = for_lines([group.label for group in setting.groups], max(7.2, 0.14 * count * tasks))
     axes = figure.add_subplot()
     for index, (group, look) in enumerate(zip(setting.groups, looks(count), strict=True)):

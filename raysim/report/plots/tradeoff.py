@@ -29,7 +29,7 @@ class Sweep:
 
 def plots_of_tradeoffs(setting: Setting) -> Iterator[Drawn]:
     """Yield a plot for every numeric knob of which there are groups that differ in it and in nothing else."""
-    if setting.runs[0].result.tasks < 2:
+    if not setting.in_step or setting.tasks == 1:
         return
     for (methods, method, knob), sweeps in _sweeps(setting.groups).items():
         stem = "-".join(["tradeoff", method, knob, "of", *methods])
