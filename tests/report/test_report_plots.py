@@ -98,6 +98,16 @@ def test_accuracy_over_rounds_and_bytes_where_it_was_measured_more_often(tmp_pat
         np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_ydata(), [50, 80, 65])
 
 
+def test_evaluations_are_averaged_in_their_order(tmp_path: Path) -> None:
+    """Rounds 1, 2, 3 and 2, 4, 6 of two seeds: 1.5, 3, 4.5; accuracies 50, 80, 65 and 70, 80, 65."""
+    make_run(tmp_path / "a", rounds=OFTEN)
+    later = [{**line, "round": 2 * number} for number, line in enumerate(OFTEN, 1)]
+    make_run(tmp_path / "b", {"seed": 1}, rounds=[{**later[0], "evaluation": {"domain_il": [0.7, 0]}}, *later[1:]])
+    rounds, _ = plots_of_the_course(one_setting(tmp_path))
+    np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_xdata(), [1.5, 3, 4.5])
+    np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_ydata(), [60, 80, 65])
+
+
 def test_accuracy_after_tasks_only_is_not_drawn_again(tmp_path: Path) -> None:
     make_run(tmp_path / "a", rounds=OFTEN[1:])
     assert list(plots_of_the_course(one_setting(tmp_path))) == []

@@ -60,9 +60,9 @@ def _accuracy(setting: Setting, courses: Sequence[Sequence[Rounds]], protocol: s
     axes = figure.add_subplot()
     for group, runs, look in zip(setting.groups, courses, looks(len(courses)), strict=True):
         points = [_points(rounds, protocol, axis, setting.in_step) for rounds in runs]
-        common = sorted(set.intersection(*map(set, points)))
-        x = [fmean(found[at][0] for found in points) for at in common]
-        values = np.asarray([[found[at][1] for at in common] for found in points])
+        # the k-th evaluations belong together, whose rounds differ where a run's length hangs on its seed
+        across = np.asarray([found[: min(map(len, points))] for found in points]).reshape(len(points), -1, 2)
+        x, values = across[..., 0].mean(axis=0), across[..., 1]
         mean = values.mean(axis=0)
         axes.plot(x, mean, label=group.label, **look, markevery=max(1, len(x) // 12))
         if len(values) > 1:
@@ -78,10 +78,10 @@ def _accuracy(setting: Setting, courses: Sequence[Sequence[Rounds]], protocol: s
     )
 
 
-def _points(rounds: Rounds, protocol: str, axis: Axis, in_step: bool) -> dict[int, tuple[float, float]]:
-    """Return by round, where it was evaluated: where it lies on the axis, and its accuracy in %."""
-    return {
-        line.round: (x, 100 * fmean(line.evaluation[protocol][: max(line.tasks) if in_step else None]))
+def _points(rounds: Rounds, protocol: str, axis: Axis, in_step: bool) -> list[tuple[float, float]]:
+    """Return for every evaluation where it lies on the axis, and its accuracy in %."""
+    return [
+        (x, 100 * fmean(line.evaluation[protocol][: max(line.tasks) if in_step else None]))
         for line, x in zip(rounds, axis.of(rounds), strict=True)
         if line.evaluation is not None and protocol in line.evaluation and line.tasks
-    }
+    ]
