@@ -1,4 +1,4 @@
-"""The command line: `raysim run`, `raysim check`, `raysim list` and `raysim sweep`."""
+"""The command line: `raysim run`, `check`, `list`, `sweep` and `report`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ USAGE = """usage: raysim COMMAND ...
   list methods|datasets|models                                 what a config can name
   sweep CONFIG [KEY=VALUE ...] [--out DIR] [--jobs N]          run a grid of runs, and go on where it was left
         [--local] [--list] [--quiet]
+  report DIR ... [--out DIR] [--against PAPER]                 tables and plots over every finished run below the DIRs
 
 KEY is dotted and VALUE is YAML: training.optimizer.lr=0.1, 'methods={fedprox: {mu: 0.1}}'
 raysim COMMAND --help says more; raysim --version the version"""
@@ -151,6 +152,21 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _report(given: Sequence[str]) -> int:
+    description = "Write tables and plots over every finished run at any depth below some directories."
+    parser = _Parser(prog="raysim report", description=description, allow_abbrev=False)
+    parser.add_argument("directories", metavar="DIR", nargs="+", help="a directory with runs below it, or a run's own")
+    parser.add_argument("--out", metavar="DIR", help="where the report's files go (the first DIR)")
+    parser.add_argument("--against", metavar="PAPER", help="put the published figures of a paper beside the measured")
+    asked = parser.parse_args(given)
+    from raysim.display import result_console
+    from raysim.report import report
+    from raysim.report.terminal import show
+
+    show(report(asked.directories, asked.out, asked.against), result_console())
+    return 0
+
+
 def _with_config(command: str, description: str) -> _Parser:
     parser = _Parser(prog=f"raysim {command}", description=description, allow_abbrev=False)
     parser.add_argument("config", metavar="CONFIG", help="a YAML file")
@@ -163,4 +179,5 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "check": _check,
     "list": _list,
     "sweep": _sweep,
+    "report": _report,
 }

@@ -1,4 +1,4 @@
-"""Plots of a run: uint8 [H, W, 3]."""
+"""Plots of a run, as pictures (uint8 [H, W, 3]) and on axes that somebody else has."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from raysim.metrics import Matrix
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 Image = npt.NDArray[np.uint8]
 
@@ -20,18 +21,26 @@ NAMES = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
 
 def matrix_image(matrix: Matrix, protocol: str) -> Image:
     """Draw the accuracy matrix so far, rows after task t, columns test set i."""
+    columns = len(matrix[0])
+    figure, axes = _figure(1.6 + 0.55 * columns, 1.4 + 0.5 * columns)
+    image = draw_matrix(axes, matrix)
+    axes.set_title(f"accuracy in %, {NAMES.get(protocol, protocol)}")
+    figure.colorbar(image)
+    return _pixels(figure)
+
+
+def draw_matrix(axes: Axes, matrix: Matrix) -> AxesImage:
+    """Draw the matrix (fractions) in %, with its numbers; rows that are still to come stay white."""
     values = 100 * np.asarray(matrix)
     columns = values.shape[1]
-    figure, axes = _figure(1.6 + 0.55 * columns, 1.4 + 0.5 * columns)
     image = axes.imshow(values, vmin=0, vmax=100, cmap="viridis", aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         axes.text(column, row, f"{value:.0f}", ha="center", va="center", color="white" if value < 60 else "black")
     axes.set_xticks(range(columns), [str(i + 1) for i in range(columns)])
     axes.set_yticks(range(columns), [str(i + 1) for i in range(columns)])
     axes.set_ylim(columns - 0.5, -0.5)  # all tasks from the start, so that the images of a run are alike
-    axes.set(xlabel="test set of task", ylabel="after task", title=f"accuracy in %, {NAMES.get(protocol, protocol)}")
-    figure.colorbar(image)
-    return _pixels(figure)
+    axes.set(xlabel="test set of task", ylabel="after task")
+    return image
 
 
 def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
@@ -39,21 +48,27 @@ def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
 
     The picture of Fed-A-GEM's Figure 4 (Dai et al., TMLR 2024), with rounds for samples.
     """
+    figure, axes = _figure(9.0, 1.6 + min(0.25 * max(len(timeline), 4), 12.0))
+    draw_timeline(figure, axes, timeline)
+    axes.set_title("which client is at which task")
+    return _pixels(figure)
+
+
+def draw_timeline(figure: Figure, axes: Axes, timeline: npt.NDArray[np.int64]) -> None:
+    """Draw the timeline (int64 [clients, rounds], -1 where a client is not there) with its scale of tasks."""
     from matplotlib.colors import BoundaryNorm
     from matplotlib.ticker import MaxNLocator
 
     clients, rounds = timeline.shape
     tasks = int(timeline.max()) + 1
-    figure, axes = _figure(9.0, 1.6 + min(0.25 * max(clients, 4), 12.0))
     shown = np.ma.masked_less(timeline, 0)
     norm = BoundaryNorm(np.arange(tasks + 1) - 0.5, 256)
     edges = (0.5, rounds + 0.5, clients - 0.5, -0.5)
     image = axes.imshow(shown, aspect="auto", interpolation="none", cmap="viridis", norm=norm, extent=edges)
-    axes.set(xlabel="round", ylabel="client", title="which client is at which task")
+    axes.set(xlabel="round", ylabel="client")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     ticks = np.unique(np.linspace(0, tasks - 1, min(tasks, 12)).round())
     figure.colorbar(image, label="task", ticks=ticks).set_ticklabels([f"{tick + 1:.0f}" for tick in ticks])
-    return _pixels(figure)
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:

@@ -1,0 +1,167 @@
+"""Published figures beside measured ones.
+
+raysim/published/PAPER.yaml holds a paper's tables. A setting of the paper has a `config`, the part of a run's config
+that makes it that setting, and what else is `stated`, from which a run may depart: the departures are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from raysim.config.messages import nearest, show
+from raysim.config.reading import parse_value
+from raysim.errors import ConfigError
+from raysim.figures import NAMES
+from raysim.report.content import Comparison
+from raysim.report.grouping import Group, Setting, flat
+from raysim.report.quantities import ACCURACY, BACKWARD_TRANSFER, FINAL_FORGETTING, FORGETTING
+from raysim.report.statistics import Summary, summary
+from raysim.report.tables import NOTHING, Cell, Table, mean_and_std
+
+QUANTITIES = {quantity.key: quantity for quantity in (ACCURACY, FORGETTING, FINAL_FORGETTING, BACKWARD_TRANSFER)}
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class PublishedSetting(_Strict):
+    """`config` is null where raysim has no such data set or scenario: no run can be of this setting."""
+
+    config: dict[str, object] | None
+    stated: dict[str, object] = {}
+
+
+class Column(_Strict):
+    """A column of a table, in %: the mean and the standard deviation by method, null where the paper gives none."""
+
+    table: str
+    setting: str
+    protocol: Literal["domain_il", "class_il", "task_il"]
+    metric: Literal["average_accuracy", "forgetting", "final_forgetting", "backward_transfer", "top10_accuracy"]
+    cells: dict[str, tuple[float, float | None]]
+
+
+class Published(_Strict):
+    """A paper. `methods` maps its names to methods blocks, null where raysim has no such method."""
+
+    paper: str
+    citation: str
+    note: str
+    settings: dict[str, PublishedSetting]
+    methods: dict[str, dict[str, dict[str, object]] | None]
+    tables: list[Column]
+
+
+def published(paper: str) -> Published:
+    """Return the figures of a paper.
+
+    Raises:
+        ConfigError: there is no such paper.
+    """
+    folder = files("raysim") / "published"
+    known = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    if paper not in known:
+        near = nearest(paper, known)
+        raise ConfigError(f"--against {paper}: found no figures of such a paper, allowed: {', '.join(known)}{near}")
+    return Published.model_validate(parse_value((folder / f"{paper}.yaml").read_text(encoding="utf-8")))
+
+
+def compare(paper: Published, setting: Setting) -> list[Comparison]:
+    """Return a comparison for every setting of the paper that the runs are of, where a method of theirs is in it."""
+    return [
+        made
+        for name, candidate in paper.settings.items()
+        if candidate.config is not None and _holds(setting.runs[0].config, candidate.config)
+        if (made := _comparison(paper, name, candidate.stated, setting))
+    ]
+
+
+def misfit(paper: Published, setting: Setting) -> str:
+    """Say why a setting has no comparison: what keeps it from the nearest of the paper, or that no method fits."""
+    apart = {
+        name: [*_departures(candidate.config, setting.groups[0])]
+        for name, candidate in paper.settings.items()
+        if candidate.config is not None
+    }
+    nearest_one = min(apart, key=lambda name: len(apart[name]))
+    why = ", ".join(apart[nearest_one]) or "none of the methods is in its tables"
+    return f"setting {setting.number}: no comparison with {paper.paper}; nearest {nearest_one}: {why}"
+
+
+def _comparison(paper: Published, name: str, stated: Mapping[str, object], setting: Setting) -> Comparison | None:
+    matched = [
+        (column, method, group)
+        for column in paper.tables
+        if column.setting == name and column.metric in QUANTITIES
+        for method in column.cells
+        for group in _groups(paper.methods[method], setting)
+    ]
+    if not matched:
+        return None
+    headings = ("in the paper", "here", "table", "metric", "paper, %", "measured, %", "seeds", "difference", "agree")
+    caption = f"{paper.paper}, {name}: published and measured"
+    note = f"Agree: the difference is at most the sum of both standard deviations. {paper.note}"
+    departures = dict.fromkeys(line for _, _, group in matched for line in _departures(stated, group))
+    return Comparison(
+        Table(caption, headings, [_row(*one) for one in matched], note, texts=4), [*departures], paper.citation
+    )
+
+
+def _groups(wanted: Mapping[str, object] | None, setting: Setting) -> Iterator[Group]:
+    """Yield the groups with the wanted methods in the wanted order, and with the knobs that are named there."""
+    for group in setting.groups:
+        if wanted is not None and [*group.methods] == [*wanted] and _holds(group.methods, wanted):
+            yield group
+
+
+def _row(column: Column, method: str, group: Group) -> Sequence[Cell]:
+    quantity = QUANTITIES[column.metric]
+    measured = summary([*group.by_seed(quantity.of(column.protocol)).values()])
+    mean, std = column.cells[method]
+    texts = (
+        method,
+        group.label,
+        column.table,
+        f"{NAMES[column.protocol]} {quantity.heading}",
+        mean_and_std(Summary(mean, std, 0), quantity),
+        mean_and_std(measured, quantity),
+        str(len(group.runs)),
+        NOTHING if measured is None else quantity.show(measured.mean - mean, sign=True),
+        _agreement(mean, std, measured),
+    )
+    return [Cell(text) for text in texts]
+
+
+def _agreement(mean: float, std: float | None, measured: Summary | None) -> str:
+    """Return yes or no, or a dash where one of the two has no standard deviation."""
+    if measured is None or measured.std is None or std is None:
+        return NOTHING
+    return "yes" if abs(measured.mean - mean) <= measured.std + std else "no"
+
+
+def _departures(stated: Mapping[str, object], group: Group) -> Iterator[str]:
+    """Yield where a group differs from what the paper states; of methods, only those that the group has."""
+    found = flat(group.runs[0].config)
+    for key, value in flat(stated).items():
+        of_methods = key.startswith("methods.")
+        if of_methods and key.split(".")[1] not in group.methods:
+            continue
+        if not _holds(found.get(key), value):
+            whose = f" ({group.label})" if of_methods else ""
+            yield f"{key} is {show(found.get(key))}, in the paper {show(value)}{whose}"
+
+
+def _holds(found: object, wanted: object) -> bool:
+    """Return whether a value has all that is wanted: blocks may have more keys, lists have as many items."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(_holds(found.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        if not isinstance(found, list) or len(found) != len(wanted):
+            return False
+        return all(_holds(one, other) for one, other in zip(found, wanted, strict=True))
+    return found == wanted

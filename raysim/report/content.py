@@ -1,0 +1,45 @@
+"""What a report consists of, before it is written in any format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysim.report.grouping import Setting
+from raysim.report.plots import Plot
+from raysim.report.tables import Table
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A setting beside a published one: a table, what the runs do differently from the paper, and where it is from."""
+
+    table: Table
+    departures: Sequence[str]
+    citation: str
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """One setting: its result tables, what add-ons change, its comparisons with a paper, its plots."""
+
+    setting: Setting
+    results: Sequence[Table]
+    gains: Sequence[Table]
+    comparisons: Sequence[Comparison]
+    plots: Sequence[Plot]
+
+    @property
+    def heading(self) -> str:
+        """The number and the title of the setting."""
+        return f"Setting {self.setting.number}: {self.setting.title}"
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """The sections, one line for everything that is not in them, and the directory that the report is written to."""
+
+    sections: Sequence[Section]
+    left_out: Sequence[str]
+    out: Path

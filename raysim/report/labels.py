@@ -1,0 +1,36 @@
+"""What a group is called: its methods, with the knobs only where two groups of the setting differ in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from raysim.config.messages import show
+from raysim.errors import single_line
+from raysim.report.reading import Run
+
+Methods = Mapping[str, Mapping[str, object]]
+
+
+def label_of(run: Run, among: Sequence[Run]) -> str:
+    """Return the label of a run's group; `among` has one run of each group of its setting.
+
+    A name that somebody gave to the run (in a file beside it, say) would come in here and nowhere else.
+    """
+    return derived(run.methods, [other.methods for other in among])
+
+
+def derived(methods: Methods, among: Sequence[Methods]) -> str:
+    """Return a label made of the methods, such as `FedAvg`, `der + fed_a_gem` or `special lam=0.1`."""
+    return " + ".join(_with_knobs(name, knobs, among) for name, knobs in methods.items()) or "FedAvg"
+
+
+def _with_knobs(name: str, knobs: Mapping[str, object], among: Sequence[Methods]) -> str:
+    others = [methods[name] for methods in among if name in methods]
+    keys = dict.fromkeys(key for other in others for key in other)
+    telling = [key for key in keys if any(other.get(key) != knobs.get(key) for other in others)]
+    return " ".join([name, *(f"{key}={shown(knobs.get(key))}" for key in telling)])
+
+
+def shown(value: object) -> str:
+    """Return a config's value in one line, texts without quotes."""
+    return single_line(value) if isinstance(value, str) else show(value)

@@ -1,0 +1,41 @@
+"""report.csv: one row per run, for whoever goes on with the numbers; units are summary.json's (fractions, bytes, s)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+
+from raysim.report.content import Report
+from raysim.report.grouping import Group, Setting
+from raysim.report.reading import Evaluation, Run
+
+METRICS = [name for name in Evaluation.model_fields if name != "accuracy"]
+OF_THE_RUN = ("rounds", "updates", "seconds", "seconds_per_round", "bytes_up", "bytes_down", "peak_memory_bytes")
+
+
+def document(report: Report) -> str:
+    """Return the runs as CSV. Every number reads back as the one in summary.json; what a run does not have is empty."""
+    rows = [
+        dict(_row(section.setting, group, run))
+        for section in report.sections
+        for group in section.setting.groups
+        for run in group.runs
+    ]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _row(setting: Setting, group: Group, run: Run) -> Iterator[tuple[str, object]]:
+    yield from (("directory", str(run.directory)), ("setting", setting.number), ("label", group.label))
+    yield from (("name", run.summary.name), ("seed", run.summary.seed), ("methods", json.dumps(run.methods)))
+    for key, value in setting.differing.items():
+        yield key, value if isinstance(value, str | int | float | None) else json.dumps(value)
+    for protocol, values in run.evaluation.items():
+        yield from ((f"{protocol}.{metric}", getattr(values, metric)) for metric in METRICS)
+    yield from ((key, getattr(run.summary, key)) for key in OF_THE_RUN)
+    yield "model_sha256", run.summary.model_sha256

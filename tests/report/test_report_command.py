@@ -1,0 +1,105 @@
+"""`raysim report` as a user types it: what it prints, what it writes, and what it refuses in one line."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from made_runs import make_run
+from written_report import Written
+
+import raysim
+from raysim.cli import main
+from raysim.config import load
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # what is written is looked at elsewhere
+    monkeypatch.setattr("raysim.report.draw", lambda setting, folder: ([], []))
+
+
+def test_a_real_run_is_reported_with_the_numbers_of_its_summary(written: Written) -> None:
+    summary = json.loads((written.runs / "real" / "summary.json").read_text())
+    accuracy = 100 * summary["evaluation"]["domain_il"]["average_accuracy"]
+    (row,) = [line.split() for line in written.elsewhere.splitlines() if line.split()[:2] == ["FedAvg", "1"]]
+    assert row[2] == f"{accuracy:.2f}"
+    assert f"{row[6]} {row[7]}" == f"{summary['bytes_up'] / 2**20:.2f} {summary['bytes_down'] / 2**20:.2f}"
+
+
+def test_the_config_in_a_command_is_the_run_s(written: Written) -> None:
+    run = next(run for run in written.report.sections[0].setting.runs if run.directory.name == "real")
+    assert run.command == "raysim run runs/real/config.yaml"
+    again = load(written.out.parent / "runs/real/config.yaml")
+    assert (again.seed, again.evaluation.every_rounds) == (0, 1)
+    assert raysim.load(written.runs / "real").status == "done"
+
+
+def test_bold_is_for_terminals(written: Written) -> None:
+    best = [cell.text for row in written.report.sections[0].results[0].rows for cell in row if cell.best]
+    assert best != []
+    assert re.findall(r"\x1b\[1m *(-?\d[^\x1b]*)\x1b\[0m", written.on_a_terminal) == best
+    assert "\x1b" not in written.elsewhere
+    assert "left out: runs/<b>failed</b>: found the status failed, counted: done\n" in written.elsewhere
+    assert written.elsewhere.endswith("report: out/report.html (and .md, .tex, .csv, plots/)\n")
+
+
+def test_all_files_are_there(written: Written) -> None:
+    assert sorted(path.name for path in written.out.iterdir()) == [
+        "plots",
+        "report.csv",
+        "report.html",
+        "report.md",
+        "report.tex",
+    ]
+
+
+@pytest.mark.usefixtures("_here")
+def test_the_first_directory_is_where_the_report_goes(capsys: Captured) -> None:
+    make_run(Path("a/run"))
+    make_run(Path("b/run"), {"seed": 1})
+    assert main(["report", "b", "a"]) == 0
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    assert "Setting 1: made\n" in output
+    assert "domain-IL: mean ± standard deviation over seeds\n" in output
+    assert Path("b/report.csv").read_text().count("\n") == 3
+    assert main(["report", "b", "a", "--out", "new/one"]) == 0
+    assert Path("new/one/report.csv").read_text() == Path("b/report.csv").read_text()
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_report_may_be_made_again_in_its_place(capsys: Captured) -> None:
+    make_run(Path("run"))
+    for _ in range(2):
+        assert main(["report", "run"]) == 0
+    assert Path("run/report.md").exists()
+
+
+@pytest.mark.usefixtures("_here")
+def test_what_is_wrong_is_told_in_one_line(capsys: Captured) -> None:
+    make_run(Path("good"))
+    make_run(Path("bad"), status="failed")
+    Path("file").write_text("")
+    Path("empty").mkdir()
+    Path("taken/report.md").mkdir(parents=True)
+    for argv, fragment in [
+        ([], "required: DIR"),
+        (["gone"], "gone: there is no such directory"),
+        (["file"], "file: this is a file"),
+        (["empty"], "empty: found no finished run"),
+        (["bad"], "bad: found no finished run (1 left out; bad: found the status failed"),
+        (["good", "--out", "file"], "--out file: file/plots: "),
+        (["good", "--out", "file/below"], "--out file/below: "),
+        (["good", "--out", "taken"], "--out taken: taken/report.md: Is a directory; allowed: a directory that can be"),
+        (["good", "--against", "special_c"], "did you mean 'special'?"),
+        (["good", "--against", "../published/special"], "allowed: c_flag, fed_a_gem, re_fed, special"),
+        (["good", "--ou", "x"], "--ou"),
+    ]:
+        assert main(["report", *argv]) == 2, argv
+        output, errors = capsys.readouterr()
+        assert (output, errors.count("\n")) == ("", 1)
+        assert fragment in errors

@@ -1,0 +1,106 @@
+"""Markdown, LaTeX and CSV: what is escaped, what is bold, and that numbers come back as they were."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_runs import make_run
+
+from raysim.report import latex, markdown, tidy
+from raysim.report.content import Comparison, Report, Section
+from raysim.report.grouping import settings_of
+from raysim.report.plots import Plot
+from raysim.report.reading import find
+from raysim.report.tables import Cell, Table, results
+
+TABLE = Table(
+    "a_b: 50 % & more",
+    ["methods", "x_1, %"],
+    [[Cell("der + fed_a_gem"), Cell("-1.50 ± 0.25", best=True)], [Cell("a|b"), Cell("2.00")]],
+    "A note on #1.",
+)
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Report:
+    make_run(tmp_path / "a", {"seed": 5})
+    make_run(tmp_path / "b", {"seed": 6, "methods": {"fedprox": {"mu": 0.1}}, "training.batch_size": 8})
+    first, second = settings_of(find([tmp_path]).runs, [])
+    comparison = Comparison(TABLE, ["lr is 0.1, in the paper 0.01"], "Somebody, 2024.")
+    sections = [
+        Section(
+            first,
+            [TABLE],
+            [replace(TABLE, texts=2)],
+            [comparison],
+            [Plot(tmp_path / "plots", "1-x", "What it shows.", 7.2)],
+        ),
+        Section(second, [results(second, "domain_il")], [], [], []),
+    ]
+    return Report(sections, ["runs/x_y: why *not*"], tmp_path)
+
+
+def test_markdown_has_tables_plots_commands_and_what_was_left_out(report: Report, tmp_path: Path) -> None:
+    text = markdown.document(report)
+    lines = text.splitlines()
+    assert r"| methods | x\_1, % |" in lines
+    assert {"| --- | ---: |", "| --- | --- |"} <= set(lines)
+    assert r"| der + fed\_a\_gem | **-1.50 ± 0.25** |" in lines
+    assert r"| a\|b | 2.00 |" in lines
+    assert "![What it shows.](plots/1-x.png)" in lines
+    assert "- departure: lr is 0.1, in the paper 0.01" in lines
+    assert f"    raysim run {tmp_path}/a/config.yaml" in lines
+    assert r"- runs/x\_y: why \*not\*" in lines
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.M):  # every row of a table has as many cells
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in block.splitlines()}) == 1
+
+
+def test_latex_specials_are_escaped() -> None:
+    assert latex.escape(r"\a_b{c}$&#%~^") == (r"\textbackslash{}a\_b\{c\}\$\&\#\%\textasciitilde{}\textasciicircum{}")
+    assert latex.escape("-1.50 ± 0.25, p < 0.001") == r"$-$1.50 $\pm$ 0.25, p $<$ 0.001"
+    assert latex.escape("non-IID, 1e-05") == "non-IID, 1e-05"  # hyphens stay hyphens
+
+
+def test_latex_is_balanced_and_every_row_has_as_many_cells(report: Report) -> None:
+    text = latex.document(report)
+    assert text.count(r"\begin{") == text.count(r"\end{") == 2 * 4
+    assert r"{\boldmath\bfseries $-$1.50 $\pm$ 0.25} \\" in text
+    assert r"\caption{Setting 1: training.batch\_size=8. a\_b: 50 \% \& more. A note on \#1.}" in text
+    assert {r"\begin{tabular}{lr}", r"\begin{tabular}{ll}"} <= set(text.splitlines())
+    code = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    assert code.isascii()
+    bare = re.sub(r"\\[\\{}$&#%_]", "", code)  # what is left of these characters has its meaning
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0
+    assert not re.search(r"[%#_^~]", bare)
+    for columns, body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end", text, re.S):
+        rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+        assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {len(columns)}
+
+
+def test_csv_has_one_row_per_run_and_numbers_come_back_as_they_were(report: Report, tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    path.write_text(tidy.document(report))
+    with path.open(newline="") as file:
+        second, first = csv.DictReader(file)
+    assert (first["directory"], first["label"], first["seed"]) == (str(tmp_path / "a"), "FedAvg", "5")
+    assert (second["setting"], second["training.batch_size"], json.loads(second["methods"])) == (
+        "1",
+        "8",
+        {"fedprox": {"mu": 0.1}},
+    )
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text())
+    for key in ("seconds", "seconds_per_round", "bytes_up", "bytes_down", "peak_memory_bytes"):
+        assert float(first[key]) == summary[key]
+    metrics = {key: value for key, value in summary["evaluation"]["domain_il"].items() if key != "accuracy"}
+    assert {key: float(first[f"domain_il.{key}"]) for key in metrics} == metrics
+
+
+def test_what_a_run_does_not_have_is_empty_in_csv(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]}, seconds_per_round=None)
+    (setting,) = settings_of(find([tmp_path]).runs, [])
+    (row,) = csv.DictReader(tidy.document(Report([Section(setting, [], [], [], [])], [], tmp_path)).splitlines())
+    assert (row["domain_il.forgetting"], row["seconds_per_round"], row["domain_il.average_accuracy"]) == ("", "", "0.5")

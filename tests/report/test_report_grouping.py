@@ -1,0 +1,115 @@
+"""What is one setting, what is one group in it, and what both are called."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from made_runs import make_run
+
+from raysim.report.grouping import Setting, settings_of
+from raysim.report.labels import derived
+from raysim.report.reading import find
+
+
+def settings(directory: Path, *overrides: Mapping[str, object]) -> list[Setting]:
+    for number, given in enumerate(overrides):
+        make_run(directory / f"run-{number:02}", given)
+    return settings_of(find([directory]).runs, [])
+
+
+def shape(found: list[Setting]) -> list[tuple[str, list[tuple[str, list[int]]]]]:
+    """Titles, labels and seeds."""
+    return [(s.title, [(g.label, [run.summary.seed for run in g.runs]) for g in s.groups]) for s in found]
+
+
+def test_seeds_methods_names_and_resources_make_no_setting(tmp_path: Path) -> None:
+    found = settings(
+        tmp_path,
+        {"seed": 2},
+        {"seed": 0, "name": "other", "resources": {"clients_per_actor": "auto"}, "logging": {"tensorboard": False}},
+        {"seed": 1, "methods": {"er": {}}},
+    )
+    assert shape(found) == [("made, other", [("FedAvg", [0, 2]), ("er", [1])])]
+
+
+def test_settings_are_called_by_what_differs(tmp_path: Path) -> None:
+    found = settings(
+        tmp_path,
+        {"partition": {"kind": "dirichlet", "alpha": 10.0, "min_samples": 1}},
+        {"partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 1}},
+        {},
+        {"training.rounds_per_task": 9},
+    )
+    assert [setting.title for setting in found] == [
+        "partition.kind=dirichlet, partition.alpha=0.5, training.rounds_per_task=2",
+        "partition.kind=dirichlet, partition.alpha=10.0, training.rounds_per_task=2",
+        "partition.kind=iid, training.rounds_per_task=2",
+        "partition.kind=iid, training.rounds_per_task=9",
+    ]
+    assert [setting.number for setting in found] == [1, 2, 3, 4]
+
+
+def test_keys_that_only_one_setting_has_tell_settings_apart_where_no_other_does(tmp_path: Path) -> None:
+    domains = {"domains": [{"name": "synthetic", "seed": 0}, {"name": "synthetic", "seed": 1}]}
+    own = {"name": "synthetic", "classes": 10, "seed": 0}
+    found = settings(tmp_path, {"dataset": own, "scenario.shift": domains}, {"dataset": own})
+    assert [setting.title.partition("=")[0] for setting in found] == ["scenario.shift", "scenario.shift.domains"]
+
+
+def test_a_key_that_an_older_raysim_did_not_write_is_null(tmp_path: Path) -> None:
+    make_run(tmp_path / "new", {"seed": 1})
+    config = make_run(tmp_path / "old", {"seed": 0}) / "config.yaml"
+    text = config.read_text()
+    assert "  train_samples: null\n" in text
+    config.write_text(text.replace("  train_samples: null\n", ""))
+    (setting,) = settings_of(find([tmp_path]).runs, [])
+    assert [len(group.runs) for group in setting.groups] == [2]
+
+
+def test_the_same_config_and_seed_counts_once_and_the_last_counts(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_run(tmp_path / name, {"seed": 4})
+    left_out: list[str] = []
+    (setting,) = settings_of(find([tmp_path]).runs, left_out)
+    assert [run.directory.name for run in setting.runs] == ["b"]
+    assert left_out == [f"{tmp_path}/a: the same config and seed as {tmp_path}/b, which is counted"]
+
+
+def test_knobs_make_groups_and_their_order_is_by_size(tmp_path: Path) -> None:
+    found = settings(
+        tmp_path,
+        {"methods": {"special": {"lam": 0.25}}},
+        {"methods": {"special": {"lam": 0.05}}},
+        {"methods": {"special": {"lam": 0.1, "global_rate": 1.0}}},
+        {"methods": {"der": {}, "fed_a_gem": {}}},
+        {"methods": {"fed_a_gem": {}, "der": {}}},
+    )
+    assert [group.label for group in found[0].groups] == [
+        "der + fed_a_gem",
+        "fed_a_gem + der",
+        "special lam=0.05 global_rate=1/task",
+        "special lam=0.1 global_rate=1.0",
+        "special lam=0.25 global_rate=1/task",
+    ]
+
+
+def test_labels_show_only_knobs_in_which_groups_differ() -> None:
+    der, fed = {"alpha": 1.0, "beta": 0.0}, {"sample_size": 32}
+    assert labels({}, {"der": der}, {"der": der, "fed_a_gem": fed}) == ["FedAvg", "der", "der + fed_a_gem"]
+    assert labels({"der": der}, {"der": {**der, "beta": 0.5}, "fed_a_gem": fed}) == [
+        "der beta=0.0",
+        "der beta=0.5 + fed_a_gem",
+    ]
+    assert labels({"mine.parts:Still": {"on": True}}, {"mine.parts:Still": {"on": "a\nb"}}) == [
+        "mine.parts:Still on=true",
+        "mine.parts:Still on=a\\nb",
+    ]
+
+
+def labels(*groups: Mapping[str, Mapping[str, object]]) -> list[str]:
+    return [derived(methods, groups) for methods in groups]
+
+
+def test_results_of_another_size_are_another_setting(tmp_path: Path) -> None:
+    make_run(tmp_path / "a")
+    make_run(tmp_path / "b", {"seed": 1}, {"domain_il": [[0.5]]}, tasks=1)
+    assert [len(setting.runs) for setting in settings_of(find([tmp_path]).runs, [])] == [1, 1]

@@ -1,0 +1,124 @@
+"""report.html: well formed, whole without a network, and legible without seeing its pictures."""
+
+import base64
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written_report import Written
+
+EMPTY = {"meta", "link", "img", "br", "hr"}
+LOADS = {"src", "href", "srcset", "data", "poster", "action", "xlink:href"}
+
+
+class Page(HTMLParser):
+    """Collects what is opened, with its attributes, and checks that all is closed in turn."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.around: list[tuple[str, ...]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        self.around.append(tuple(self._open))
+        if tag not in EMPTY:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self._open:
+            self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+@pytest.fixture(scope="module")
+def source(written: Written) -> str:
+    return (written.out / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def page(source: str) -> Page:
+    return Page(source)
+
+
+def test_it_loads_nothing(page: Page, source: str) -> None:
+    loaded = [value or "" for _, attributes in page.found for key, value in attributes.items() if key in LOADS]
+    assert len(loaded) > 5
+    assert all(value.startswith(("data:", "#")) for value in loaded)
+    assert {tag for tag, _ in page.found}.isdisjoint({"script", "iframe", "object", "embed", "base", "video", "audio"})
+    style = source[source.index("<style>") : source.index("</style>")]
+    assert not re.search(r"url\(|@import|@font-face", style)
+    assert not [key for _, attributes in page.found for key in attributes if key.startswith("on")]
+
+
+def test_it_has_a_language_a_title_and_the_width_of_its_reader(page: Page) -> None:
+    assert page.all("html")[0]["lang"] == "en"
+    assert len(page.all("title")) == 1
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all("meta")
+
+
+def test_wide_tables_scroll_in_their_box(page: Page) -> None:
+    tables = [around for (tag, _), around in zip(page.found, page.around, strict=True) if tag == "table"]
+    assert len(tables) >= 3
+    assert all(around[-1] == "div" for around in tables)
+    boxes = [attributes for attributes in page.all("div") if attributes.get("class") == "scroll"]
+    assert len(boxes) == len(tables)
+    assert all(box["tabindex"] == "0" and box["aria-label"] for box in boxes)
+
+
+def test_plots_are_inside_with_words_for_them(page: Page, written: Written) -> None:
+    images, plots = page.all("img"), written.report.sections[0].plots
+    assert [image["alt"] for image in images] == [plot.caption for plot in plots]
+    for image, plot in zip(images, plots, strict=True):
+        kind, _, content = str(image["src"]).partition(";base64,")
+        assert kind == "data:image/svg+xml"
+        assert base64.b64decode(content) == (written.out / "plots" / f"{plot.stem}.svg").read_bytes()
+
+
+def test_the_anchors_lead_somewhere_and_ids_are_unique(page: Page) -> None:
+    ids = [attributes["id"] for _, attributes in page.found if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+    assert {str(a["href"])[1:] for a in page.all("a")} <= set(ids)
+
+
+def test_what_was_left_out_commands_and_configs_are_on_it(page: Page, written: Written) -> None:
+    assert "runs/<b>failed</b>: found the status failed, counted: done" in page.text  # as text, not as markup
+    for run in written.report.sections[0].setting.runs:
+        assert f"raysim run {run.directory}/config.yaml\n" in page.text
+        assert (written.out.parent / run.directory / "config.yaml").read_text() in page.text
+
+
+def test_the_best_are_bold(page: Page, written: Written) -> None:
+    tables = written.report.sections[0].results
+    best = [cell.text for table in tables for row in table.rows for cell in row if cell.best]
+    assert best != []
+    bold = [around for (tag, _), around in zip(page.found, page.around, strict=True) if tag == "b"]
+    assert len(bold) == len(best)
+    assert all(around[-1] == "td" for around in bold)
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no chromium on PATH")
+def test_a_browser_has_nothing_to_complain_about(written: Written, tmp_path: Path) -> None:
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--enable-logging=stderr"]
+    command: list[Any] = [BROWSER, *options, "--dump-dom", (written.out / "report.html").as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "Setting 1" in done.stdout
+    assert "CONSOLE" not in done.stderr

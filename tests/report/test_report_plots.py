@@ -1,0 +1,220 @@
+"""Which plots a setting gets, what their numbers are, and what is said where one cannot be drawn."""
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from made_runs import make_run
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+from written_report import Written
+
+from raysim.config import load
+from raysim.federation import build_federation
+from raysim.report.grouping import Setting, settings_of
+from raysim.report.plots import draw
+from raysim.report.plots.course import plots_of_the_course
+from raysim.report.plots.drawing import looks, whole_numbers
+from raysim.report.plots.holdings import counts, plots_of_holdings
+from raysim.report.plots.tasks import plots_of_tasks
+from raysim.report.plots.tradeoff import plots_of_tradeoffs
+from raysim.report.reading import find
+
+OFTEN = [
+    {"round": 1, "evaluation": {"domain_il": [0.5, 0.1]}},
+    {"round": 2, "evaluation": {"domain_il": [0.8, 0.2]}},
+    {"round": 3, "tasks": [2], "evaluation": {"domain_il": [0.6, 0.7]}},
+]
+
+
+def one_setting(directory: Path) -> Setting:
+    (found,) = settings_of(find([directory]).runs, [])
+    return found
+
+
+def axes_of(figure: Figure) -> Axes:
+    return figure.axes[0]
+
+
+def test_files_are_written_in_both_formats(written: Written) -> None:
+    plots = [plot for section in written.report.sections for plot in section.plots]
+    assert [plot.stem for plot in plots] == [
+        "1-domain_il-accuracy-matrix",
+        "1-domain_il-accuracy-after-task",
+        "1-domain_il-forgetting",
+        "1-domain_il-accuracy-rounds",
+        "1-domain_il-accuracy-bytes",
+        "1-who-holds-what",
+    ]
+    assert len([*(written.out / "plots").iterdir()]) == 2 * len(plots)
+    for plot in plots:
+        with Image.open(written.out / "plots" / f"{plot.stem}.png") as image:
+            assert min(image.size) > 300
+        assert ElementTree.parse(written.out / "plots" / f"{plot.stem}.svg").getroot().tag.endswith("svg")
+        assert plot.caption.endswith(".")
+
+
+def test_curves_show_means_and_bands_over_seeds(tmp_path: Path) -> None:
+    """After task 1: 80 and 60, mean 70; after task 2: (60 + 70)/2 = 65 and (40 + 50)/2 = 45, mean 55.
+
+    The deviations of two values are their distance over sqrt 2: 20 / sqrt 2.
+    """
+    make_run(tmp_path / "a", {"seed": 0}, {"domain_il": [[0.8, 0.2], [0.6, 0.7]]})
+    make_run(tmp_path / "b", {"seed": 1}, {"domain_il": [[0.6, 0.2], [0.4, 0.5]]})
+    matrix, curve, forgetting = plots_of_tasks(one_setting(tmp_path))
+    (line,) = axes_of(curve.figure).lines
+    np.testing.assert_allclose(line.get_ydata(), [70, 55])
+    (band,) = axes_of(curve.figure).collections
+    corners: Any = band.get_paths()[0].vertices
+    assert corners[:, 1].max() == pytest.approx(70 + 20 / np.sqrt(2))
+    assert corners[:, 1].min() == pytest.approx(55 - 20 / np.sqrt(2))
+    assert [text.get_text() for text in axes_of(matrix.figure).texts] == ["70", "20", "50", "60"]
+    np.testing.assert_allclose(axes_of(forgetting.figure).lines[0].get_ydata(), [20])
+    assert axes_of(curve.figure).get_ylabel() == "average accuracy over the tasks so far (%)"
+
+
+def test_a_task_that_got_better_at_last_has_been_forgotten_by_less_than_nothing(tmp_path: Path) -> None:
+    """60 before the last task, 80 after it: -20, as the best is taken of the rows before the last."""
+    make_run(tmp_path / "a", {}, {"domain_il": [[0.6, 0.2], [0.8, 0.7]]})
+    *_, forgetting = plots_of_tasks(one_setting(tmp_path))
+    np.testing.assert_allclose(axes_of(forgetting.figure).lines[0].get_ydata(), [-20])
+
+
+def test_one_task_has_a_matrix_only(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]})
+    assert [drawn.stem for drawn in plots_of_tasks(one_setting(tmp_path))] == ["1-domain_il-accuracy-matrix"]
+
+
+def test_accuracy_over_rounds_and_bytes_where_it_was_measured_more_often(tmp_path: Path) -> None:
+    """Each round sends half a MiB up and half a MiB down; in round 3 there are two tasks: (60 + 70) / 2."""
+    make_run(tmp_path / "a", rounds=OFTEN)
+    rounds, sent = plots_of_the_course(one_setting(tmp_path))
+    assert (rounds.stem, sent.stem) == ("1-domain_il-accuracy-rounds", "1-domain_il-accuracy-bytes")
+    for drawn in (rounds, sent):
+        np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_xdata(), [1, 2, 3])
+        np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_ydata(), [50, 80, 65])
+
+
+def test_evaluations_are_averaged_in_their_order(tmp_path: Path) -> None:
+    """Rounds 1, 2, 3 and 2, 4, 6 of two seeds: 1.5, 3, 4.5; accuracies 50, 80, 65 and 70, 80, 65."""
+    make_run(tmp_path / "a", rounds=OFTEN)
+    later = [{**line, "round": 2 * number} for number, line in enumerate(OFTEN, 1)]
+    make_run(tmp_path / "b", {"seed": 1}, rounds=[{**later[0], "evaluation": {"domain_il": [0.7, 0]}}, *later[1:]])
+    rounds, _ = plots_of_the_course(one_setting(tmp_path))
+    np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_xdata(), [1.5, 3, 4.5])
+    np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_ydata(), [60, 80, 65])
+
+
+def test_accuracy_after_tasks_only_is_not_drawn_again(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", rounds=OFTEN[1:])
+    assert list(plots_of_the_course(one_setting(tmp_path))) == []
+
+
+def test_virtual_time_is_drawn_where_every_round_has_one(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", rounds=[{**line, "virtual_time": 2.5 * index} for index, line in enumerate(OFTEN[1:])])
+    (drawn,) = plots_of_the_course(one_setting(tmp_path))
+    np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_xdata(), [0, 2.5])
+    assert axes_of(drawn.figure).get_xlabel() == "virtual time (s)"
+
+
+UNDEFINED = {"forgetting": None, "final_forgetting": None, "backward_transfer": None, "forward_transfer": None}
+
+
+def out_of_step(directory: Path) -> Setting:
+    """A run under asynchronous boundaries, where rows are parts of the run and only the accuracies are defined."""
+    matrix = [[0.8, 0.2], [0.6, 0.7]]
+    overrides = {
+        "scenario": {"kind": "class_incremental", "tasks": 2, "boundaries": {"asynchronous": {"window": 6}}},
+        "training": {"batch_size": 4},
+    }
+    values = {"accuracy": matrix, "average_accuracy": 0.65, **UNDEFINED}
+    make_run(directory / "a", overrides, rounds=OFTEN[1:], evaluation={"domain_il": values})
+    return one_setting(directory)
+
+
+def test_out_of_step_there_is_accuracy_over_all_tasks_and_no_forgetting(tmp_path: Path) -> None:
+    """After rounds 2 and 3: (80 + 20) / 2 and (60 + 70) / 2, though only one task was seen by round 2."""
+    setting = out_of_step(tmp_path)
+    assert [drawn.stem for drawn in plots_of_tasks(setting)] == ["1-domain_il-accuracy-matrix"]
+    assert list(plots_of_tradeoffs(setting)) == []
+    rounds, _ = plots_of_the_course(setting)
+    np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_ydata(), [50, 65])
+    assert axes_of(rounds.figure).get_ylabel() == "average accuracy over all tasks (%)"
+
+
+def test_who_is_at_which_task_is_drawn_where_tasks_do_not_change_at_once(tmp_path: Path) -> None:
+    """36 samples for 3 clients: two windows of 6 or so, the first with more of task 1, the last of task 2."""
+    holdings, timeline = plots_of_holdings(out_of_step(tmp_path))
+    assert (holdings.stem, timeline.stem) == ("1-who-holds-what", "1-clients-at-tasks")
+    shown: Any = axes_of(timeline.figure).images[0].get_array()
+    assert shown.shape[0] == 3
+    assert set(shown[:, 0].tolist()) == {0}
+    assert 1 in shown[:, -1].tolist()
+
+
+def test_a_swept_knob_is_drawn_and_two_are_not(tmp_path: Path) -> None:
+    """Accuracy 65 and backward transfer -20 at lam 0.1; 80 and -10 at lam 0.5. The third group differs in two knobs."""
+    for lam, rate, matrix in (
+        (0.5, 1.0, [[0.9, 0], [0.8, 0.8]]),
+        (0.1, 1.0, [[0.8, 0], [0.6, 0.7]]),
+        (0.3, 0.5, [[0.8, 0], [0.6, 0.7]]),
+    ):
+        make_run(
+            tmp_path / f"{lam}", {"methods": {"special": {"lam": lam, "global_rate": rate}}}, {"domain_il": matrix}
+        )
+    (drawn,) = plots_of_tradeoffs(one_setting(tmp_path))
+    points: Any = axes_of(drawn.figure).collections[0].get_offsets()
+    np.testing.assert_allclose(points, [[65, -20], [80, -10]])
+    assert [text.get_text() for text in axes_of(drawn.figure).texts] == ["0.1", "0.5"]
+    assert drawn.stem == "1-domain_il-tradeoff-special-lam-of-special"
+
+
+def test_sweeps_of_one_knob_at_several_others_share_a_plot(tmp_path: Path) -> None:
+    for lam in (0.1, 0.5):
+        for rate in (0.5, 1.0):
+            make_run(tmp_path / f"{lam}-{rate}", {"methods": {"special": {"lam": lam, "global_rate": rate}}})
+    drawn = list(plots_of_tradeoffs(one_setting(tmp_path)))
+    assert [one.stem.partition("-tradeoff-")[2] for one in drawn] == [
+        "special-lam-of-special",
+        "special-global_rate-of-special",
+    ]
+    labels = [text.get_text() for text in drawn[0].figure.legends[0].get_texts()]
+    assert labels == ["special global_rate=0.5", "special global_rate=1.0"]
+
+
+def test_holdings_count_a_row_once_though_tasks_share_it(tmp_path: Path) -> None:
+    """36 samples, 9 of each of 4 classes, dealt once to 3 clients of 12, who see all of them in both tasks."""
+    config = load(find([make_run(tmp_path / "a").parent]).runs[0].config)
+    by_task, by_class = counts(build_federation(config))
+    assert by_task.tolist() == [[12, 12]] * 3
+    assert by_class.sum(axis=1).tolist() == [12] * 3
+    assert by_class.sum(axis=0).tolist() == [9] * 4
+    (drawn,) = plots_of_holdings(one_setting(tmp_path))
+    assert len(drawn.figure.axes) == 4  # two panels, two scales
+
+
+def test_plots_that_cannot_be_drawn_are_left_out_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raysim.report.plots.save", lambda drawn, folder: None)
+    (make_run(tmp_path / "runs" / "a", {"dataset": {"name": "npz", "path": "gone.npz"}}) / "rounds.jsonl").write_text(
+        '{"round": 1}\n'
+    )
+    plots, left_out = draw(one_setting(tmp_path / "runs"), tmp_path)
+    assert [plot.stem for plot in plots][-1] == "1-domain_il-forgetting"
+    rounds, holdings = left_out
+    assert rounds.startswith(f"setting 1: plots over rounds: {tmp_path}/runs/a/rounds.jsonl:1: tasks: ")
+    assert holdings.startswith("setting 1: who holds what: ")
+    assert "gone.npz" in holdings
+
+
+def test_no_two_groups_look_alike() -> None:
+    found = [tuple(look.values()) for look in looks(40)]
+    assert len(set(found)) == len(found)
+    assert len({(colour, marker) for colour, marker, _ in found}) == len(found)
+
+
+def test_ticks_are_whole_numbers_and_few() -> None:
+    assert [*whole_numbers(5)] == [1, 2, 3, 4, 5]
+    assert [*whole_numbers(30)] == [1, 4, 7, 10, 13, 16, 19, 22, 25, 28]

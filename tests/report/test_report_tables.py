@@ -1,0 +1,103 @@
+"""The numbers of the tables, derived by hand from matrices of two tasks.
+
+With rows (a, b) and (c, d): average accuracy (c + d) / 2, forgetting a - c, backward transfer c - a.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from made_runs import make_run
+
+from raysim.report.grouping import Setting, settings_of
+from raysim.report.reading import find
+from raysim.report.tables import gains, results
+
+DER = {"methods": {"der": {}}}
+BOTH = {"methods": {"der": {}, "fed_a_gem": {}}}
+Matrix = Sequence[Sequence[float]]
+
+
+def setting(directory: Path, *runs: tuple[Mapping[str, object], int, Matrix], **summary: object) -> Setting:
+    for number, (overrides, seed, matrix) in enumerate(runs):
+        make_run(directory / str(number), {**overrides, "seed": seed}, {"domain_il": matrix}, **summary)
+    (found,) = settings_of(find([directory]).runs, [])
+    return found
+
+
+def test_means_deviations_and_what_is_best(tmp_path: Path) -> None:
+    """FedAvg: accuracies 50, 60, 70 (mean 60, std 10); forgetting 30, 20, 10 (20, 10). DER, one seed: 65 and 5."""
+    found = results(
+        setting(
+            tmp_path,
+            ({}, 0, [[0.7, 0], [0.4, 0.6]]),
+            ({}, 1, [[0.7, 0], [0.5, 0.7]]),
+            ({}, 2, [[0.7, 0], [0.6, 0.8]]),
+            (DER, 0, [[0.7, 0], [0.65, 0.65]]),
+        ),
+        "domain_il",
+    )
+    assert found.headings[2:5] == ("average accuracy, %", "forgetting, %", "backward transfer, %")
+    fedavg, der = found.rows
+    assert [cell.text for cell in fedavg[:5]] == ["FedAvg", "3", "60.00 ± 10.00", "20.00 ± 10.00", "-20.00 ± 10.00"]
+    assert [cell.text for cell in fedavg[5:]] == ["0.500 ± 0.000", "1.00 ± 0.00", "3.00 ± 0.00"]
+    assert [cell.text for cell in der] == ["der", "1", "65.00", "5.00", "-5.00", "0.500", "1.00", "3.00"]
+    assert [cell.best for cell in der] == [False, False, True, True, True, False, False, False]
+    assert not any(cell.best for cell in fedavg)  # equal costs have no best
+    assert found.note.startswith("Not all groups have the same seeds")
+
+
+def test_the_cheaper_one_is_best_and_equals_share_it(tmp_path: Path) -> None:
+    matrix = [[0.7, 0], [0.6, 0.6]]
+    for name, overrides, up in (("a", {}, 2), ("b", DER, 2), ("c", BOTH, 4)):
+        make_run(tmp_path / name, overrides, {"domain_il": matrix}, bytes_up=up * 2**20)
+    (found,) = settings_of(find([tmp_path]).runs, [])
+    assert [row[6].best for row in results(found, "domain_il").rows] == [True, True, False]
+    assert results(found, "domain_il").note == ""
+
+
+def test_one_task_has_no_forgetting(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]}, seconds_per_round=None)
+    (found,) = settings_of(find([tmp_path]).runs, [])
+    assert [cell.text for cell in results(found, "domain_il").rows[0][2:6]] == ["50.00", "-", "-", "-"]
+
+
+def test_what_an_add_on_changes_over_common_seeds(tmp_path: Path) -> None:
+    """der to der + fed_a_gem over the seeds 0, 1, 2: accuracies + 3, 4, 5; p = 1 - sqrt(48/50), as in the statistics.
+
+    Forgetting (0.7 - c): c rises by 6, 8, 10, so it falls by as much: mean -8, deviation 2, the same t and p.
+    """
+    before, after = ({0: 0.40, 1: 0.50, 2: 0.60, 3: 0.9}, {0: 0.46, 1: 0.58, 2: 0.70})
+    runs = [
+        *((DER, seed, [[0.7, 0], [c, 0.6]]) for seed, c in before.items()),
+        *((BOTH, seed, [[0.7, 0], [c, 0.6]]) for seed, c in after.items()),
+    ]
+    found = gains(setting(tmp_path, *runs), "domain_il")
+    assert found is not None
+    assert [[cell.text for cell in row] for row in found.rows] == [
+        ["fed_a_gem", "der", "3", "+4.00 ± 1.00, p 0.020", "-8.00 ± 2.00, p 0.020", "+8.00 ± 2.00, p 0.020"]
+    ]
+
+
+def test_only_one_more_method_with_all_else_alike_is_an_add_on(tmp_path: Path) -> None:
+    matrix = [[0.7, 0], [0.6, 0.6]]
+    blocks: list[dict[str, dict[str, object]]] = [
+        {},
+        {"der": {"alpha": 0.5}},
+        {"der": {"alpha": 1.0}, "fed_a_gem": {}},
+        {"fed_a_gem": {}, "fedprox": {}, "der": {"alpha": 0.5}},
+        {"fedprox": {}, "der": {"alpha": 0.5}},
+        {"der": {"alpha": 0.5}, "fedprox": {}, "fed_a_gem": {}},
+    ]
+    found = gains(setting(tmp_path, *(({"methods": block}, 0, matrix) for block in blocks)), "domain_il")
+    assert found is not None
+    pairs = {(row[0].text, row[1].text) for row in found.rows}
+    assert pairs == {
+        ("der", "FedAvg"),
+        ("fedprox", "der alpha=0.5"),
+        ("fed_a_gem", "fedprox + der alpha=0.5"),
+    }
+
+
+def test_without_a_pair_there_is_no_table(tmp_path: Path) -> None:
+    runs = [({"methods": {"der": {"alpha": alpha}}}, 0, [[0.7, 0], [0.6, 0.6]]) for alpha in (0.5, 1.0)]
+    assert gains(setting(tmp_path, *runs), "domain_il") is None

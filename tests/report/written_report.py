@@ -1,0 +1,40 @@
+"""One report for all tests that look at what is written: a real run of two tasks, a made one and a failed one."""
+
+from contextlib import chdir
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from made_runs import BASE, make_run
+from rich.console import Console
+
+import raysim
+from raysim.report import report
+from raysim.report.content import Report
+from raysim.report.terminal import show
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report over `runs`, written to `out` (both absolute), and what was printed on a terminal and elsewhere."""
+
+    report: Report
+    out: Path
+    runs: Path
+    on_a_terminal: str
+    elsewhere: str
+
+
+def write_report(folder: Path) -> Written:
+    every = {"evaluation": {"every_rounds": 1}, "logging": {"tensorboard": False}}
+    evaluated = {"evaluation": {"domain_il": [0.5, 0.25]}}
+    rounds = [{"round": number, "tasks": [1 + (number > 2)], **evaluated} for number in range(1, 5)]
+    with chdir(folder):
+        raysim.run(BASE, every, out="runs/real", local=True)
+        make_run(Path("runs/made"), {**every, "methods": {"fedprox": {"mu": 0.1}}}, rounds=rounds)
+        make_run(Path("runs/<b>failed</b>"), status="failed")
+        made = report(["runs"], "out")
+    terminal, file = StringIO(), StringIO()
+    show(made, Console(file=terminal, force_terminal=True, width=200))
+    show(made, Console(file=file, width=200))
+    return Written(made, folder / "out", folder / "runs", terminal.getvalue(), file.getvalue())
