@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ class Result:
     """The keys of summary.json, and the directory that it lies in.
 
     `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (a[t][i], fractions) and its
-    metrics; bytes are the methods' payload, all clients together; participation counts each client's updates;
-    virtual_time is in virtual seconds; seconds_per_round is a median, without evaluation.
+    metrics; bytes are the methods' payload, all clients together; seconds_per_round is a median, without evaluation;
+    participation counts each client's updates and virtual_time is in virtual seconds (older raysims wrote neither).
     """
 
     name: str
@@ -31,8 +31,6 @@ class Result:
     evaluation: Mapping[str, Mapping[str, Any]]
     bytes_up: int
     bytes_down: int
-    participation: list[int]
-    virtual_time: float
     seconds: float
     seconds_per_round: float | None
     seconds_starting: float
@@ -42,6 +40,8 @@ class Result:
     model_sha256: str | None
     versions: Mapping[str, str | None]
     directory: Path
+    participation: Sequence[int] = ()
+    virtual_time: float | None = None
 
 
 def load(directory: str | Path) -> Result:
@@ -57,7 +57,7 @@ def load(directory: str | Path) -> Result:
         raise ConfigError(f"{path}: {error.strerror}; allowed: the directory of a run that ended") from error
     except ValueError as error:
         raise ConfigError(f"{path}: {error}; allowed: a summary.json that raysim wrote") from error
-    wanted = {field.name for field in fields(Result)} - {"directory"}
-    if not isinstance(summary, dict) or not wanted <= set(summary):
+    known = {field.name: field.default is MISSING for field in fields(Result) if field.name != "directory"}
+    if not isinstance(summary, dict) or not {key for key, needed in known.items() if needed} <= set(summary):
         raise ConfigError(f"{path}: keys are missing; allowed: a summary.json that raysim wrote")
-    return Result(**{key: summary[key] for key in wanted}, directory=Path(directory))
+    return Result(**{key: summary[key] for key in known if key in summary}, directory=Path(directory))
