@@ -1,5 +1,7 @@
 """Runs under an asynchronous schedule, under asynchronous boundaries, and with clients that come and go; float64."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from raysim import sampling
 from raysim.compatibility import check_methods
 from raysim.errors import ConfigError
 from raysim.federation import build_federation
+from raysim.method import ClientHalf, Method
 from raysim.models.building import build_model
 from raysim.server import Server
 from raysim.timetable import discount
@@ -274,3 +277,58 @@ def test_a_client_that_missed_tasks_goes_on(tiny, simulate, method):
     assert run.sha256 == again.sha256
     assert [r.cohort for r in run.rounds] == [[0, 1], [0, 1], [0, 1], [0, 1, 2], [1, 2], [1, 2]]
     assert all(torch.isfinite(value).all() for value in run.state.values())
+
+
+SEEN: list = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Witness(Method):
+    """Writes down what every client sees of its stream."""
+
+    class Client(ClientHalf):
+        def begin_task(self, client):
+            SEEN.append(("begins", client.id, client.round, client.finished.tolist()))
+
+        def start(self, client, mail):
+            SEEN.append(("trains", client.id, client.round, client.arrived.tolist()))
+
+
+def test_every_client_trains_on_its_own_window(tiny, simulate):
+    """Jittered boundaries: in one round clients have different windows, as the calendar says."""
+    SEEN.clear()
+    config = tiny(
+        scenario=domains(tasks=3, boundaries={"jittered": {"rounds": 2}}),
+        training__rounds_per_task=5,
+        methods={"test_asynchronous:Witness": {}},
+    )
+    calendar = simulate(config).simulation.federation.calendar
+    trained = {(k, r): arrived for what, k, r, arrived in SEEN if what == "trains"}
+    windows = {(k, r): calendar.window(k, r) for k in range(3) for r in range(1, 16)}
+    assert trained == {key: list(range(12 * window, 12 * window + 12)) for key, window in windows.items()}
+    assert any(len({windows[k, r] for k in range(3)}) > 1 for r in range(1, 16))
+
+
+def test_what_is_finished_is_what_arrived_since_the_last_stage_began(tiny, simulate):
+    """12 samples a task. Client 0 is always there; client 1 comes in task 2; client 2 takes no part in task 2 of 4."""
+    SEEN.clear()
+    config = tiny(
+        scenario=domains(tasks=4),
+        training__rounds_per_task=1,
+        clients={"count": 3, "arrive": {"at": [{"round": 2, "clients": [1]}]}},
+        participation={"count": 2, "sampler": "test_asynchronous:not_two_in_task_2"},
+        methods={"test_asynchronous:Witness": {}},
+    )
+    simulate(config)
+    begun = {(k, r): finished for what, k, r, finished in SEEN if what == "begins"}
+    assert begun[0, 1] == []
+    assert begun[2, 1] == []
+    assert begun[0, 2] == list(range(12))
+    assert begun[1, 2] == []  # it came with task 2; what went before never reached it
+    assert begun[2, 3] == list(range(24))  # tasks 1 and 2, the second of which it never trained on
+    assert begun[2, 4] == list(range(24, 36))
+
+
+def not_two_in_task_2(server, count, draws):
+    """Clients 0 and 1 in round 2, else the last ones."""
+    return (0, 1) if server.round == 2 else server.present[-count:]
