@@ -36,7 +36,6 @@ class Summary(_Read):
     name: str
     seed: int
     status: str
-    clients: int
     tasks: int
     rounds: int
     updates: int

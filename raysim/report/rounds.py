@@ -18,7 +18,6 @@ class Round(BaseModel):
 
     round: int
     tasks: list[int]
-    cohort: list[int]
     bytes_up: int
     bytes_down: int
     virtual_time: float | None = None
