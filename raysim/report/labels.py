@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from raysim.config.messages import show
-from raysim.errors import single_line
+from raysim.errors import ConfigError, single_line
 from raysim.report.reading import Run
+from raysim.sweeps.grid import FILE
+from raysim.sweeps.register import labels
 
 Methods = Mapping[str, Mapping[str, object]]
 
@@ -14,9 +17,21 @@ Methods = Mapping[str, Mapping[str, object]]
 def label_of(run: Run, among: Sequence[Run]) -> str:
     """Return the label of a run's group; `among` has one run of each group of its setting.
 
-    A name that somebody gave to the run (in a file beside it, say) would come in here and nowhere else.
+    It is the name that a sweep gave to its methods, where all groups have such names and no two the same.
     """
+    names = [given(other) for other in among]
+    if None not in names and len(set(names)) == len(names):
+        return given(run) or ""
     return derived(run.methods, [other.methods for other in among])
+
+
+def given(run: Run) -> str | None:
+    """Return what a run's methods are called on the axis of the sweep that it belongs to, or None."""
+    for above in run.directory.parents:
+        if (above / FILE).is_file():
+            with suppress(ConfigError):  # somebody else's file of that name
+                return labels(above).get(run.directory.relative_to(above).as_posix(), {}).get("methods")
+    return None
 
 
 def derived(methods: Methods, among: Sequence[Methods]) -> str:

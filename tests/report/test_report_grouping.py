@@ -113,3 +113,27 @@ def test_results_of_another_size_are_another_setting(tmp_path: Path) -> None:
     make_run(tmp_path / "a")
     make_run(tmp_path / "b", {"seed": 1}, {"domain_il": [[0.5]]}, tasks=1)
     assert [len(setting.runs) for setting in settings_of(find([tmp_path]).runs, [])] == [1, 1]
+
+
+def in_sweep(directory: Path, **names: str) -> list[str]:
+    """Two groups, er with seeds 0 and 1 and FedAvg with seed 0, in a sweep that calls them so."""
+    runs = {"er/seed-0": {"methods": {"er": {}}}, "er/seed-1": {"seed": 1, "methods": {"er": {}}}, "fl/seed-0": {}}
+    for folder, overrides in runs.items():
+        make_run(directory / folder, overrides)
+    lines = [f"  {folder}: {{methods: '{names[folder[:2]]}', seed: '0'}}" for folder in runs]
+    (directory / "sweep.yaml").write_text("\n".join(["name: made", "runs:", *lines, ""]))
+    (setting,) = settings_of(find([directory]).runs, [])
+    return sorted(group.label for group in setting.groups)
+
+
+def test_groups_are_called_what_a_sweep_calls_their_methods(tmp_path: Path) -> None:
+    assert in_sweep(tmp_path, er="FL + replay", fl="FL") == ["FL", "FL + replay"]
+
+
+def test_where_a_sweep_calls_two_groups_the_same_their_methods_tell_them_apart(tmp_path: Path) -> None:
+    assert in_sweep(tmp_path, er="FL", fl="FL") == ["FedAvg", "er"]
+
+
+def test_a_file_of_that_name_that_no_sweep_wrote_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text("runs: 3\n")
+    assert shape(settings(tmp_path, {}, {"methods": {"er": {}}})) == [("made", [("FedAvg", [0]), ("er", [0])])]
