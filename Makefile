@@ -29,7 +29,7 @@ check: $(INSTALLED) ## format, lint, types, and the tests that need no Ray
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not ray and not slow"
+	$(BIN)/python -m pytest -n auto -m "not ray and not slow"
 
 format: $(INSTALLED) ## put the code into its format
 	$(BIN)/ruff format .
