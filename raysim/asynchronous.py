@@ -50,6 +50,22 @@ class Asynchronous:
         exchange.ledger.taken()
         return self._outcome(update, reply.means())
 
+    def state(self) -> dict[str, Any]:
+        """Wait until nobody computes, and return the replies that are not applied yet; virtual time stands still."""
+        self._tickets = {number: self._exchange.settled(ticket) for number, ticket in self._tickets.items()}
+        return {
+            "replies": {number: reply.state() for number, reply in self._tickets.items()},
+            "sent": {number: (model.parameters, model.buffers) for number, model in self._sent.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there, with the server in the round that it was in."""
+        self._tickets = {number: Reply.restored(reply) for number, reply in state["replies"].items()}
+        self._sent = {number: Delta(*model) for number, model in state["sent"].items()}
+        over = self._timetable[: self._server.round]
+        self._time = over[-1].time if over else 0.0
+        self._away = [d for update in over for d in update.dispatched if d.back > self._time]
+
     def _send(self, dispatch: Dispatch, mail: Mapping[str, Any], posts: Any) -> None:
         """Send the model of now. Who drops out, or comes back after the end, computes nothing."""
         server, exchange, client = self._server, self._exchange, dispatch.client

@@ -14,6 +14,7 @@ KINDS = {"methods": "method", "datasets": "data set", "models": "model"}
 USAGE = """usage: raysim COMMAND ...
 
   run CONFIG [KEY=VALUE ...] [--out DIR] [--local] [--quiet]   run a scenario
+  run --resume --out DIR [KEY=VALUE ...] [--local] [--quiet]   go on from a run's newest checkpoint
   check CONFIG [KEY=VALUE ...] [--schema]                      validate; say what would start; start nothing
   list methods|datasets|models                                 what a config can name
   sweep CONFIG [KEY=VALUE ...] [--out DIR] [--jobs N]          run a grid of runs, and go on where it was left
@@ -44,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(note, file=sys.stderr)
         print(f"the run failed: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(*getattr(interrupt, "__notes__", ()), "interrupted", sep="\n", file=sys.stderr)
         return 130
     except BrokenPipeError:  # raysim list methods | head -1; the interpreter flushes once more at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -67,20 +68,31 @@ def _command(given: list[str]) -> int:
 
 
 def _run(given: Sequence[str]) -> int:
-    parser = _with_config("run", "Run a scenario.")
+    parser = _Parser(prog="raysim run", description="Run a scenario.", allow_abbrev=False)
+    parser.add_argument("config", metavar="CONFIG", nargs="?", help="a YAML file; with --resume, DIR's own by default")
+    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a dotted key and its value, in YAML")
     parser.add_argument(
         "--out", metavar="DIR", help="the run's directory, new or empty (runs/NAME/seed-SEED/DATE-TIME)"
     )
     parser.add_argument("--local", action="store_true", help="run every client in this process, without Ray")
+    parser.add_argument("--resume", action="store_true", help="go on from DIR's newest checkpoint")
     parser.add_argument("--quiet", action="store_true", help="show nothing")
     asked = parser.parse_intermixed_args(given)
+    if asked.config is None and not asked.resume:
+        parser.error("the following arguments are required: CONFIG")
+    if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
+        asked.config, asked.overrides = None, [asked.config, *asked.overrides]
+    from raysim import resuming
     from raysim.config import load
     from raysim.display import display, result_console, show_result
     from raysim.running import run
 
-    config = load(asked.config, asked.overrides)
+    if asked.resume:
+        config = resuming.config_of(asked.out, asked.config, asked.overrides)
+    else:
+        config = load(asked.config, asked.overrides)
     with display(config, asked.quiet) as shown:
-        result = run(config, out=asked.out, local=asked.local, display=shown)
+        result = run(config, out=asked.out, local=asked.local, resume=asked.resume, display=shown)
     if not asked.quiet:
         show_result(result, result_console())
     return 130 if result.status == "interrupted" else 0

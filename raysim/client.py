@@ -15,6 +15,7 @@ from raysim import seeding, training
 from raysim.data.opened import Opened
 from raysim.messages import Delta
 from raysim.method import ClientHalf
+from raysim.state import half_state, restore_half
 from raysim.stream import Stream
 from raysim.vector import FlatModel
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from raysim.data.pixels import Source
     from raysim.host import Host
     from raysim.training import Step
+
+
+LASTING = ("window", "stage", "begun", "phases", "exchanges", "round", "lr", "trained", "_offered")
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,24 @@ class Client:
         """Return what the server posted under this name."""
         return self.host.posts[name].value
 
+    def state(self) -> dict[str, Any]:
+        """Return what lasts between phases, as a checkpoint keeps it."""
+        return {
+            "lasting": {name: getattr(self, name) for name in LASTING},
+            "halves": {name: half_state(half) for name, half in self.halves.items()},
+            "memory": None if self.memory is None else self.memory.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Be as a client of the same run was between two phases."""
+        vars(self).update(state["lasting"])
+        for name, half in self.halves.items():
+            restore_half(half, state["halves"][name])
+        if self.memory is not None:
+            self.memory.restore(state["memory"])
+        if self.window >= 0:
+            self._see(self.window)
+
     def enter(self, phase: Phase, share: float) -> None:
         """Begin a training phase: take up the data that arrived, reseed, forget the last phase's streams."""
         self.take_up(phase.window)
@@ -105,13 +127,16 @@ class Client:
         over = self.stream.span(max(self.stage, 0), stage)
         new_stage, self.stage = stage != self.stage, stage
         self.window = window
+        self._see(window)
+        if new_stage and self.memory is not None and self.memory.fill == "boundary":
+            draws = seeding.generator(self.host.config.seed, self.id, self.phases + 1, 0, "memory")
+            self._remember(over[torch.from_numpy(draws.permutation(len(over)))], draws)
+
+    def _see(self, window: int) -> None:
         self.arrived = self.stream.span(window, window + 1)
         if isinstance(self.data, Opened):
             held = [] if self.memory is None else [self.memory.entries().positions]
             self.data.hold(torch.cat([self.arrived, *held]))
-        if new_stage and self.memory is not None and self.memory.fill == "boundary":
-            draws = seeding.generator(self.host.config.seed, self.id, self.phases + 1, 0, "memory")
-            self._remember(over[torch.from_numpy(draws.permutation(len(over)))], draws)
 
     def enter_exchange(self, method: str, share: float) -> None:
         """Begin an exchange of messages outside a training phase; its streams are its own, whatever others exchange."""

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from raysim.config import Config
 from raysim.config.blocks import Sgd
 from raysim.config.named import resolve
-from raysim.errors import ConfigError
+from raysim.errors import ConfigError, RunError
 from raysim.memory import MemoryKind
 from raysim.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
+from raysim.state import half_state
 
 OWN_STREAMS = ("augment", "batches", "memory", "model")
 
@@ -50,7 +51,18 @@ def check_methods(config: Config) -> dict[str, Method]:
         for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")
     memory_of(config, methods)
+    for name, method in methods.items():
+        _keepable(method.Client(name, method), method.Server(name, method))
     return methods
+
+
+def _keepable(*halves: Half) -> None:
+    """Refuse halves whose state no checkpoint can hold."""
+    for half in halves:
+        try:
+            half_state(half)
+        except RunError as error:
+            raise ConfigError(f"methods: {error}") from None
 
 
 def needs_of(method: Method) -> frozenset[Need]:

@@ -11,11 +11,13 @@ from statistics import median
 from types import TracebackType
 from typing import Literal
 
+from raysim.checkpoints import Checkpoints, Saved
 from raysim.config import Config
-from raysim.events import Event, Started
+from raysim.events import Checkpoint, Event, Started
 from raysim.federation import Federation
 from raysim.figures import timeline_image
-from raysim.recording import Recording
+from raysim.losses import Losses, unfinished
+from raysim.recording import Recording, going_back
 from raysim.result import Result, load
 
 
@@ -25,17 +27,26 @@ class Course:
     Args:
         config: the resolved config.
         federation: its data.
-        directory: absent or empty.
+        directory: absent or empty; or the run's own, which then goes on from its newest checkpoint, or from the start.
         began: when the run began, by time.perf_counter.
+
+    Raises:
+        RunError: the checkpoint is damaged, or another run's.
     """
 
     def __init__(self, config: Config, federation: Federation, directory: Path, began: float) -> None:
-        self._recording = Recording(config, directory)
-        if not config.together:
-            self._recording.picture("clients_at_tasks", timeline_image(federation.calendar.timeline()))
+        self._config = config
+        self.directory = directory
         self._began = began
         self._starting = 0.0
         self._made_with = versions()
+        self.checkpoints = Checkpoints(directory, config, self._made_with["raysim"])
+        self._losses = Losses(directory)
+        stopped = unfinished(directory)
+        self._recording = self._opened(stopped)
+        self._earlier = 0.0 if self.saved is None else float(self.saved.recorded["seconds"])
+        if self.saved is None and not config.together:
+            self._recording.picture("clients_at_tasks", timeline_image(federation.calendar.timeline()))
 
     def __enter__(self) -> Course:
         return self
@@ -51,25 +62,45 @@ class Course:
         return "interrupted" if self._recording.interrupted else "done"
 
     def take(self, event: Event) -> None:
-        """Write down one event."""
+        """Write down one event. Raises RunError where a checkpoint cannot be written."""
         if isinstance(event, Started):
-            self._starting = time.perf_counter() - self._began
+            self._starting = self._starting or time.perf_counter() - self._began
+        elif isinstance(event, Checkpoint):
+            self.checkpoints.write(event, {**self._recording.position(), "seconds": self._seconds()})
         self._recording.take(event)
+
+    def go_back(self, why: str) -> None:
+        """Bring everything to where `saved`, the newest checkpoint, has it, after a loss."""
+        self._recording.__exit__(None, None, None)
+        self._recording = self._opened(why)
 
     def end(self, status: str, peak_memory_bytes: int) -> Result:
         """Write summary.json and return what it says."""
         recording = self._recording
+        seconds = recording.tally.round_seconds
         recording.summarise(
             status,
-            seconds=time.perf_counter() - self._began,
-            seconds_per_round=median(recording.round_seconds) if recording.round_seconds else None,
+            seconds=self._seconds(),
+            seconds_per_round=median(seconds) if seconds else None,
             seconds_starting=self._starting,
             peak_memory_bytes=peak_memory_bytes,
-            recoveries=0,
-            rounds_recomputed=0,
+            recoveries=self._losses.count,
+            rounds_recomputed=self._losses.rounds,
             versions=self._made_with,
         )
         return load(recording.directory)
+
+    def _seconds(self) -> float:
+        return self._earlier + time.perf_counter() - self._began
+
+    def _opened(self, lost_by: str | None) -> Recording:
+        """Cut the directory back to the newest checkpoint, and note the rounds that were lost, if any run was."""
+        self.saved: Saved | None = self.checkpoints.latest()
+        recorded = None if self.saved is None else self.saved.recorded
+        lost = going_back(self.directory, recorded)
+        if lost_by is not None:
+            self._losses.note(lost_by, 0 if self.saved is None else self.saved.round, lost)
+        return Recording(self._config, self.directory, recorded)
 
 
 def versions() -> dict[str, str | None]:

@@ -71,7 +71,8 @@ class Live:
     def take(self, event: Event) -> None:
         """Move the bar."""
         if isinstance(event, Started):
-            self._progress.reset(self._bar, total=event.rounds, description=f"task 1/{self._tasks}")
+            first = f"task 1/{self._tasks}" if not event.done else f"going on from round {event.done}"
+            self._progress.reset(self._bar, total=event.rounds, completed=event.done, description=first)
         elif isinstance(event, RoundDone):
             if event.evaluation:
                 self._accuracy = accuracy_so_far(event)
@@ -131,6 +132,8 @@ def show_result(result: Result, console: Console) -> None:
         f"{result.bytes_down / mib:.1f} MiB down",
     )
     say(console, f"run directory: {result.directory}")
+    if result.status == "interrupted":
+        say(console, f"to go on:      raysim run --resume --out {result.directory}")
     if any(result.directory.glob("events.out.*")):
         say(console, f"TensorBoard:   tensorboard --logdir {result.directory}")
 

@@ -30,6 +30,18 @@ class Diverged(RunError):
     """A client sent what is not finite, or too large to be added exactly."""
 
 
+class Lost(RunError):
+    """A process of the run is gone, with all that it held; the run can go back to its last checkpoint."""
+
+    def __init__(self, who: str, how: str) -> None:
+        super().__init__(f"{who} died: {how}")
+        self.who = who
+        self.how = how
+
+    def __reduce__(self) -> tuple[type[Lost], tuple[str, str]]:
+        return Lost, (self.who, self.how)
+
+
 @contextmanager
 def told_briefly(advice: str = "--local helps to debug it") -> Iterator[None]:
     """Turn an exception of a method's or a model's own code into a RunError; its traceback travels along as a note."""

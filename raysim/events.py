@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +15,15 @@ Accuracies = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Started:
-    """All hosts are ready, and the untrained model has been evaluated; so many rounds will follow."""
+    """All hosts are ready; the run has so many rounds.
 
-    evaluation: Accuracies
+    A run from the start begins with the evaluation of the untrained model; one that goes on from a checkpoint has none,
+    and `done` rounds behind it.
+    """
+
+    evaluation: Accuracies | None
     rounds: int
+    done: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,19 @@ class RoundDone:
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """A run between two rounds: all that is needed to go on from here, under any runner.
+
+    `server` is the record of the server, its halves and the schedule, `clients` are the clients' records by id, host by
+    host (see raysim.state); `round` rounds are done.
+    """
+
+    round: int
+    server: bytes
+    clients: Iterable[Mapping[int, bytes]]
+
+
+@dataclass(frozen=True)
 class Finished:
     """The last event: the final model, and whether the run was stopped before its last round."""
 
@@ -53,7 +71,7 @@ class Finished:
     interrupted: bool
 
 
-Event = Started | RoundDone | Finished
+Event = Started | RoundDone | Checkpoint | Finished
 OWN_PLACE = ("evaluation", "task_done", "so_far")  # keys of a round that its line has elsewhere, or not at all
 
 

@@ -31,6 +31,9 @@ class Runner(Protocol):
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Share the parts out among the hosts, and return the merged counts."""
 
+    def snapshot(self) -> Sequence[Any]:
+        """Return every host's records of its clients, or where they are. Nothing may be under way."""
+
 
 class Exchange:
     """What both kinds of schedule do: ask the methods' server halves, and carry what they say to the clients."""
@@ -74,9 +77,13 @@ class Exchange:
 
     def received(self, ticket: Any) -> Reply:
         """Wait for an order's reply, and count it."""
-        reply = self.runner.finish(ticket)
+        reply = self.settled(ticket)
         self.ledger.receive(reply.bytes_up)
         return reply
+
+    def settled(self, ticket: Any) -> Reply:
+        """Wait for an order's reply, and leave it uncounted; a reply is a ticket too."""
+        return ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
 
     def updated(self, reply: Reply, mixed: Callable[[Delta], Delta]) -> None:
         """Make the new model of the clients' mean delta, as `mixed` scales it and the methods change it."""

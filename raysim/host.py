@@ -22,6 +22,7 @@ from raysim.method import ClientHalf
 from raysim.models.building import build_model
 from raysim.reply import Reply
 from raysim.scoring import Chunk, Scores, score
+from raysim.state import decoded, encoded
 from raysim.stream import Stream
 from raysim.training import with_hook
 from raysim.vector import FlatModel
@@ -98,6 +99,15 @@ class Host:
         """Keep what was posted, in place of older versions."""
         for post in posts:
             self.posts[post.name] = replace(post, value=on_device(post.value, self.model.device))
+
+    def snapshot(self) -> dict[int, bytes]:
+        """Return a record of every client here, as a checkpoint keeps it. Raises RunError."""
+        return {number: encoded(client.state()) for number, client in self.clients.items()}
+
+    def restore(self, records: Mapping[int, bytes]) -> None:
+        """Make every client here what its record says, wherever that was made."""
+        for number, client in self.clients.items():
+            client.restore(decoded(records[number], self.model.device))
 
     def kept_out(self, stream: Stream, window: int) -> Tensor | None:
         """Return a mask (bool [classes]) of the classes that are not in the training softmax, or None."""

@@ -44,3 +44,11 @@ class Ledger:
         """Return the bytes of each client, up and down, since this was last asked."""
         taken, self._by_client = self._by_client, {}
         return taken
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {"up": self.up, "down": self.down, "held": self._held, "by_client": self._by_client}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on counting from there."""
+        self.up, self.down, self._held, self._by_client = (state[key] for key in ("up", "down", "held", "by_client"))

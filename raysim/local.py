@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -15,12 +15,20 @@ from raysim.scoring import Chunk, Scores
 
 
 class LocalRunner:
-    """Runs every client in this process, one after the other."""
+    """Runs every client in this process, one after the other.
 
-    def __init__(self, config: Config, federation: Federation) -> None:
+    Args:
+        config: the resolved config.
+        federation: its data.
+        records: the clients' records, where the run goes on from a checkpoint.
+    """
+
+    def __init__(self, config: Config, federation: Federation, records: Mapping[int, bytes] | None = None) -> None:
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
         torch_settings(device, config.resources.deterministic)
         self.host = Host(config, federation, range(config.clients.count), device)
+        if records is not None:
+            self.host.restore(records)
 
     def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
         """Have every client of the order do it, at once."""
@@ -33,3 +41,7 @@ class LocalRunner:
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Count the right answers."""
         return self.host.evaluate(parts, posts)
+
+    def snapshot(self) -> list[dict[int, bytes]]:
+        """Return the records of all clients."""
+        return [self.host.snapshot()]

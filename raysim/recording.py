@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,33 +19,30 @@ from torch import Tensor
 from raysim import metrics
 from raysim.config import Config, dump
 from raysim.errors import ConfigError
-from raysim.events import Accuracies, Event, Finished, RoundDone, Started, line
+from raysim.events import Event, Finished, RoundDone, Started, line
+from raysim.tally import Tally
 from raysim.tensorboard import Board
+
+ROUNDS = "rounds.jsonl"
 
 
 class Recording:
     """Writes a run directory and keeps what summary.json needs.
 
     Args:
-        directory: absent or empty; `claim` checked that.
+        directory: absent or empty, as `claim` checked; or what `going_back` has brought to a checkpoint.
+        recorded: what `position` said at that checkpoint; None is a run from the start.
     """
 
-    def __init__(self, config: Config, directory: Path) -> None:
+    def __init__(self, config: Config, directory: Path, recorded: Mapping[str, Any] | None = None) -> None:
         self.config = config
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "config.yaml").write_text(dump(config), encoding="utf-8")
-        self._rounds = (directory / "rounds.jsonl").open("w", encoding="utf-8")
+        if not (directory / "config.yaml").exists():
+            (directory / "config.yaml").write_text(dump(config), encoding="utf-8")
+        self._rounds = (directory / ROUNDS).open("a", encoding="utf-8")
         self._board = Board(directory) if config.logging.tensorboard else None
-        self.rounds = 0
-        self.updates = 0
-        self.bytes_up = 0
-        self.bytes_down = 0
-        self.virtual_time = 0.0
-        self.participation = [0] * config.clients.count
-        self.round_seconds: list[float] = []
-        self.untrained: Accuracies = {}
-        self.matrices: dict[str, list[list[float]]] = {}
+        self.tally = Tally([0] * config.clients.count) if recorded is None else Tally(**recorded["tally"])
         self.interrupted = False
         self.sha256: str | None = None
 
@@ -60,15 +58,25 @@ class Recording:
 
     def take(self, event: Event) -> None:
         """Write down one event."""
-        if isinstance(event, Started):
-            self.untrained = event.evaluation
-            self.matrices = {protocol: [] for protocol in event.evaluation}
+        if isinstance(event, Started) and event.evaluation is not None:
+            self.tally.begin(event.evaluation)
         elif isinstance(event, RoundDone):
             self._take_round(event)
         elif isinstance(event, Finished):
             self.interrupted = event.interrupted
             self.sha256 = sha256(event.state)
             torch.save(dict(event.state), self.directory / "model.pt")
+
+    def position(self) -> dict[str, Any]:
+        """Write out what is buffered, and say how much there is: `files` by name in bytes, and the tally."""
+        self._rounds.flush()
+        os.fsync(self._rounds.fileno())
+        if self._board:
+            self._board.flush()
+        return {
+            "files": {path.name: path.stat().st_size for path in written(self.directory)},
+            "tally": self.tally.state(),
+        }
 
     def picture(self, name: str, image: npt.NDArray[np.uint8]) -> None:
         """Keep a picture (uint8 [H, W, 3]) as NAME.png, and in TensorBoard."""
@@ -79,7 +87,8 @@ class Recording:
     def evaluation(self) -> dict[str, dict[str, object]]:
         """Return the metrics by protocol, over the tasks that are done."""
         return {
-            p: metrics.summarise(matrix, self.untrained[p], self.config.in_step) for p, matrix in self.matrices.items()
+            protocol: metrics.summarise(matrix, self.tally.untrained[protocol], self.config.in_step)
+            for protocol, matrix in self.tally.matrices.items()
         }
 
     def summarise(self, status: str, **more: Any) -> dict[str, Any]:
@@ -91,13 +100,13 @@ class Recording:
             "status": status,
             "clients": self.config.clients.count,
             "tasks": self.config.scenario.tasks,
-            "rounds": self.rounds,
-            "updates": self.updates,
+            "rounds": self.tally.rounds,
+            "updates": self.tally.updates,
             "evaluation": self.evaluation(),
-            "bytes_up": self.bytes_up,
-            "bytes_down": self.bytes_down,
-            "participation": self.participation,
-            "virtual_time": self.virtual_time,
+            "bytes_up": self.tally.bytes_up,
+            "bytes_down": self.tally.bytes_down,
+            "participation": self.tally.participation,
+            "virtual_time": self.tally.virtual_time,
             "model_sha256": self.sha256,
             **more,
         }
@@ -106,21 +115,35 @@ class Recording:
         return summary
 
     def _take_round(self, event: RoundDone) -> None:
-        self.rounds += 1
-        self.updates += len(event.cohort)
-        for client in event.cohort:
-            self.participation[client] += 1
-        self.virtual_time = event.virtual_time
-        self.bytes_up += event.bytes_up
-        self.bytes_down += event.bytes_down
-        self.round_seconds.append(event.seconds)
+        self.tally.add(event)
         self._rounds.write(json.dumps(line(event)) + "\n")
         self._rounds.flush()
-        if event.task_done and event.evaluation is not None:
-            for protocol, row in event.evaluation.items():
-                self.matrices[protocol].append(list(row))
         if self._board:
-            self._board.round(event, self.matrices, self.participation, self.bytes_up + self.bytes_down)
+            self._board.round(event, self.tally)
+
+
+def going_back(directory: Path, recorded: Mapping[str, Any] | None) -> int:
+    """Cut what a run has written back to what it had at a checkpoint (None: at its start); return the rounds cut off.
+
+    TensorBoard's files are cut as rounds.jsonl is: its own way of purging goes by steps, which here are rounds, virtual
+    milliseconds or KiB.
+    """
+    kept = {} if recorded is None else recorded["files"]
+    rounds = directory / ROUNDS
+    lost = rounds.read_bytes()[kept.get(ROUNDS, 0) :].count(b"\n") if rounds.exists() else 0
+    for path in written(directory):
+        if path.name in kept:
+            os.truncate(path, kept[path.name])
+        else:
+            path.unlink()
+    for name in ("summary.json", "model.pt"):
+        (directory / name).unlink(missing_ok=True)
+    return lost
+
+
+def written(directory: Path) -> list[Path]:
+    """Return the files that grow while a run goes on."""
+    return sorted(path for pattern in (ROUNDS, "events.out.*") for path in directory.glob(pattern))
 
 
 def claim(directory: Path) -> None:

@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from raysim.errors import Diverged
 from raysim.exact import DELTAS, WIDE, ExactSum, OutOfRange
 from raysim.messages import Delta, Reduction, Term, tensor_bytes
+
+GRIDS = {grid.bits: grid for grid in (DELTAS, WIDE)}
 
 
 @dataclass
@@ -85,6 +89,28 @@ class Reply:
         """Return what clients recorded, as means over those that did; fsum is exact, so no order can change them."""
         return {name: _mean(list(v.values())) for name, v in sorted(self.records.items())}
 
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of a reply that is not applied yet."""
+        sums = {
+            name: {**vars(part), "grid": part.grid.bits, "limbs": _tensor(part.limbs)}
+            for name, part in self.sums.items()
+        }
+        return {**vars(self), "sums": sums}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Reply:
+        """Return the reply that a state was made of."""
+        sums = {
+            name: ExactSum(
+                GRIDS[kept["grid"]],
+                None if kept["limbs"] is None else kept["limbs"].numpy(),
+                kept["weight"],
+                kept["terms"],
+            )
+            for name, kept in state["sums"].items()
+        }
+        return cls(**{**state, "sums": sums})
+
     def _add(self, name: str, grid: Any, value: Tensor, weight: float, what: str) -> None:
         try:
             self.sums.setdefault(name, ExactSum(grid)).add(value, weight)
@@ -95,6 +121,10 @@ class Reply:
 
     def _count(self, client: int, nbytes: int) -> None:
         self.bytes_up[client] = self.bytes_up.get(client, 0) + nbytes
+
+
+def _tensor(limbs: npt.NDArray[np.int64] | None) -> Tensor | None:
+    return None if limbs is None else torch.from_numpy(np.ascontiguousarray(limbs))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -10,36 +10,41 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from raysim import resources, seeding
+from raysim import resources, resuming, seeding
+from raysim.checkpoints import Saved
 from raysim.compatibility import check_methods
 from raysim.config import Config, load
 from raysim.course import Course
 from raysim.display import Display, Silence
-from raysim.events import Event
+from raysim.errors import ConfigError
 from raysim.federation import Federation, build_federation
 from raysim.footprint import Footprint
 from raysim.local import LocalRunner
 from raysim.models.building import check_model
 from raysim.recording import claim
+from raysim.recovery import Attempt, Recovery
 from raysim.result import Result
 from raysim.simulation import Simulation
 
 
 def run(
-    config: str | Path | Mapping[str, object] | Config,
+    config: str | Path | Mapping[str, object] | Config | None,
     overrides: Sequence[str] | Mapping[str, object] = (),
     out: str | Path | None = None,
     local: bool = False,
     *,
+    resume: bool = False,
     display: Display | None = None,
 ) -> Result:
     """Run a config and return what it came to.
 
     Args:
-        config: a YAML file, a mapping or a config.
+        config: a YAML file, a mapping or a config; with `resume` it may be None, which is the directory's own.
         overrides: KEY=VALUE strings, or a mapping from dotted keys to values.
         out: the run's directory, absent or empty; by default runs/NAME/seed-SEED/DATE-TIME.
         local: run every client in this process, without Ray.
+        resume: go on from the newest checkpoint in `out`, or begin where there is none; only resources, logging and
+            checkpoint may be given differently. What is done already is returned as it is.
         display: shows the events; by default nothing does.
 
     Raises:
@@ -47,7 +52,17 @@ def run(
         RunError: the run failed; its directory says how far it came.
     """
     began = time.perf_counter()
-    resolved = load(config, overrides)
+    if resume:
+        resolved = resuming.config_of(out, config, overrides)
+    elif config is None:
+        raise ConfigError("run: found no config, allowed: a YAML file, a mapping or a config")
+    else:
+        resolved = load(config, overrides)
+    directory = Path(out) if out is not None else _default_directory(resolved)
+    if not resume:
+        claim(directory)
+    elif (ended := resuming.finished(directory)) is not None:
+        return ended
     with seeding.torch_untouched():
         check_methods(resolved)
         capacity = resources.this_machine()
@@ -55,60 +70,61 @@ def run(
             resources.check_gpus(resolved, capacity)
         elif resolved.resources.address is None:
             resources.place(resolved, capacity)
-        directory = Path(out) if out is not None else _default_directory(resolved)
-        claim(directory)
         federation = build_federation(resolved)
         check_model(resolved, federation.shape, federation.classes)
         with (
             Footprint() as footprint,
-            _events(resolved, federation, capacity, local) as (events, stop),
+            _starts(resolved, federation, capacity, local) as start,
             Course(resolved, federation, directory, began) as course,
         ):
-            return _record(course, events, stop, footprint, display or Silence())
+            display = display or Silence()
+            recovery = Recovery(start, course, resolved.checkpoint.tries, display.say)
+            return _carried_out(recovery, course, footprint, display)
 
 
-def _record(
-    course: Course,
-    events: Iterator[Event],
-    stop: Callable[[], None],
-    footprint: Footprint,
-    display: Display,
-) -> Result:
+def _carried_out(recovery: Recovery, course: Course, footprint: Footprint, display: Display) -> Result:
     def end(status: str) -> Result:
         footprint.sample()
         return course.end(status, footprint.peak_bytes)
 
     try:
-        with interruptible(stop, display.say):
-            for event in events:
-                course.take(event)
+        with interruptible(recovery.stop, display.say), closing(recovery.events()) as events:
+            for event in events:  # when this is left, the actors end before their cluster does
                 display.take(event)
-    except KeyboardInterrupt:
-        end("interrupted")
-        raise
-    except BaseException:
-        end("failed")
+    except BaseException as error:
+        end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+        if course.checkpoints.newest is not None:
+            where = f"go on from round {course.checkpoints.newest}"
+            error.add_note(f"{where}: raysim run --resume --out {course.directory}")
         raise
     return end(course.status)
 
 
 @contextmanager
-def _events(
+def _starts(
     config: Config, federation: Federation, capacity: resources.Capacity, local: bool
-) -> Iterator[tuple[Iterator[Event], Callable[[], None]]]:
-    """Give the run's events, from this process or from a cluster, and what stops it after the round in progress."""
+) -> Iterator[Callable[[Saved | None, bool], Attempt]]:
+    """Give what starts the run, in this process or on a cluster, and again where it was lost."""
     if local:
-        simulation = Simulation(config, federation, LocalRunner(config, federation))
-        yield simulation.events(), simulation.stop
+        yield lambda saved, _: _here(config, federation, saved)
         return
     from raysim.actors import cluster, coordinator
 
     address = config.resources.address
     nbytes = federation.dataset.train.x.nbytes + federation.dataset.test.x.nbytes
     with cluster.own_cluster(capacity) if address is None else cluster.joined_cluster(address) as there:
-        remote = coordinator.Remote(config, federation, resources.place(config, there, nbytes))
-        with closing(remote.events()) as events:  # the actors end before their cluster does
-            yield events, remote.stop
+        data = coordinator.shared(federation)
+
+        def start(saved: Saved | None, apart: bool) -> Attempt:
+            placement = resources.place(config, cluster.present() if there.memory is None else there, nbytes)
+            return coordinator.Remote(config, data, placement, saved, apart)
+
+        yield start
+
+
+def _here(config: Config, federation: Federation, saved: Saved | None) -> Simulation:
+    runner = LocalRunner(config, federation, None if saved is None else saved.clients)
+    return Simulation(config, federation, runner, None if saved is None else saved.server)
 
 
 @contextmanager

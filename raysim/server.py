@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,10 @@ from raysim.errors import RunError
 from raysim.federation import Federation
 from raysim.messages import Delta, Post
 from raysim.method import ServerHalf
+from raysim.state import half_state, restore_half
 from raysim.vector import Weights
+
+LASTING = ("parameters", "buffers", "integers", "version", "round", "cohort", "shares")
 
 
 class Server:
@@ -125,6 +129,19 @@ class Server:
         self.buffers = self.buffers + delta.buffers
         self.integers = integers.to(torch.int64)
         self.version += 1
+
+    def state(self) -> dict[str, Any]:
+        """Return what lasts between rounds, as a checkpoint keeps it. Raises RunError."""
+        return {
+            "lasting": {name: getattr(self, name) for name in LASTING},
+            "halves": {name: half_state(half) for name, half in self.halves.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Be as the server of the same run was between two rounds."""
+        vars(self).update(state["lasting"])
+        for name, half in self.halves.items():
+            restore_half(half, state["halves"][name])
 
     def record(self, name: str, value: Tensor | float) -> None:
         """Put a number of this round into rounds.jsonl and TensorBoard."""

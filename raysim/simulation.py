@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,21 +11,29 @@ from raysim.asynchronous import Asynchronous
 from raysim.clock import Clock
 from raysim.config import Config
 from raysim.config.time import Asynchronous as AsynchronousSchedule
-from raysim.events import Accuracies, Event, Finished, RoundDone, Started
+from raysim.events import Accuracies, Checkpoint, Event, Finished, RoundDone, Started
 from raysim.exchange import Exchange, Runner
 from raysim.federation import Federation
 from raysim.models.building import check_model
 from raysim.scoring import accuracies, chunks
 from raysim.server import Server
+from raysim.state import decoded, encoded
 from raysim.synchronous import Synchronous
 
 __all__ = ["Runner", "Simulation"]
 
 
 class Simulation:
-    """One run, as an iterator of events. `stop` lets the round in progress end."""
+    """One run, as an iterator of events. `stop` lets the round in progress end.
 
-    def __init__(self, config: Config, federation: Federation, runner: Runner) -> None:
+    Args:
+        config: the resolved config.
+        federation: its data.
+        runner: carries orders out; where the run goes on from a checkpoint, its clients are as they were then.
+        server: the checkpoint's record of the server; None is a run from the start.
+    """
+
+    def __init__(self, config: Config, federation: Federation, runner: Runner, server: bytes | None = None) -> None:
         self.config = config
         self.federation = federation
         self.runner = runner
@@ -36,17 +44,24 @@ class Simulation:
         self.chunks = chunks(federation)
         self.virtual_time = 0.0
         self.stopping = False
+        self._saved = 0
+        if server is not None:
+            self._restore(server)
 
     def stop(self) -> None:
         """End the run after the round in progress."""
         self.stopping = True
 
-    def events(self) -> Iterator[Event]:
-        """Run from the first round to the last, or until stopped."""
-        last = self.federation.calendar.rounds
-        yield Started(self._evaluate(), last)
+    def events(self) -> Generator[Event, None, None]:
+        """Run from the first round, or the one after the checkpoint's, to the last, or until stopped."""
+        last, done = self.federation.calendar.rounds, self.server.round
+        yield Started(self._evaluate() if not done else None, last, done)
         while self.server.round < last and not self.stopping:
             yield self._evaluated(self._timed_round())
+            if self.server.round < last and self.server.round % self.config.checkpoint.every_rounds == 0:
+                yield self._checkpoint()
+        if self._saved < self.server.round < last:
+            yield self._checkpoint()
         yield Finished(self._state(), interrupted=self.server.round < last)
 
     def _timed_round(self) -> RoundDone:
@@ -87,6 +102,25 @@ class Simulation:
 
     def _evaluate(self) -> Accuracies:
         return accuracies(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
+
+    def _checkpoint(self) -> Checkpoint:
+        """Keep everything; the schedule first, as it waits for what is under way."""
+        record = {
+            "schedule": self.schedule.state(),
+            "server": self.server.state(),
+            "ledger": self.exchange.ledger.state(),
+            "virtual_time": self.virtual_time,
+        }
+        self._saved = self.server.round
+        return Checkpoint(self.server.round, encoded(record), self.runner.snapshot())
+
+    def _restore(self, server: bytes) -> None:
+        record = decoded(server)
+        self.server.restore(record["server"])
+        self.schedule.restore(record["schedule"])
+        self.exchange.ledger.restore(record["ledger"])
+        self.virtual_time = record["virtual_time"]
+        self._saved = self.server.round
 
     def _state(self) -> Mapping[str, Any]:
         self.model.load(self.server.model().value)

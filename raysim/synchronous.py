@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from raysim import seeding
 from raysim.clock import Clock
@@ -57,6 +58,13 @@ class Synchronous:
         exchange.updated(reply, _unchanged)
         exchange.plans("conclude", server.cohort)
         return self._outcome(chosen, reply.means())
+
+    def state(self) -> dict[str, Any]:
+        """Return what lasts between rounds: nothing."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
 
     def _drops_out(self, client: int) -> bool:
         """Draw whether a client that is sent the model never trains on it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from raysim import metrics
 from raysim.events import RoundDone
 from raysim.figures import matrix_image
+from raysim.tally import Tally
 
 
 class Board:
@@ -30,13 +30,16 @@ class Board:
         """Show a picture (uint8 [H, W, 3])."""
         self._writer.add_image(name, image, 0, dataformats="HWC")
 
-    def round(
-        self, event: RoundDone, matrices: Mapping[str, metrics.Matrix], participation: Sequence[int], nbytes: int
-    ) -> None:
+    def flush(self) -> None:
+        """Write out what is buffered, to the file's end."""
+        self._writer.flush()
+
+    def round(self, event: RoundDone, tally: Tally) -> None:
         """Show one round, and the matrices and the clients' updates so far where it ended a task.
 
         Accuracy is also shown against virtual milliseconds and against KiB sent, which then are the step.
         """
+        nbytes = tally.bytes_up + tally.bytes_down
         numbers: dict[str, float | None] = {
             "train/loss": event.loss,
             "bytes/up": event.bytes_up,
@@ -54,8 +57,8 @@ class Board:
             self._writer.add_scalar(f"{protocol}/accuracy_by_virtual_ms", mean, round(1000 * event.virtual_time))
             self._writer.add_scalar(f"{protocol}/accuracy_by_KiB", mean, nbytes // 1024)
         if event.task_done:
-            self._writer.add_histogram("clients/updates", np.asarray(participation), event.round)
-            for protocol, matrix in matrices.items():
+            self._writer.add_histogram("clients/updates", np.asarray(tally.participation), event.round)
+            for protocol, matrix in tally.matrices.items():
                 numbers |= {
                     f"{protocol}/forgetting": metrics.forgetting(matrix),
                     f"{protocol}/backward_transfer": metrics.backward_transfer(matrix),

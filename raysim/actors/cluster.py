@@ -29,7 +29,7 @@ def own_cluster(capacity: Capacity) -> Iterator[Capacity]:
     A Ray that this Python process has started already is used as it is, and left running; so give what there is.
     """
     if ray.is_initialized():
-        yield _existing()
+        yield present()
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -68,7 +68,7 @@ def joined_cluster(address: str) -> Iterator[Capacity]:
         except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
             raise _no_cluster(address, error) from error
     try:
-        yield _existing()
+        yield present()
     finally:
         if joined:
             ray.shutdown()
@@ -91,7 +91,8 @@ def _no_cluster(address: str, error: Exception) -> ConfigError:
     )
 
 
-def _existing() -> Capacity:
+def present() -> Capacity:
+    """Return what a cluster that this process has joined has now; nodes come and go."""
     have = ray.cluster_resources()
     return Capacity(have.get("CPU", 0.0), have.get("GPU", 0.0), None)
 

@@ -3,44 +3,71 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+import threading
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
 import torch
+from ray.exceptions import RayError
 
 from raysim import host
 from raysim.actors import failures, tensors
 from raysim.actors.runner import RayRunner
+from raysim.checkpoints import Saved
 from raysim.config import Config
-from raysim.errors import RunError, told_briefly
-from raysim.events import Event
+from raysim.errors import told_briefly
+from raysim.events import Checkpoint, Event
+from raysim.federation import Federation
 from raysim.resources import Placement
 from raysim.simulation import Simulation
 
 
-class Coordinator:
-    """Owns the host actors, which end when it ends. Two threads: one runs, one can be asked to stop."""
+@dataclass(frozen=True)
+class Start:
+    """What a run starts with: the hosts to make, and where it goes on from a checkpoint, the records of that.
 
-    def __init__(self, config: Config, federation: list[Any], placement: Placement) -> None:
+    `federation` and `clients` (one for each host) are references in lists, so that Ray does not fetch them.
+    """
+
+    config: Config
+    federation: list[Any]
+    placement: Placement
+    server: bytes | None
+    clients: list[Any]
+    apart: bool
+
+
+class Coordinator:
+    """Owns the host actors, which end when it ends. Two threads: one runs, one can be told things."""
+
+    def __init__(self, start: Start) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # today's Ray leaves all GPUs visible to an actor that asked for none
-        self._config = config
-        self._federation = federation  # a reference in a list, so that Ray does not fetch it here
-        self._placement = placement
+        self._start = start
         self._simulation: Simulation | None = None
         self._stopping = False
+        self._written = threading.Semaphore(0)
 
     def events(self) -> Iterator[Event]:
-        """Run from the first round to the last."""
+        """Run to the last round; after a checkpoint, wait until it is written, so that no more can be lost."""
         tensors.register()
         host.torch_settings(torch.device("cpu"), True)
-        (reference,) = self._federation
+        start = self._start
+        (reference,) = start.federation
         with told_briefly():
-            runner = RayRunner(self._config, reference, self._placement)
-            self._simulation = Simulation(self._config, ray.get(reference), runner)
+            runner = RayRunner(start.config, reference, start.placement, start.clients, start.apart)
+            self._simulation = Simulation(start.config, ray.get(reference), runner, start.server)
             if self._stopping:
                 self._simulation.stop()
-            yield from self._simulation.events()
+            for event in self._simulation.events():
+                yield event
+                if isinstance(event, Checkpoint):
+                    self._written.acquire()
+
+    def written(self) -> None:
+        """Go on: the checkpoint is on disk."""
+        self._written.release()
 
     def stop(self) -> None:
         """End the run after the round in progress."""
@@ -49,34 +76,54 @@ class Coordinator:
             self._simulation.stop()
 
 
+def shared(federation: Federation) -> Any:
+    """Put the data into the object store, once for all that read them; return the reference."""
+    tensors.register()
+    return ray.put(federation)
+
+
 class Remote:
     """The driver's end of a coordinator: the events as they come.
 
     Args:
         config: the resolved config.
-        federation: the data; put into the object store once.
+        federation: a reference to the data.
         placement: the host actors to start.
+        saved: the checkpoint to go on from; None is a run from its beginning.
+        apart: see RayRunner.
     """
 
-    def __init__(self, config: Config, federation: Any, placement: Placement) -> None:
+    def __init__(self, config: Config, federation: Any, placement: Placement, saved: Saved | None, apart: bool) -> None:
         tensors.register()
+        clients = [] if saved is None else [ray.put({k: saved.clients[k] for k in own}) for own in placement.clients]
+        start = Start(config, [federation], placement, None if saved is None else saved.server, clients, apart)
         actor: Any = ray.remote(Coordinator)
-        self._actor = actor.options(num_cpus=0, max_concurrency=2).remote(config, [ray.put(federation)], placement)
+        self._actor = actor.options(num_cpus=0, max_concurrency=2).remote(start)
 
     def events(self) -> Generator[Event, None, None]:
         """Iterate over the events of the run; end the coordinator, and with it the hosts, when left."""
         try:
             for reference in self._actor.events.options(num_returns="streaming").remote():
-                yield ray.get(reference)
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, RunError):
-                raise error.cause from None
-            raise
-        except ray.exceptions.RayActorError as error:
-            raise failures.death("the coordinator", error) from error
+                event = ray.get(reference)
+                if isinstance(event, Checkpoint):
+                    yield replace(event, clients=_fetched(event.clients))
+                    self._actor.written.remote()
+                else:
+                    yield event
+        except RayError as error:
+            raise failures.failure(error, "the coordinator") from None
         finally:
             ray.kill(self._actor)
 
     def stop(self) -> None:
         """Ask for the end after the round in progress."""
         self._actor.stop.remote()
+
+
+def _fetched(references: Iterable[Any]) -> Iterator[Mapping[int, bytes]]:
+    """Fetch the records of one host after the other."""
+    for reference in references:
+        try:
+            yield ray.get(reference)
+        except RayError as error:
+            raise failures.failure(error, "a host") from None

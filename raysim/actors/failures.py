@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from raysim.errors import RunError
+from raysim.errors import ConfigError, Lost, RunError
 
 LEAST_MEMORY = "with resources.clients_per_actor=auto a run takes the least memory"
+
+
+def failure(error: RayError, who: str, advice: str = LEAST_MEMORY) -> Exception:
+    """Return what an error of Ray's means: raysim's own error that travelled in it, or that somebody is gone.
+
+    Args:
+        error: what Ray raised.
+        who: whom the call was to.
+        advice: what may help where a process was lost.
+    """
+    if isinstance(error, RayTaskError):
+        if isinstance(error.cause, RunError | ConfigError):
+            return error.cause
+        if not isinstance(error.cause, RayError):
+            return error  # a mistake of raysim's own: its traceback is wanted
+    if isinstance(error, RayActorError):
+        return death(who, error, advice)
+    return Lost("a node", f"what it held is lost ({type(error).__name__})")
 
 
 def death(who: str, error: RayActorError, advice: str = LEAST_MEMORY) -> RunError:
@@ -15,4 +33,4 @@ def death(who: str, error: RayActorError, advice: str = LEAST_MEMORY) -> RunErro
         return RunError(f"{who} could not start: {str(error).strip().splitlines()[-1]}")
     starved = "low on memory" in str(error)
     how = "Ray ended it, as memory ran low" if starved else "its process ended (killed, crashed, or out of memory)"
-    return RunError(f"{who} died: {how}; {advice}")
+    return Lost(who, f"{how}; {advice}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,6 +49,15 @@ class Host:
         """Carry out an order and reply with the sum over this host's clients; the mail is one object for all hosts."""
         with told_briefly():
             return self._host.perform(replace(order, mail=mail), _taken(posted))
+
+    def snapshot(self) -> dict[int, bytes]:
+        """Return a record of every client here."""
+        with told_briefly():
+            return self._host.snapshot()
+
+    def restore(self, records: Mapping[int, bytes]) -> None:
+        """Make the clients here what their records say."""
+        self._host.restore(records)
 
     def evaluate(self, parts: Sequence[Chunk], posted: Sequence[Posted]) -> Scores:
         """Count the right answers on these parts of the test sets."""

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError
 
 from raysim.actors import failures
 from raysim.actors.host import Host, Posted
 from raysim.config import Config
-from raysim.errors import ConfigError, RunError
 from raysim.host import Order
 from raysim.messages import Post, tensor_bytes
 from raysim.reply import Reply
@@ -43,9 +42,19 @@ def _part(order: Order, own: Sequence[int]) -> Order:
 
 
 class RayRunner:
-    """Owns the host actors. A post crosses to the object store once per version; a host replies with one sum."""
+    """Owns the host actors. A post crosses to the object store once per version; a host replies with one sum.
 
-    def __init__(self, config: Config, federation: Any, placement: Placement) -> None:
+    Args:
+        config: the resolved config.
+        federation: a reference to the data.
+        placement: the host actors to start.
+        records: a reference for each host to its clients' records, where the run goes on from a checkpoint.
+        apart: whether a host is asked for one client at a time, so that the loss of a host shows which it died of.
+    """
+
+    def __init__(
+        self, config: Config, federation: Any, placement: Placement, records: Sequence[Any] = (), apart: bool = False
+    ) -> None:
         actor: Any = ray.remote(Host)
         actor = actor.options(num_cpus=placement.cpus, num_gpus=placement.gpus, scheduling_strategy="SPREAD")
         self._placement = placement
@@ -57,18 +66,17 @@ class RayRunner:
         self._held: list[dict[str, int]] = [{} for _ in self._hosts]
         self._waiting: deque[_Call] = deque()
         self._under_way: dict[Any, _Call] = {}
+        self._apart = apart
         self._await([host.ready.remote() for host in self._hosts])
+        self._await([host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)])
 
     def begin(self, order: Order, posts: Sequence[Post]) -> list[_Call]:
         """Have every client of the order do it, as soon as there is room; return one call per host."""
-        members: dict[int, list[int]] = {}
-        for client in order.clients:
-            members.setdefault(self._home[client], []).append(client)
         large = tensor_bytes(order.mail) > LARGE_MAIL
         mail = ray.put(order.mail) if large else order.mail  # a host fetches it, or has it with the call
         return self._queued(
             _Call(host, "perform", (_part(order, own), mail), self._by_reference(posts))
-            for host, own in members.items()
+            for host, own in self._parts(order.clients)
         )
 
     def finish(self, ticket: list[_Call]) -> Reply:
@@ -91,6 +99,19 @@ class RayRunner:
         self._waiting.extend(made)
         self._start()
         return made
+
+    def snapshot(self) -> list[Any]:
+        """Return a reference to every host's records of its clients."""
+        return [host.snapshot.remote() for host in self._hosts]
+
+    def _parts(self, clients: Sequence[int]) -> Iterable[tuple[int, list[int]]]:
+        """Return hosts, and which of the clients each is asked for: all that it has, or one at a time."""
+        if self._apart:
+            return [(self._home[client], [client]) for client in clients]
+        members: dict[int, list[int]] = {}
+        for client in clients:
+            members.setdefault(self._home[client], []).append(client)
+        return members.items()
 
     def _start(self) -> None:
         """Start calls in their order, no more at a time than can compute.
@@ -130,16 +151,19 @@ class RayRunner:
     def _await(self, answers: list[Any]) -> list[Any]:
         try:
             return list(ray.get(answers))
-        except RayTaskError as error:
-            if isinstance(error.cause, RunError | ConfigError):
-                raise error.cause from None
-            raise
-        except RayActorError as error:
-            raise failures.death(self._who(error), error) from error
+        except RayError as error:
+            raise failures.failure(error, self._who(error)) from None
 
-    def _who(self, error: RayActorError) -> str:
-        for host, clients in zip(self._hosts, self._placement.clients, strict=True):
-            if host._actor_id.hex() == error.actor_id:
-                listed = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
-                return f"the host of client{'s' if len(clients) > 1 else ''} {listed}"
+    def _who(self, error: RayError) -> str:
+        """Say whose host was lost: the clients that it was asked for just then, or where none, all that live there."""
+        for number, (host, clients) in enumerate(zip(self._hosts, self._placement.clients, strict=True)):
+            if isinstance(error, RayActorError) and host._actor_id.hex() == error.actor_id:
+                asked = (call for call in self._under_way.values() if call.host == number and call.method == "perform")
+                one = next(asked, None) if self._apart else None
+                return _hosts_of(clients if one is None else one.arguments[0].clients)
         return "a host"
+
+
+def _hosts_of(clients: Sequence[int]) -> str:
+    listed = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
+    return f"the host of client{'s' if len(clients) > 1 else ''} {listed}"

@@ -84,6 +84,16 @@ class Evaluation(Block):
         return self
 
 
+class Checkpoints(Block):
+    """When the run's whole state is kept, to go on from after a loss or with --resume."""
+
+    every_rounds: Count = Field(default=20, description="After so many rounds.")
+    keep: Count = Field(default=2, description="The newest ones that are kept.")
+    tries: Count = Field(
+        default=3, description="How often a process may be lost, one time after the other, before the run gets further."
+    )
+
+
 class Logging(Block):
     """What is written beside the run's own files."""
 
@@ -116,6 +126,7 @@ class Config(Block):
     schedule: Schedule = Field(default=Synchronous(), description="When the server updates the model.")
     resources: Resources = Field(default=Resources(), description="What the actors are given.")
     evaluation: Evaluation = Field(default=Evaluation(), description="When the model is tested.")
+    checkpoint: Checkpoints = Field(default=Checkpoints(), description="When the run's whole state is kept.")
     logging: Logging = Field(default=Logging(), description="What is written beside the run's own files.")
 
     @property

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -116,6 +118,18 @@ class Memory:
         positions, draws, logits = columns
         assert positions is not None
         return Entries(positions, draws, logits)
+
+    def state(self) -> dict[int, dict[str, Any]]:
+        """Return what a checkpoint keeps: every part's slots, and its policy's attributes."""
+        return {key: {**vars(part), "policy": dict(vars(part.policy))} for key, part in self.parts.items()}
+
+    def restore(self, state: Mapping[int, Mapping[str, Any]]) -> None:
+        """Be what a memory of the same kind was."""
+        self.parts = {}
+        for key, kept in state.items():
+            part = self._part(key)
+            vars(part.policy).update(kept["policy"])
+            vars(part).update({name: value for name, value in kept.items() if name != "policy"})
 
     def _part(self, key: int) -> Part:
         if key not in self.parts:

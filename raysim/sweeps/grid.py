@@ -11,16 +11,15 @@ from typing import Any
 
 from raysim.compatibility import check_methods
 from raysim.config import Config, validated
-from raysim.config.document import Document, dotted, plain, walk
-from raysim.config.messages import show
+from raysim.config.document import Document, dotted
 from raysim.config.overrides import put
+from raysim.config.sameness import what_matters
 from raysim.errors import ConfigError
 from raysim.sweeps.axes import Axis, Value
 from raysim.sweeps.reading import Sweep
 
 MOST_RUNS = 10_000
 FILE = "sweep.yaml"  # beside the runs' folders
-CHANGE_NO_RESULT = (("resources",), ("logging",), ("checkpoint",), ("dataset", "download"))
 
 
 @dataclass(frozen=True)
@@ -52,27 +51,6 @@ def cells(sweep: Sweep) -> list[Cell]:
                 "results, allowed: runs that differ"
             )
     return list(made.values())
-
-
-def what_matters(config: Config) -> dict[str, object]:
-    """Return a config's leaves by their dotted keys, but for those that change no result."""
-    leaves: dict[str, object] = {"methods": [*config.methods]}  # in order, which the leaves below do not say
-    for keys, value in walk(plain(config)):
-        if keys and not (isinstance(value, dict | list) and value):
-            ignored = any(keys[: len(one)] == one for one in CHANGE_NO_RESULT)
-            leaves |= {} if ignored else {dotted(keys): value}
-    return leaves
-
-
-def difference(one: Config, other: Config) -> str | None:
-    """Say in what two configs differ, by the first key that changes results, or nothing where in none."""
-    a, b = what_matters(one), what_matters(other)
-    keys = [key for key in dict.fromkeys([*a, *b]) if key not in a or key not in b or a[key] != b[key]]
-    if not keys:
-        return None
-    first = min(keys, key=lambda key: key == "methods")  # a method's knob says more than the methods' names
-    found, wanted = ("nothing" if first not in leaves else show(leaves[first]) for leaves in (a, b))
-    return f"{first}: {found} there, {wanted} here" + (f" (and {len(keys) - 1} more)" if len(keys) > 1 else "")
 
 
 def _cell(sweep: Sweep, values: Sequence[Value]) -> Cell:

@@ -8,8 +8,9 @@ from typing import Literal
 
 from raysim import result
 from raysim.config import load
+from raysim.config.sameness import difference
 from raysim.errors import ConfigError
-from raysim.sweeps.grid import Cell, difference
+from raysim.sweeps.grid import Cell
 
 Standing = Literal["new", "done", "interrupted", "failed", "unfinished"]
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from raysim.config import load
+from raysim.config.sameness import difference
 from raysim.errors import ConfigError
 from raysim.sweeps import grid as grids
 from raysim.sweeps.axes import derived
-from raysim.sweeps.grid import Cell, cells, difference
+from raysim.sweeps.grid import Cell, cells
 from raysim.sweeps.reading import read_sweep
 
 Cells = Callable[..., list[Cell]]
