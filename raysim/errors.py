@@ -33,13 +33,14 @@ class Diverged(RunError):
 class Lost(RunError):
     """A process of the run is gone, with all that it held; the run can go back to its last checkpoint."""
 
-    def __init__(self, who: str, how: str) -> None:
+    def __init__(self, who: str, how: str, advice: str = "") -> None:
         super().__init__(f"{who} died: {how}")
         self.who = who
         self.how = how
+        self.advice = advice
 
-    def __reduce__(self) -> tuple[type[Lost], tuple[str, str]]:
-        return Lost, (self.who, self.how)
+    def __reduce__(self) -> tuple[type[Lost], tuple[str, str, str]]:
+        return Lost, (self.who, self.how, self.advice)
 
 
 @contextmanager

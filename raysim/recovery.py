@@ -26,8 +26,8 @@ class Recovery:
     """Starts a run again where it was lost. Surviving processes are not used further: going back is going on anew.
 
     Args:
-        start: starts the run from a checkpoint (None: from its beginning); `apart` has every client computed by itself,
-            so that it shows which of them a process dies of.
+        start: starts the run from a checkpoint (None: from its beginning); `apart`, for the last try, has every client
+            computed by itself, so that it shows which of them a process dies of.
         course: what records the run, and knows its newest checkpoint.
         tries: how many losses in a row are survived that come before the run has got further than ever.
         say: tells the user.
@@ -59,7 +59,7 @@ class Recovery:
         furthest, reached, losses = 0, 0, 0
         while True:
             try:
-                with closing(self._begun(apart=losses > 1).events()) as events:
+                with closing(self._begun(apart=losses >= self._tries).events()) as events:
                     for event in events:
                         self._course.take(event)
                         if isinstance(event, RoundDone):
@@ -70,7 +70,8 @@ class Recovery:
                 losses = 1 if reached > furthest else losses + 1
                 furthest = max(furthest, reached)
                 if losses > self._tries:
-                    raise RunError(f"{lost.who} died {losses} times in round {furthest + 1}: {lost.how}") from lost
+                    often = f"{lost.who} died {losses} times in round {furthest + 1}"
+                    raise RunError(f"{often}: {lost.how}; {lost.advice}") from None
                 self._course.go_back(str(lost))
                 back = 0 if self._course.saved is None else self._course.saved.round
                 self._say(f"{lost}; going on from round {back}")

@@ -9,13 +9,12 @@ from raysim.errors import ConfigError, Lost, RunError
 LEAST_MEMORY = "with resources.clients_per_actor=auto a run takes the least memory"
 
 
-def failure(error: RayError, who: str, advice: str = LEAST_MEMORY) -> Exception:
+def failure(error: RayError, who: str) -> Exception:
     """Return what an error of Ray's means: raysim's own error that travelled in it, or that somebody is gone.
 
     Args:
         error: what Ray raised.
         who: whom the call was to.
-        advice: what may help where a process was lost.
     """
     if isinstance(error, RayTaskError):
         if isinstance(error.cause, RunError | ConfigError):
@@ -23,14 +22,14 @@ def failure(error: RayError, who: str, advice: str = LEAST_MEMORY) -> Exception:
         if not isinstance(error.cause, RayError):
             return error  # a mistake of raysim's own: its traceback is wanted
     if isinstance(error, RayActorError):
-        return death(who, error, advice)
-    return Lost("a node", f"what it held is lost ({type(error).__name__})")
+        return death(who, error)
+    return Lost("a node", f"what it held is gone ({type(error).__name__})", LEAST_MEMORY)
 
 
-def death(who: str, error: RayActorError, advice: str = LEAST_MEMORY) -> RunError:
+def death(who: str, error: RayActorError) -> RunError:
     """Return what to say when an actor is gone."""
     if error.actor_init_failed:
         return RunError(f"{who} could not start: {str(error).strip().splitlines()[-1]}")
     starved = "low on memory" in str(error)
     how = "Ray ended it, as memory ran low" if starved else "its process ended (killed, crashed, or out of memory)"
-    return Lost(who, f"{how}; {advice}")
+    return Lost(who, how, LEAST_MEMORY)

@@ -136,8 +136,9 @@ class RayRunner:
                 yield call.answer
             if left:
                 (done,), _ = ray.wait(list(self._under_way))
-                call = self._under_way.pop(done)
+                call = self._under_way[done]
                 (call.answer,), call.done = self._await([done]), True
+                del self._under_way[done]
                 self._start()
 
     def _by_reference(self, posts: Sequence[Post]) -> list[Posted]:

@@ -108,6 +108,7 @@ class RayRuns:
 
 def _failure(error: RayError) -> ConfigError | RunError:
     if isinstance(error, RayActorError):
-        return failures.death("the run's process", error, FEWER)
+        lost = failures.death("the run's process", error)
+        return RunError(f"{lost}; {FEWER}")
     cause = error.cause if isinstance(error, RayTaskError) else error
     return cause if isinstance(cause, ConfigError | RunError) else RunError(f"{type(cause).__name__}: {cause}")
