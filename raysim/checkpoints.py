@@ -119,7 +119,7 @@ class Checkpoints:
         try:
             manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
             kind, digest = manifest.pop("format"), manifest.pop("sha256")
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(_damaged(place, f"{MANIFEST} cannot be read, {error}")) from error
         if kind != FORMAT:
             raise RunError(f"{place}: found a checkpoint of format {kind}, allowed: {FORMAT}, this raysim's")

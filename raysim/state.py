@@ -6,6 +6,7 @@ Records are written by torch.save and read with weights_only=True, which builds 
 from __future__ import annotations
 
 import io
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,8 +64,17 @@ def decoded(record: bytes, device: torch.device | None = None) -> Any:
     """Return the state that was encoded; its floating-point tensors on a device, all others on the CPU.
 
     So all others are what they are in a client: positions and counts, which live on the CPU.
+
+    Raises:
+        RunError: the record is none; no code in it was executed.
     """
-    state = torch.load(io.BytesIO(record), map_location="cpu", weights_only=True)
+    try:
+        state = torch.load(io.BytesIO(record), map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        found = str(error).strip().partition("\n")[0]
+        raise RunError(
+            f"a checkpoint's record cannot be read ({found}); delete the newest checkpoint's folder"
+        ) from None
     return state if device is None or device.type == "cpu" else _placed(state, device)
 
 

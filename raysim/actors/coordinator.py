@@ -17,8 +17,8 @@ from raysim.actors import failures, tensors
 from raysim.actors.runner import RayRunner
 from raysim.checkpoints import Saved
 from raysim.config import Config
-from raysim.errors import told_briefly
-from raysim.events import Checkpoint, Event
+from raysim.errors import Lost, told_briefly
+from raysim.events import Checkpoint, Event, Finished
 from raysim.federation import Federation
 from raysim.resources import Placement
 from raysim.simulation import Simulation
@@ -110,6 +110,9 @@ class Remote:
                     self._actor.written.remote()
                 else:
                     yield event
+                if isinstance(event, Finished):
+                    return
+            raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
         except RayError as error:
             raise failures.failure(error, "the coordinator") from None
         finally:

@@ -23,7 +23,7 @@ def failure(error: RayError, who: str) -> Exception:
             return error  # a mistake of raysim's own: its traceback is wanted
     if isinstance(error, RayActorError):
         return death(who, error)
-    return Lost("a node", f"what it held is gone ({type(error).__name__})", LEAST_MEMORY)
+    return Lost("a process", f"what it held is gone ({type(error).__name__})", LEAST_MEMORY)
 
 
 def death(who: str, error: RayActorError) -> RunError:

@@ -95,7 +95,9 @@ def test_an_actor_is_killed(
     assert facts(result) == here[setting]
     if result.recoveries:  # the run may have ended before it was hit
         (told,) = killer.told
-        assert re.fullmatch(r"the (host of clients .*|coordinator) died: .*; going on from round \d+", told)
+        assert re.fullmatch(
+            r"(the host of clients .*|the coordinator|a process) died: .*; going on from round \d+", told
+        )
     assert result.recoveries == len(killer.told) <= 1
     assert result.rounds_recomputed <= EVERY
 
