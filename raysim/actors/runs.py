@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import ray
@@ -18,7 +18,7 @@ from raysim.federation import Federation
 from raysim.resources import CPUS_OF_A_RUN
 from raysim.sweeps.grid import Cell
 from raysim.sweeps.telling import Begun, Failed, Heard, Told
-from raysim.sweeps.whole import WholeRun, data_of
+from raysim.sweeps.whole import Kept, WholeRun, data_of
 
 FEWER = "with fewer runs at a time (--jobs) each has more memory"
 
@@ -26,13 +26,13 @@ FEWER = "with fewer runs at a time (--jobs) each has more memory"
 class RunProcess:
     """Runs all clients of a run. Two threads: one runs, one can be asked to stop."""
 
-    def __init__(self, config: Config, federation: Federation) -> None:
+    def __init__(self, config: Config, federation: Federation, kept: Kept | None) -> None:
         tensors.register()
         allocator.keep_memory()
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products
         if not config.resources.gpus_per_actor:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all GPUs visible to an actor that asked for none
-        self._run = WholeRun(config, federation)
+        self._run = WholeRun(config, federation, kept)
 
     def events(self) -> Iterator[tuple[Event, int]]:
         """Run from the first round to the last; with each event the most memory so far, this process's, in bytes."""
@@ -44,12 +44,19 @@ class RunProcess:
 
 
 class RayRuns:
-    """Carries runs out in actors, some at a time. The data are read here, so that no other node needs their files."""
+    """Carries runs out in actors, some at a time. The data are read here, so that no other node needs their files.
 
-    def __init__(self, cells: Sequence[Cell], at_once: int) -> None:
+    Args:
+        cells: the runs.
+        at_once: how many of them.
+        kept: says where a run goes on, once it has begun.
+    """
+
+    def __init__(self, cells: Sequence[Cell], at_once: int, kept: Callable[[Cell], Kept | None]) -> None:
         tensors.register()
         self._waiting = list(reversed(cells))
         self._at_once = at_once
+        self._kept = kept
         self._under_way: dict[Any, tuple[Cell, Any]] = {}  # by the events still to come: the run and its actor
         self._stopping = False
 
@@ -77,16 +84,17 @@ class RayRuns:
         began = time.perf_counter()
         try:
             federation = data_of(cell.config)
+            if self._stopping:
+                return
+            yield Begun(cell, federation, began)
+            kept = self._kept(cell)
         except (ConfigError, RunError) as error:
             yield Failed(cell, error)
             return
-        if self._stopping:
-            return
-        yield Begun(cell, federation, began)
         kind: Any = ray.remote(RunProcess)
         gpus = cell.config.resources.gpus_per_actor
         placed = kind.options(num_cpus=CPUS_OF_A_RUN, num_gpus=gpus, max_concurrency=2)
-        actor = placed.remote(cell.config, ray.put(federation))
+        actor = placed.remote(cell.config, ray.put(federation), ray.put(kept))
         self._under_way[actor.events.options(num_returns="streaming").remote()] = cell, actor
         if self._stopping:
             actor.stop.remote()

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from raysim.errors import ConfigError, RunError
 from raysim.sweeps.grid import Cell
 from raysim.sweeps.telling import Begun, Failed, Heard, Told
-from raysim.sweeps.whole import WholeRun, data_of
+from raysim.sweeps.whole import Kept, WholeRun, data_of
 
 
 class LocalRuns:
-    """Carries runs out one after the other."""
+    """Carries runs out one after the other.
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
+    Args:
+        cells: the runs.
+        kept: says where a run goes on, once it has begun.
+    """
+
+    def __init__(self, cells: Sequence[Cell], kept: Callable[[Cell], Kept | None]) -> None:
         self._cells = cells
+        self._kept = kept
         self._stopping = False
         self._under_way: WholeRun | None = None
 
@@ -38,9 +44,11 @@ class LocalRuns:
     def _run(self, cell: Cell) -> Generator[Told, None, None]:
         began = time.perf_counter()
         federation = data_of(cell.config)
-        self._under_way = run = WholeRun(cell.config, federation)
         if self._stopping:
             return
         yield Begun(cell, federation, began)
+        self._under_way = run = WholeRun(cell.config, federation, self._kept(cell))
+        if self._stopping:
+            run.stop()
         for event, peak_memory_bytes in run.events():
             yield Heard(cell, event, peak_memory_bytes)

@@ -1,8 +1,7 @@
-"""What a sweep finds where its runs go: done runs stay, unfinished ones are run again, all else is refused."""
+"""What a sweep finds where its runs go: done runs stay, unfinished ones go on, all else is refused."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Literal
 
@@ -52,22 +51,6 @@ def standing(cell: Cell, out: Path) -> Standing:
     if foreign is not None:
         raise ConfigError(f"{directory}: found {foreign.name}, which no run writes, in a run to do again; {INSTEAD}")
     return "failed" if status == "failed" else "interrupted" if status == "interrupted" else "unfinished"
-
-
-def clear(cell: Cell, out: Path) -> None:
-    """Delete what an earlier start of this very run left unfinished.
-
-    Raises:
-        ConfigError: as `standing` does; and where the run is done.
-    """
-    directory = out / cell.folder
-    if standing(cell, out) == "done":
-        raise ConfigError(f"{directory}: this run is done, and is not run again")
-    for path in directory.iterdir() if directory.is_dir() else ():
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
 
 
 def _of_a_run(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -19,8 +19,8 @@ from raysim.sweeps.grid import Cell
 from raysim.sweeps.local import LocalRuns
 from raysim.sweeps.outcome import Outcome, Status
 from raysim.sweeps.register import alone, register
-from raysim.sweeps.resuming import clear
 from raysim.sweeps.telling import Begun, Failed, Runs, Told
+from raysim.sweeps.whole import Kept
 
 
 def sweep(
@@ -68,7 +68,7 @@ def carry_out(agenda: Agenda, local: bool, jobs: int | None, display: Display) -
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
     records = _Records(agenda.out, display)
-    with torch_untouched(), _runs(agenda.to_do, local, jobs) as runs, alone(agenda.out):
+    with torch_untouched(), _runs(agenda.to_do, local, jobs, records.kept) as runs, alone(agenda.out):
         register(agenda.out, agenda.name, [cell for cell, _ in agenda.runs])
         with interruptible(runs.stop, display.say):
             records.keep(runs)
@@ -84,6 +84,7 @@ class _Records:
         self._out = out
         self._display = display
         self._under_way: dict[str, tuple[Cell, Course]] = {}
+        self._hindered: dict[str, RunError] = {}
         self._peaks: dict[str, int] = {}
 
     def keep(self, runs: Runs) -> None:
@@ -97,14 +98,26 @@ class _Records:
                 self._end(cell, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
             raise
 
+    def kept(self, cell: Cell) -> Kept | None:
+        """Return what a run that has begun goes on from, or None for its start.
+
+        Raises:
+            RunError: its checkpoint is damaged.
+        """
+        if cell.folder in self._hindered:
+            raise self._hindered[cell.folder]
+        saved = self._under_way[cell.folder][1].saved
+        return None if saved is None else (saved.server, dict(saved.clients))
+
     def _take(self, told: Told) -> None:
         cell = told.cell
         if isinstance(told, Begun):
-            clear(cell, self._out)
-            self._under_way[cell.folder] = (
-                cell,
-                Course(cell.config, told.federation, self._out / cell.folder, told.began),
-            )
+            try:
+                course = Course(cell.config, told.federation, self._out / cell.folder, told.began)
+            except RunError as error:
+                self._hindered[cell.folder] = error
+            else:
+                self._under_way[cell.folder] = (cell, course)
             self._display.begin(cell)
         elif isinstance(told, Failed):
             self._end(cell, "failed", str(told.error))
@@ -127,7 +140,7 @@ class _Records:
 
 
 @contextmanager
-def _runs(to_do: Sequence[Cell], local: bool, jobs: int | None) -> Iterator[Runs]:
+def _runs(to_do: Sequence[Cell], local: bool, jobs: int | None, kept: Callable[[Cell], Kept | None]) -> Iterator[Runs]:
     """Give what carries the runs out: this process, or a cluster."""
     addresses = {cell.config.resources.address for cell in to_do}
     if len(addresses) > 1:
@@ -137,13 +150,13 @@ def _runs(to_do: Sequence[Cell], local: bool, jobs: int | None) -> Iterator[Runs
     if local or address is None:
         _check(to_do, machine, jobs)
     if local or not to_do:
-        yield LocalRuns(to_do)
+        yield LocalRuns(to_do, kept)
         return
     from raysim.actors import cluster
     from raysim.actors.runs import RayRuns
 
     with cluster.own_cluster(machine) if address is None else cluster.joined_cluster(address) as there:
-        yield RayRuns(to_do, _check(to_do, there, jobs))
+        yield RayRuns(to_do, _check(to_do, there, jobs), kept)
 
 
 def _check(to_do: Sequence[Cell], capacity: resources.Capacity, jobs: int | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from raysim.config import Config
 from raysim.errors import told_briefly
@@ -13,23 +13,32 @@ from raysim.local import LocalRunner
 from raysim.models.building import check_model
 from raysim.simulation import Simulation
 
+Kept = tuple[bytes, Mapping[int, bytes]]
 DEBUGGING = "raysim run --local helps to debug it"
 
 
 class WholeRun:
-    """Runs all clients of a run here, one after the other. `stop`, from another thread, lets the round end."""
+    """Runs all clients of a run here, one after the other. `stop`, from another thread, lets the round end.
 
-    def __init__(self, config: Config, federation: Federation) -> None:
+    Args:
+        config: the resolved config.
+        federation: its data.
+        kept: the server's and the clients' records, where the run goes on from a checkpoint.
+    """
+
+    def __init__(self, config: Config, federation: Federation, kept: Kept | None = None) -> None:
         self._config = config
         self._federation = federation
+        self._kept = kept
         self._simulation: Simulation | None = None
         self._stopping = False
 
     def events(self) -> Iterator[tuple[Event, int]]:
         """Run from the first round to the last; with each event the most memory so far, this process's, in bytes."""
         with told_briefly(DEBUGGING), Footprint() as footprint:
-            runner = LocalRunner(self._config, self._federation)
-            self._simulation = Simulation(self._config, self._federation, runner)
+            server, clients = self._kept or (None, None)
+            runner = LocalRunner(self._config, self._federation, clients)
+            self._simulation = Simulation(self._config, self._federation, runner, server)
             if self._stopping:
                 self._simulation.stop()
             for event in self._simulation.events():

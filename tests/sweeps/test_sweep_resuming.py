@@ -11,6 +11,7 @@ from carrying import carried_out, standings, statuses
 import raysim
 from raysim.config import load
 from raysim.errors import ConfigError
+from raysim.events import RoundDone
 from raysim.sweeps.agenda import prepare
 from raysim.sweeps.register import alone, labels
 
@@ -93,7 +94,6 @@ def test_unfinished_runs_are_done_again_and_only_they(copy: Path, grid: Grid) ->
     failed = copy / "FL/seed-1/summary.json"
     failed.write_text(failed.read_text().replace('"done"', '"failed"'))
     (copy / "FL/seed-1/checkpoints").mkdir()
-    (copy / "FL/seed-1/clients_at_tasks.png").touch()
     (copy / "FL + ER/seed-1/notes.txt").write_text("mine")  # what is done is not touched, whatever lies there
     assert list(standings(grid(AXES), copy).values()) == ["unfinished", "done", "failed", "done"]
     before = {folder: raysim.load(copy / folder) for folder in FOLDERS[1::2]}
@@ -103,6 +103,48 @@ def test_unfinished_runs_are_done_again_and_only_they(copy: Path, grid: Grid) ->
     }
     assert {folder: raysim.load(copy / folder) for folder in FOLDERS[1::2]} == before
     assert raysim.load(copy / "FL/seed-0").model_sha256
+
+
+class Outage(Exception):
+    """The power fails."""
+
+
+class FailsAfterTwoRounds:
+    """Ends a run as if the power had failed."""
+
+    def take(self, event: object) -> None:
+        if isinstance(event, RoundDone) and event.round == 2:
+            raise Outage
+
+    def say(self, text: str) -> None:
+        """Show nothing."""
+
+
+@pytest.fixture
+def cut_off(copy: Path) -> Path:
+    """The sweep, the first of its runs cut off after round 2, with a checkpoint of round 1."""
+    run = copy / "FL/seed-0"
+    config = load(run / "config.yaml", {"checkpoint.every_rounds": 1})
+    shutil.rmtree(run)
+    with pytest.raises(Outage):
+        raysim.run(config, out=run, local=True, display=FailsAfterTwoRounds())
+    return copy
+
+
+def test_a_run_that_was_cut_off_goes_on_from_its_checkpoint(cut_off: Path, grid: Grid) -> None:
+    undisturbed = raysim.run(load(cut_off / "FL/seed-0/config.yaml"), out=cut_off.parent / "undisturbed", local=True)
+    assert statuses(carried_out(grid(AXES), cut_off)) == ["done"] * 4
+    ended = raysim.load(cut_off / "FL/seed-0")
+    assert (ended.recoveries, ended.rounds_recomputed) == (1, 1)
+    assert (ended.rounds, ended.model_sha256) == (undisturbed.rounds, undisturbed.model_sha256)
+
+
+def test_one_with_a_damaged_checkpoint_fails_alone(cut_off: Path, grid: Grid) -> None:
+    shutil.rmtree(cut_off / "FL/seed-1")
+    (cut_off / "FL/seed-0/checkpoints/000001/server.bin").unlink()
+    ended = carried_out(grid(AXES), cut_off)
+    assert sorted(statuses(ended)) == ["done", "done", "done", "failed"]
+    assert "000001: this checkpoint is damaged" in next(one.problem for one in ended if one.status == "failed")
 
 
 def put(text: str, where: str) -> Callable[[Path], object]:
