@@ -56,9 +56,9 @@ def with_keys(page: str, name: str) -> str:
 def write(docs: Path) -> None:
     """Write config.md and the methods' keys anew."""
     (docs / "config.md").write_text(reference(), encoding="utf-8")
-    for name in named.table("method"):
-        page = docs / "methods" / f"{name}.md"
-        page.write_text(with_keys(page.read_text(encoding="utf-8"), name), encoding="utf-8")
+    for page in (docs / "methods").glob("*.md"):
+        if page.stem in named.table("method"):
+            page.write_text(with_keys(page.read_text(encoding="utf-8"), page.stem), encoding="utf-8")
 
 
 def _sections(path: str, field: FieldInfo) -> Iterator[str]:

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from pages import GUIDES, ROOT, blocks, commands, names
 from small import small
 
@@ -13,6 +14,8 @@ import raysim
 from raysim.cli import main
 from raysim.compatibility import check_methods
 from raysim.config import load
+from raysim.display import Silence
+from raysim.events import Event, RoundDone
 from raysim.sweeps.agenda import prepare
 
 COMMANDS = sorted({shlex.join(words) for page in GUIDES for words in commands(page)})
@@ -30,10 +33,36 @@ def test_it_runs(command: str, workplace: Path, tmp_path: Path, capsys: pytest.C
 
 def _run(asked: list[str], out: Path) -> int:
     """Check the config as it stands, then run it small, in this process."""
+    if "--resume" in asked:
+        return _resume(asked)
     config = load(asked[1], _overrides(asked))
     check_methods(config)
     own = [word for word in asked if word not in ("--local", _value_of(asked, "--out"), "--out")]
     return main([*own, *small(config), "--local", "--quiet", "--out", str(out)])
+
+
+class Lost(Exception):
+    """What happened to a run."""
+
+
+class Losing(Silence):
+    """Loses the run after its first round."""
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, RoundDone):
+            raise Lost
+
+
+def _resume(asked: list[str]) -> int:
+    """Go on with a small run of the quickstart that was lost."""
+    config, directory = load("configs/quickstart.yaml", ["checkpoint.every_rounds=1"]), _value_of(asked, "--out")
+    assert directory is not None
+    with pytest.raises(Lost):
+        raysim.run(load(config, small(config)), out=directory, local=True, display=Losing())
+    status = main([*asked, "--local", "--quiet"])
+    ended = raysim.load(directory)
+    assert (ended.status, ended.rounds) == ("done", 3)
+    return status
 
 
 def _check(asked: list[str], out: Path) -> int:
@@ -50,11 +79,18 @@ def _sweep(asked: list[str], out: Path) -> int:
     return main([*(word for word in asked if word not in ("--local", "--list")), "--list"])
 
 
-def _as_it_stands(asked: list[str], out: Path) -> int:
+def _list(asked: list[str], out: Path) -> int:
     return main(asked)
 
 
-TRIED = {"run": _run, "check": _check, "sweep": _sweep, "list": _as_it_stands, "report": _as_it_stands}
+def _report(asked: list[str], out: Path) -> int:
+    """Write all of it but the pictures, which take seconds to draw and have tests of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda figure, file, **how: Path(file).write_text("<svg></svg>"))
+        return main(asked)
+
+
+TRIED = {"run": _run, "check": _check, "sweep": _sweep, "list": _list, "report": _report}
 
 
 def _overrides(asked: list[str]) -> list[str]:

@@ -52,11 +52,12 @@ def test_running_from_python_compares_methods(example) -> None:
 def test_plotting_a_run_draws_a_picture(example, tmp_path: Path) -> None:
     raysim.run(TINY, {"evaluation.every_rounds": 1}, out=tmp_path / "run", local=True)
     picture = example("plot").plot(tmp_path / "run", tmp_path / "run.png")
-    assert Image.open(picture).size == (1300, 400)
+    with Image.open(picture) as image:
+        assert image.size == (1300, 400)
 
 
 def run(tmp_path: Path, name: str, methods: dict[str, object]) -> raysim.Result:
-    return raysim.run(TINY, {"methods": methods}, out=tmp_path / name, local=True)
+    return raysim.run(TINY, {"methods": methods, "scenario.tasks": 3}, out=tmp_path / name, local=True)
 
 
 def test_ewc_at_strength_zero_moves_no_bit(workplace: Path, tmp_path: Path) -> None:
@@ -70,10 +71,10 @@ def test_ewc_sends_a_vector_up_per_task_and_two_down_from_the_second_on(workplac
     state = torch.load(tmp_path / "fedavg" / "model.pt", weights_only=True)
     statistics = ("running_mean", "running_var", "num_batches_tracked")
     vector = sum(4 * value.numel() for name, value in state.items() if not name.endswith(statistics))
-    assert ewc.bytes_up - fedavg.bytes_up == 2 * 3 * vector  # two tasks, three clients
-    # the last model comes down once more, as its Fisher is asked for at it; that of task 1 is the next round's anyway
-    model = fedavg.bytes_down / (4 * 3)
-    assert ewc.bytes_down - fedavg.bytes_down == 3 * (2 * vector + model)
+    assert ewc.bytes_up - fedavg.bytes_up == 3 * 3 * vector  # three tasks, three clients
+    # the last model comes down as well, as its Fisher is asked for at it; those before it are the next rounds' anyway
+    model = fedavg.bytes_down / (6 * 3)  # six rounds
+    assert ewc.bytes_down - fedavg.bytes_down == 3 * (2 * 2 * vector + model)
 
 
 def test_ewcs_fisher_is_that_of_a_linear_softmax(example) -> None:
