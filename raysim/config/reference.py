@@ -24,8 +24,8 @@ from raysim.config.writing import one_line
 HEAD = """# Config reference
 
 Every key, from the schema: `make docs` writes this page. `required` stands for a key without a default. Keys are
-dotted here as on the command line: `training.optimizer.lr=0.1`; N is a place in a list, from 0. `raysim check CONFIG --schema` prints the same as JSON
-Schema, for editors.
+dotted here as on the command line: `training.optimizer.lr=0.1`; N is a place in a list, from 0. `raysim check CONFIG
+--schema` prints the same as JSON Schema, for editors.
 """
 PLURALS = {"data set": "Data sets", "model": "Models", "method": "Methods"}
 OPENS, CLOSES = "<!-- keys, written by make docs -->", "<!-- end of keys -->"
@@ -111,7 +111,7 @@ def _components(kind: str, prefix: str) -> Iterator[str]:
 
 
 def _blocks_in(path: str, annotation: object) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield the blocks of an annotation and their paths, at any depth of unions, Annotated and lists (whose place is N)."""
+    """Yield the blocks of an annotation and their paths, at any depth; N stands for a place in a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield path, annotation
     inside = f"{path}.N" if get_origin(annotation) in (tuple, list) else path
