@@ -135,10 +135,10 @@ def test_code_that_runs_something_runs(
 
 def test_what_documents_say_of_a_data_set_of_ones_own_works(workplace: Path, tmp_path: Path) -> None:
     (block,) = (block for block in blocks(ROOT / "docs" / "scenarios.md", "python") if "def stripes" in block)
-    Path("mine.py").write_text(block)
+    Path("stripes_of_mine.py").write_text(block)
     config = {
         "name": "mine",
-        "dataset": {"name": "mine:stripes", "width": 1},
+        "dataset": {"name": "stripes_of_mine:stripes", "width": 1},
         "scenario": {"kind": "domain_incremental", "tasks": 2},
         "clients": {"count": 2},
         "model": {"name": "mlp", "hidden": [4]},
