@@ -5,7 +5,7 @@ INSTALLED := $(VENV)/.installed
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format clean
+.PHONY: help install demo test check format docs clean
 
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ check: $(INSTALLED) ## format, lint, types, and the tests that need no Ray
 format: $(INSTALLED) ## put the code into its format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(INSTALLED) ## write docs/config.md, and the keys on the methods' pages, anew from the schema
+	$(BIN)/python -m raysim.config.reference
 
 clean: ## remove the environment and what tools leave
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

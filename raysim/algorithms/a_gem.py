@@ -19,7 +19,7 @@ from raysim.training import Step
 class AGem(Method):
     """A-GEM: project on each client's own memory gradient (Chaudhry et al., ICLR 2019, arXiv 1812.00420)."""
 
-    sample_size: Annotated[int, Ge(1)] = 32  # memory samples of a step's reference
+    sample_size: Annotated[int, Ge(1)] = 32  # memory samples of a step's reference gradient
 
     needs: ClassVar = frozenset({"earlier_logits"})
     memory: ClassVar = MemoryUse()

@@ -33,9 +33,9 @@ class CFlag(Method):
     sample_size: Annotated[int, Ge(1)] = 200  # memory samples of a client's gradient of f_i, drawn anew in each round
     alpha: Annotated[float, Ge(0)] | None = None  # alpha, the rate on the memories; null is beta, as in the paper
     beta: Annotated[float, Gt(0)] | None = None  # beta, the rate on new data; null is the training's
-    smoothness: Annotated[float, Gt(0)] = 5.0  # L of the losses
-    adaptive: Literal["average", "worst", "off"] = "worst"  # Table 1; Algorithm 3 prints the worst case
-    interference: Literal["exact", "as_printed"] = "exact"  # alpha_i of Table 1, which assumes alpha = beta
+    smoothness: Annotated[float, Gt(0)] = 5.0  # L, how fast the losses' gradients change
+    adaptive: Literal["average", "worst", "off"] = "worst"  # Table 1's case; Algorithm 3 prints the worst one
+    interference: Literal["exact", "as_printed"] = "exact"  # as_printed: alpha_i of Table 1, which assumes alpha = beta
     correction: Literal["as_printed", "nominal"] = "as_printed"  # g - g_i times beta_i, Alg. 3, line 14; or times beta
     objective_weights: Literal["equal", "h"] = "equal"  # h: alpha = E beta |P| / |C|, for the objective of eq. 3
     bias: Annotated[float, Ge(0)] = 0.0  # m; alpha_i is at most 2 / (L (1 + m)), eq. 14

@@ -21,7 +21,7 @@ class Der(Method):
 
     alpha: Annotated[float, Ge(0)] = 1.0  # weight of the distance between logits, eq. 6
     beta: Annotated[float, Ge(0)] = 0.0  # weight of the replayed labels' loss, DER++, eq. 7
-    sample_size: Annotated[int, Ge(1)] = 32
+    sample_size: Annotated[int, Ge(1)] = 32  # memory samples of each term, drawn for each step
 
     needs: ClassVar = frozenset({"earlier_logits"})
     neutral: ClassVar = {"alpha": 0.0, "beta": 0.0}

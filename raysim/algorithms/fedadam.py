@@ -19,10 +19,10 @@ from raysim.server import Server
 class FedAdam(Method):
     """FedAdam: Adam on the server (Reddi et al., ICLR 2021, arXiv 2003.00295)."""
 
-    lr: Annotated[float, Gt(0)] = 0.1  # eta
-    beta1: Annotated[float, Ge(0), Lt(1)] = 0.9
-    beta2: Annotated[float, Ge(0), Lt(1)] = 0.99
-    tau: Annotated[float, Gt(0)] = 1e-3  # adaptivity
+    lr: Annotated[float, Gt(0)] = 0.1  # eta, the server's rate
+    beta1: Annotated[float, Ge(0), Lt(1)] = 0.9  # decay of the first moment
+    beta2: Annotated[float, Ge(0), Lt(1)] = 0.99  # decay of the second moment
+    tau: Annotated[float, Gt(0)] = 1e-3  # adaptivity: what is added to the second moment's root
 
     class Server(ServerHalf):
         """Algorithm 2, without bias correction, v_0 = tau^2; statistics are averaged as ever."""

@@ -18,7 +18,7 @@ from raysim.server import Server
 class FedAvgM(Method):
     """FedAvgM: the server's update has momentum (Hsu, Qi and Brown, 2019, arXiv 1909.06335)."""
 
-    beta: Annotated[float, Ge(0), Lt(1)] = 0.9  # momentum
+    beta: Annotated[float, Ge(0), Lt(1)] = 0.9  # the momentum's decay
     lr: Annotated[float, Gt(0)] = 1.0  # the server's rate
 
     neutral: ClassVar = {"beta": 0.0, "lr": 1.0}

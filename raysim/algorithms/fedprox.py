@@ -16,7 +16,7 @@ from raysim.training import Step
 class FedProx(Method):
     """FedProx: loss + mu/2 ||w - w_sent||^2 at every client (Li et al., MLSys 2020, arXiv 1812.06127)."""
 
-    mu: Annotated[float, Ge(0)] = 0.01  # strength of the pull, eq. 2
+    mu: Annotated[float, Ge(0)] = 0.01  # strength of the pull to the model that was sent, eq. 2
 
     neutral: ClassVar = {"mu": 0.0}
 

@@ -27,8 +27,8 @@ class ReFed(Method):
     """Re-Fed: cache the samples with the largest gradients on a personalised model (Li et al., CVPR 2024)."""
 
     lam: Annotated[float, Gt(0), Lt(1)] = 0.5  # lambda: near 0 the PIM stays at the global model, near 1 it is local
-    epochs: Annotated[int, Ge(1)] = 40  # s, appendix C
-    emphasis: Literal["early", "average", "late"] = "early"  # late is the early ranking reversed, table 10
+    epochs: Annotated[int, Ge(1)] = 40  # s, appendix C: epochs of the PIM at a boundary
+    emphasis: Literal["early", "average", "late"] = "early"  # weights of eq. 5; late reverses early, table 10
     importance: Literal["pim", "random"] = "pim"  # random is FedAvg with a random cache, the paper's baseline
     budget: Literal["cached", "total"] = "cached"  # what memory.capacity (M) counts: the cache, or the new data as well
     norm: Literal["squared", "plain"] = "squared"  # G as in eq. 4, or as in its text

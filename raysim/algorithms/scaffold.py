@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Scaffold(Method):
     """SCAFFOLD: control variates against client drift (Karimireddy et al., ICML 2020, arXiv 1910.06378)."""
 
-    global_rate: Annotated[float, Gt(0)] = 1.0  # eta_g
+    global_rate: Annotated[float, Gt(0)] = 1.0  # eta_g: what the mean delta is multiplied by
 
     needs: ClassVar = frozenset({"plain_sgd", "barrier"})
     replies: ClassVar = {"variate_change": "mean"}

@@ -20,8 +20,8 @@ GlobalRate = Literal["1/task"] | Annotated[float, Ge(0)]
 class Special(Method):
     """SPECIAL: a server-side anchor at the last task's final model, no memory (Xu and Li, 2026, arXiv 2601.22274)."""
 
-    lam: Annotated[float, Ge(0)] = 0.25  # lambda, eq. 5
-    global_rate: GlobalRate = "1/task"  # gamma_G; the paper's 1/i in task i
+    lam: Annotated[float, Ge(0)] = 0.25  # lambda, eq. 5: the pull to the anchor
+    global_rate: GlobalRate = "1/task"  # gamma_G, which the mean delta is multiplied by; the paper's is 1/i in task i
     anchor_buffers: bool = True  # BatchNorm's statistics on the same point as the weights; the paper is silent
 
     # lambda = 0 alone is not FedAvg: the rate 1/i stays

@@ -21,10 +21,10 @@ from raysim.training import Step
 class SpecialC(Method):
     """SPECIAL-C: every client is pulled to the last task's final model (Xu and Li, 2026, arXiv 2601.22274)."""
 
-    lam: Annotated[float, Ge(0)] = 0.25  # lambda, Algorithm 2
-    global_rate: GlobalRate = "1/task"  # gamma_G
-    prox_every: Literal["epoch", "step"] = "epoch"  # as printed; `step` with `lr` solves the stated objective
-    prox_scale: Literal["1", "lr"] = "1"
+    lam: Annotated[float, Ge(0)] = 0.25  # lambda, Algorithm 2: the pull to the anchor
+    global_rate: GlobalRate = "1/task"  # gamma_G, which the mean delta is multiplied by
+    prox_every: Literal["epoch", "step"] = "epoch"  # when clients are pulled; epoch is as printed
+    prox_scale: Literal["1", "lr"] = "1"  # s is lambda times this; step with lr solves the stated objective
 
     neutral: ClassVar = {"lam": 0.0, "global_rate": 1.0}
     needs: ClassVar = frozenset({"server_boundaries"})

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from raysim.config import named
+from raysim.config.described import descriptions
 from raysim.config.schema import Config
 
 Schema = dict[str, Any]
@@ -73,5 +74,7 @@ def _components(definitions: Schema, kind: str) -> Iterator[tuple[str, Schema]]:
         component = named.resolve(kind, name)
         keys = named.keys_of(component).model_json_schema(by_alias=True)
         definitions |= keys.pop("$defs", {})
+        for key, text in descriptions(component).items():
+            keys.get("properties", {}).get(key, {}).setdefault("description", text)
         first_line = (component.__doc__ or "").strip().partition("\n")[0]
         yield name, {**keys, "title": name, "description": first_line, "properties": keys.get("properties", {})}

@@ -35,7 +35,7 @@ def emnist(
     root: Path,
     download: bool,
     *,
-    split: Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"] = "balanced",
+    split: Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"] = "balanced",  # EMNIST's own split
 ) -> Dataset:
     """EMNIST letters and digits 28 x 28, 10 to 62 classes by `split`, 70000 to 814255 images (Cohen et al. 2017).
 

@@ -13,7 +13,12 @@ ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 DAMAGE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
 
 
-def npz(root: Path, download: bool, *, path: str) -> Dataset:
+def npz(
+    root: Path,
+    download: bool,
+    *,
+    path: str,  # the file; a relative path starts at dataset.root
+) -> Dataset:
     """Any .npz file (`path`, below the root) with x_train, y_train, x_test, y_test; classes are 0..largest label.
 
     x: [N, H, W] or [N, H, W, C] images, stored as C x H x W, or [N, D] features; uint8, or floats (kept as float32).

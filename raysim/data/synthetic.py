@@ -14,12 +14,12 @@ def synthetic(
     root: Path,
     download: bool,
     *,
-    classes: Annotated[int, Ge(1)] = 10,
-    shape: tuple[Annotated[int, Ge(1)], ...] = (1, 8, 8),
-    train: Annotated[int, Ge(1)] = 1000,
-    test: Annotated[int, Ge(1)] = 200,
-    noise: Annotated[float, Gt(0)] = 1.0,
-    seed: Annotated[int, Ge(0)] = 0,
+    classes: Annotated[int, Ge(1)] = 10,  # how many classes
+    shape: tuple[Annotated[int, Ge(1)], ...] = (1, 8, 8),  # of a sample: [features], or [channels, height, width]
+    train: Annotated[int, Ge(1)] = 1000,  # training samples in all
+    test: Annotated[int, Ge(1)] = 200,  # test samples in all
+    noise: Annotated[float, Gt(0)] = 1.0,  # standard deviation of a sample around its class's mean
+    seed: Annotated[int, Ge(0)] = 0,  # what the data are made from
 ) -> Dataset:
     """Gaussian classes of any `shape`, number and size, made on the spot from `seed`: float32 features.
 

@@ -12,9 +12,9 @@ def mlp(
     shape: tuple[int, ...],
     classes: int,
     *,
-    hidden: Sequence[Annotated[int, Ge(1)]] = (200, 200),
-    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0,
-    batch_norm: bool = False,
+    hidden: Sequence[Annotated[int, Ge(1)]] = (200, 200),  # the widths of the hidden layers
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0,  # the probability that a hidden unit is dropped in training
+    batch_norm: bool = False,  # whether hidden layers have BatchNorm
 ) -> nn.Module:
     """A multi-layer perceptron with ReLU; keys hidden (widths), dropout, batch_norm; 2 x 200 as McMahan's 2NN."""
     layers: list[nn.Module] = [nn.Flatten()]

@@ -1,0 +1,127 @@
+"""The config reference as Markdown: every key with its default, what it allows and what it is.
+
+`make docs` writes it to docs/config.md, and the keys of every method into its page under docs/methods/.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from raysim.config import named
+from raysim.config.allowed import literals, words_of
+from raysim.config.components import Component, Domain
+from raysim.config.described import descriptions
+from raysim.config.document import plain
+from raysim.config.schema import Config
+from raysim.config.writing import one_line
+
+HEAD = """# Config reference
+
+Every key, from the schema: `make docs` writes this page. `required` stands for a key without a default. Keys are
+dotted here as on the command line: `training.optimizer.lr=0.1`; N is a place in a list, from 0. `raysim check CONFIG
+--schema` prints the same as JSON Schema, for editors.
+"""
+PLURALS = {"data set": "Data sets", "model": "Models", "method": "Methods"}
+OPENS, CLOSES = "<!-- keys, written by make docs -->", "<!-- end of keys -->"
+
+
+def reference() -> str:
+    """Return the whole page."""
+    parts = [HEAD, "## A run", *_block("", Config)]
+    for name, field in Config.model_fields.items():
+        below = list(_sections(name, field))
+        parts += [f"## {name}", *below] if below else []
+    # both kinds of scenario have the same boundaries, both kinds of schedule the same speeds: once is enough
+    return "\n\n".join(part.strip() for part in dict.fromkeys(parts)) + "\n"
+
+
+def keys_table(component: Callable[..., Any], prefix: str = "") -> str:
+    """Return the table of a component's own keys, or a line that says that it has none."""
+    rows = list(_rows(prefix, named.keys_of(component), descriptions(component)))
+    return "\n".join(rows) if len(rows) > 2 else "No keys."
+
+
+def with_keys(page: str, name: str) -> str:
+    """Return a method's page with the keys of now between its marks."""
+    table = keys_table(named.resolve("method", name), f"methods.{name}.")
+    return re.sub(f"{OPENS}.*?{CLOSES}", lambda _: f"{OPENS}\n\n{table}\n\n{CLOSES}", page, flags=re.DOTALL)
+
+
+def write(docs: Path) -> None:
+    """Write config.md and the methods' keys anew."""
+    (docs / "config.md").write_text(reference(), encoding="utf-8")
+    for page in (docs / "methods").glob("*.md"):
+        if page.stem in named.table("method"):
+            page.write_text(with_keys(page.read_text(encoding="utf-8"), page.stem), encoding="utf-8")
+
+
+def _sections(path: str, field: FieldInfo) -> Iterator[str]:
+    """Yield what stands below a key whose value is a block, one of several, or a list of blocks."""
+    if path == "methods":
+        yield f"{field.description} What they do is said under [methods](methods/README.md)."
+        yield from _components("method", "methods.{name}.")
+    for below, block in _blocks_in(path, field.annotation):
+        if field.discriminator:
+            chosen = literals(block.model_fields[str(field.discriminator)].annotation)[0]
+            yield f"### `{below}` with `{field.discriminator}: {chosen}`"
+        elif "." in below:
+            yield f"### `{below}`"
+        yield _first_line(block)
+        yield from _block(f"{below}.", block)
+        if issubclass(block, Component) and block is not Domain:
+            yield from _components(block.kind, f"{below}.")
+        for name, inner in block.model_fields.items():
+            yield from _sections(f"{below}.{name}", inner)
+
+
+def _block(prefix: str, block: type[BaseModel]) -> Iterator[str]:
+    yield "\n".join(_rows(prefix, block, {}))
+
+
+def _rows(prefix: str, block: type[BaseModel], described: Mapping[str, str]) -> Iterator[str]:
+    yield "| key | default | allowed | what it is |"
+    yield "|---|---|---|---|"
+    for name, field in block.model_fields.items():
+        key = field.alias or name
+        cells = (f"`{prefix}{key}`", _default(field), words_of(field), field.description or described.get(key, ""))
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    return f"`{one_line(plain(field.get_default(call_default_factory=True, validated_data={})))}`"
+
+
+def _components(kind: str, prefix: str) -> Iterator[str]:
+    yield f"### {PLURALS[kind]}"
+    for name in named.table(kind):
+        component = named.resolve(kind, name)
+        link = f"\n[More](methods/{name}.md)." if kind == "method" else ""
+        yield f"#### `{name}`"
+        yield f"{_first_line(component)}{link}"
+        if named.keys_of(component).model_fields:
+            yield keys_table(component, prefix.format(name=name))
+
+
+def _blocks_in(path: str, annotation: object) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Yield the blocks of an annotation and their paths, at any depth; N stands for a place in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield path, annotation
+    inside = f"{path}.N" if get_origin(annotation) in (tuple, list) else path
+    for part in get_args(annotation):
+        yield from _blocks_in(inside, part)
+
+
+def _first_line(component: object) -> str:
+    return (component.__doc__ or "").strip().partition("\n")[0]
+
+
+if __name__ == "__main__":
+    write(Path("docs"))

@@ -1,0 +1,31 @@
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pages import ROOT
+from small import small
+
+import raysim
+from raysim.config import load
+
+
+@pytest.fixture(scope="session")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working directory that looks like a checkout in which something was run, and may be written to."""
+    place = tmp_path_factory.mktemp("checkout")
+    for folder in ("configs", "examples"):
+        (place / folder).symlink_to(ROOT / folder)
+    for run in (ROOT / "results").rglob("FL/seed-0"):  # of few, so that reports have little to draw
+        shutil.copytree(run, place / run.relative_to(ROOT))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setattr(sys, "path", [*sys.path, os.fspath(place)])
+        patch.setenv("MPLBACKEND", "Agg")
+        patch.setenv("COLUMNS", "200")
+        config = load("configs/split_digits.yaml")
+        for name, methods in (("one", {}), ("two", {"er": {}})):
+            raysim.run(load(config, small(config)), {"methods": methods}, out=f"runs/{name}", local=True)
+        yield place

@@ -1,0 +1,44 @@
+"""A config as it stands, made small: what every command of the documentation is run with."""
+
+import json
+
+from raysim.config import Config
+
+HERE = ("digits", "synthetic")  # data sets that need no files
+CLASSES = {"cifar100": 100}
+
+
+def small(config: Config) -> list[str]:
+    """The overrides that make a run of this config take a fraction of a second, and need no file and no GPU.
+
+    Data that need files become made-up ones with as many classes; the model becomes a small one for them.
+    """
+    values: dict[str, object] = {
+        "logging.tensorboard": False,
+        "resources.gpus_per_actor": 0,
+        "training.local_epochs": 1,
+        "model": {"name": "mlp", "hidden": [8]},
+    }
+    classes = CLASSES.get(config.dataset.name, 10)
+    samples = 4 * max(classes, config.clients.count)
+    made_up = {"name": "synthetic", "classes": classes, "train": samples, "test": max(classes, 20)}
+    if config.domains is not None:
+        values["dataset"] = _domain(made_up, 0)
+        values["scenario.shift"] = {"domains": [_domain(made_up, number) for number in range(len(config.domains))]}
+    elif config.dataset.name not in HERE:
+        values["dataset"] = made_up
+    else:
+        values["dataset.train_samples"] = 200
+    if config.scenario.windows is not None:
+        values["scenario.boundaries.asynchronous.rounds_per_window"] = 1
+    else:
+        values["training.rounds_per_task"] = 2 * config.scenario.jitter + 1
+    if config.partition.kind == "dirichlet":
+        values["partition.min_samples"] = 0
+    if "re_fed" in config.methods:
+        values["methods.re_fed.epochs"] = 1
+    return [f"{key}={json.dumps(value)}" for key, value in values.items()]
+
+
+def _domain(made_up: dict[str, object], number: int) -> dict[str, object]:
+    return {**made_up, "seed": number}

@@ -1,0 +1,135 @@
+"""The pages that are made from the schema are of the schema of now, and say something of every key."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from annotated_types import Ge
+from pages import ROOT
+
+from raysim.config import named, schema
+from raysim.config.described import descriptions
+from raysim.config.reference import CLOSES, OPENS, reference, with_keys, write
+
+METHODS = [*named.table("method")]
+OUT_OF_DATE = "run `make docs`"
+
+
+def test_the_reference_is_that_of_now() -> None:
+    assert (ROOT / "docs" / "config.md").read_text(encoding="utf-8") == reference(), OUT_OF_DATE
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_page_with_its_keys_of_now(name: str) -> None:
+    page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    assert page.count(OPENS) == page.count(CLOSES) == 1
+    assert page == with_keys(page, name), OUT_OF_DATE
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_methods_page_has_the_same_sections(name: str) -> None:
+    page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    assert re.findall("^## (.*)$", page, re.MULTILINE) == [
+        "Equations",
+        "Keys",
+        "What it sends",
+        "What it needs and refuses",
+        "Departures",
+        "Measured",
+        "Try it",
+    ]
+    assert re.search(rf"methods=\{{.*{name}: |configs/{name}.yaml", page.partition("## Try it")[2])
+
+
+def test_every_row_says_what_its_key_is() -> None:
+    rows = [line for line in reference().splitlines() if line.startswith("| `")]
+    assert len(rows) > 120
+    for row in rows:
+        key, default, allowed, words = (cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1])
+        assert default, key
+        assert allowed, key
+        assert words, key
+
+
+def test_every_key_of_the_schema_is_there() -> None:
+    page = reference()
+    assert set(_keys(schema())) <= set(re.findall(r"^\| `(?:[\w.]+\.)?(\w+)`", page, re.MULTILINE))
+
+
+def _keys(part: Any) -> Iterator[str]:
+    if isinstance(part, dict):
+        properties = part.get("properties", {})
+        if part.get("title") != "Methods":
+            yield from (key for key in properties if key not in METHODS)
+        for inner in part.values():
+            yield from _keys(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            yield from _keys(inner)
+
+
+def test_the_schema_for_editors_has_the_descriptions_too() -> None:
+    methods = schema()["properties"]["methods"]["properties"]
+    assert methods["fedprox"]["anyOf"][0]["properties"]["mu"]["description"].startswith("strength of the pull")
+
+
+def test_writing_puts_both_in_place(tmp_path: Path) -> None:
+    (tmp_path / "methods").mkdir()
+    for name in METHODS:
+        (tmp_path / "methods" / f"{name}.md").write_text(f"before\n{OPENS}\nold\n{CLOSES}\nafter\n")
+    write(tmp_path)
+    assert (tmp_path / "config.md").read_text(encoding="utf-8") == reference()
+    fedprox = (tmp_path / "methods" / "fedprox.md").read_text(encoding="utf-8")
+    assert fedprox.startswith("before\n")
+    assert fedprox.endswith("after\n")
+    assert "`methods.fedprox.mu` | `0.01` | a number >= 0 |" in fedprox
+    assert "old" not in fedprox
+
+
+def plain(root: str, *, size: int = 1, rate: Annotated[float, Ge(0)] = 0.5) -> None:
+    """No comments."""
+
+
+def told(
+    root: str,
+    *,
+    size: int,  # how many
+    rate: Annotated[float, Ge(0)] = 0.5,  # how fast, in #/s
+    name: str = "#",
+) -> None:
+    """Two comments, and a sign in a string."""
+
+
+@dataclass
+class First:
+    size: int = 1  # how many
+    rate: float = 0.5  # how fast
+    name = "x"  # no field
+
+    def method(self) -> None:
+        self.size: int = 1  # inside
+
+
+@dataclass
+class Second(First):
+    size: int = 2  # how many more
+    colour: str = "red"
+
+
+def test_a_description_is_the_comment_beside_a_key() -> None:
+    assert descriptions(plain) == {}
+    assert descriptions(told) == {"size": "how many", "rate": "how fast, in #/s"}
+    assert descriptions(First) == {"size": "how many", "rate": "how fast"}
+    assert descriptions(Second) == {"size": "how many more", "rate": "how fast"}
+    assert descriptions(partial(told, "here")) == descriptions(told)
+
+
+def test_where_there_is_no_source_nothing_is_known() -> None:
+    space: dict[str, Any] = {}
+    exec("def unseen(*, size: int = 1): ...  # how many", space)
+    assert descriptions(space["unseen"]) == {}
+    assert descriptions(dict) == {}

@@ -1,0 +1,23 @@
+"""What the methods' pages say that they send is what a run counts."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from pages import ROOT
+
+from raysim.config import named
+
+LINE = re.compile(r"[Uu]p (\d), down (\d)")
+
+
+@pytest.mark.parametrize("name", list(named.table("method")))
+def test_the_page_has_the_bytes_of_a_round(name: str, tiny: Callable, simulate: Callable) -> None:
+    """Three clients, all in every round; in a task's second round, as vectors as long as the model per client."""
+    page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    said = LINE.findall(page.partition("## What it sends")[2])
+    knobs = {"epochs": 1} if name == "re_fed" else {}
+    run = simulate(tiny(methods={name: knobs}))
+    model = 3 * run.simulation.model.weights().nbytes
+    for row, (up, down) in ((run.rounds[1], said[0]), (run.rounds[3], said[-1])):
+        assert (row.bytes_up, row.bytes_down) == (int(up) * model, int(down) * model)
