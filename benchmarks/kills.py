@@ -37,7 +37,7 @@ from raysim.actors.cluster import own_cluster
 from raysim.events import Event, RoundDone
 from raysim.resources import Capacity
 
-EVERY, ROUNDS, A_RUN = 5, 400, 5  # rounds between checkpoints, rounds of a run, kills in a run
+EVERY, ROUNDS, A_RUN = 5, 120, 5  # rounds between checkpoints, rounds of a run, kills in a run
 BASE: dict[str, Any] = {
     "name": "kills",
     "dataset": {"name": "synthetic", "classes": 4, "shape": [16], "train": 400, "test": 80},

@@ -2,7 +2,7 @@
 
 TOP = (
     "name, seed, dataset, scenario, partition, clients, model, training, memory, methods, participation, aggregation, "
-    "schedule, resources, evaluation, logging"
+    "schedule, resources, evaluation, checkpoint, logging"
 )
 TRAINING = "rounds_per_task, local_epochs, batch_size, optimizer, lr_decay, clip_norm, logits"
 OWN = "or your own as package.module:name"

@@ -84,6 +84,7 @@ DEFAULTS: dict[str, object] = {
         "deterministic": True,
     },
     "evaluation": {"every": "task", "every_rounds": None, "split": "test"},
+    "checkpoint": {"every_rounds": 20, "keep": 2, "tries": 3},
     "logging": {"tensorboard": True},
 }
 

@@ -270,7 +270,7 @@ def test_stopping_ends_after_the_round_in_progress(tiny):
             kinds.append(type(event).__name__)
             if len(kinds) == 2:
                 simulation.stop()
-    assert kinds == ["Started", "RoundDone", "Finished"]
+    assert kinds == ["Started", "RoundDone", "Checkpoint", "Finished"]
     assert event.interrupted
 
 
