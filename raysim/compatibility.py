@@ -99,6 +99,11 @@ def memory_of(config: Config, methods: Mapping[str, Method]) -> MemoryKind | Non
             found = "; ".join(f"{name} needs {' or '.join(choices)}" for name, choices in allowed.items())
             raise ConfigError(f"methods: no memory.{key} serves all of them ({found}); leave one out")
         chosen[key] = shared[0]
+    if chosen["policy"] == "importance" and not any(use.policies[0] == "importance" for use in uses.values()):
+        raise ConfigError(
+            f"memory.policy: found importance, by which {', '.join(uses)} would keep nothing, allowed: another, or "
+            "re_fed beside them, which says what is important"
+        )
     if chosen["fill"] == "boundary" and config.scenario.windows is not None:
         raise ConfigError(f"methods: {', '.join(uses)} fill their memory {_UNTOLD}")
     for name, use in uses.items():

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 
 from raysim import resources, resuming, seeding
@@ -150,4 +151,7 @@ def interruptible(stop: Callable[[], None], say: Callable[[str], None]) -> Itera
 
 
 def _default_directory(config: Config) -> Path:
-    return Path("runs") / config.name / f"seed-{config.seed}" / datetime.now().strftime("%Y%m%d-%H%M%S")
+    """Return runs/NAME/seed-SEED/DATE-TIME, with a number behind it where that is taken."""
+    first = Path("runs") / config.name / f"seed-{config.seed}" / datetime.now().strftime("%Y%m%d-%H%M%S")
+    others = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(path for path in chain([first], others) if not path.exists())

@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -267,6 +268,19 @@ def test_the_default_directory_has_the_runs_name_and_seed(tiny, tmp_path, monkey
     result = raysim.run(tiny(logging={"tensorboard": False}, seed=3), local=True)
     assert result.directory.parts[:3] == ("runs", "tiny", "seed-3")
     assert (tmp_path / result.directory / "summary.json").is_file()
+
+
+def test_runs_of_the_same_second_have_directories_of_their_own(tiny, tmp_path, monkeypatch):
+    class Noon:
+        @staticmethod
+        def now():
+            return datetime(2026, 1, 2, 12, 0, 0)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("raysim.running.datetime", Noon)
+    results = [raysim.run(tiny(logging={"tensorboard": False}), local=True) for _ in range(3)]
+    names = ["20260102-120000", "20260102-120000-2", "20260102-120000-3"]
+    assert [result.directory.name for result in results] == names
 
 
 def test_a_run_that_fails_says_so_in_its_summary(tiny, tmp_path):

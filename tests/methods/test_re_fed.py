@@ -541,6 +541,10 @@ def test_what_does_not_go_with_it_is_refused(tiny):
         refused(methods=knobs(), memory__fill="arrival") == "memory.fill: re_fed cannot use arrival, allowed: boundary"
     )
     assert refused(methods=knobs(), memory__per="task") == "memory.per: re_fed cannot use task, allowed: client"
+    assert refused(methods={"er": {}, "a_gem": {}}, memory__policy="importance") == (
+        "memory.policy: found importance, by which er, a_gem would keep nothing, allowed: another, or re_fed beside "
+        "them, which says what is important"
+    )
     assert "re_fed and joint each bring their own samples" in refused(methods={**knobs(), "joint": {}})
     assert refused(methods=knobs(), scenario=CLASSES, training__logits="task") == (
         "methods.re_fed: trains on samples of earlier tasks, whose classes training.logits=task leaves out; "
