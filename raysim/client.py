@@ -43,7 +43,7 @@ class Client:
 
     During a phase: `arrived` (the positions it trains on), `finished` (what arrived since it last began a stage, in
     stages that are over), `received` (the parameters [P] it was sent), `share` (its weight in this cohort), `lr`,
-    `trained` (how many samples an epoch runs over).
+    `trained` (how many samples an epoch runs over), `steps` (how many gradient steps were taken).
     """
 
     def __init__(self, number: int, stream: Stream, halves: Mapping[str, ClientHalf], host: Host) -> None:
@@ -60,7 +60,7 @@ class Client:
         self.arrived = self.finished = torch.zeros(0, dtype=torch.int64)
         self.received = host.model.parameters[:0]
         self.share = 0.0
-        self.trained = 0
+        self.trained = self.steps = 0
         self.lr = 0.0
         self.round = 0
         self.records: dict[str, Tensor | float] = {}
@@ -105,7 +105,7 @@ class Client:
         self.exchanges, self._exchange = {}, 0
         self.round, self.lr, self.share = phase.round, phase.lr, share
         self.received = self.model.parameters.clone()
-        self.trained = len(self.arrived)
+        self.trained, self.steps = len(self.arrived), 0
         self.records, self._aside, self._generators = {}, {}, {}
         seeding.seed_torch(*self._named("model"))
         stage = self.stream.stage(phase.window)

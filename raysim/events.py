@@ -28,7 +28,8 @@ class Started:
 
 @dataclass(frozen=True)
 class RoundDone:
-    """One server update. Rounds and tasks count from 1; bytes are the methods' payload, all clients together.
+    """One server update. Rounds and tasks count from 1; bytes are the methods' payload, all clients together, and so
+    are the gradient steps.
 
     `task_done` says that a row of the accuracy matrix ends with it, `so_far` how many tasks, from the first, may have
     been seen by then.
@@ -43,6 +44,7 @@ class RoundDone:
     seconds: float
     staleness: Sequence[int]
     virtual_time: float
+    steps: int = 0
     idle_share: float | None = None
     records: Mapping[str, float] = field(default_factory=dict)
     evaluation: Accuracies | None = None

@@ -42,6 +42,7 @@ class Exchange:
         self.server = server
         self.runner = runner
         self.ledger = Ledger()
+        self.steps = 0
 
     def halves(self, hook: str) -> list[ServerHalf]:
         """Return the server halves that bring this hook, in the listed order."""
@@ -79,6 +80,7 @@ class Exchange:
         """Wait for an order's reply, and count it."""
         reply = self.settled(ticket)
         self.ledger.receive(reply.bytes_up)
+        self.steps += reply.steps
         return reply
 
     def settled(self, ticket: Any) -> Reply:

@@ -144,6 +144,7 @@ class Host:
         weight = share if order.arrived is None else client.trained / order.arrived
         reply.take_delta(client.id, delta, self.model.integers, weight * order.discount, where)
         self._take_terms(client, order, reply, terms)
+        reply.steps += client.steps
         reply.take_records(client.id, client.records)
 
     def _op(self, client: Client, order: Order, reply: Reply) -> None:

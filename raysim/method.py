@@ -83,7 +83,7 @@ class ClientHalf(Half):
         return gradient
 
     def train(self, client: Client) -> Delta:
-        """EXCLUSIVE: own the whole local loop."""
+        """EXCLUSIVE: own the whole local loop; put its gradient steps into client.steps."""
         return client.local_training()
 
     def observe(self, step: Step) -> None:

@@ -105,6 +105,7 @@ class Recording:
             "evaluation": self.evaluation(),
             "bytes_up": self.tally.bytes_up,
             "bytes_down": self.tally.bytes_down,
+            "steps": self.tally.steps,
             "participation": self.tally.participation,
             "virtual_time": self.tally.virtual_time,
             "model_sha256": self.sha256,

@@ -29,6 +29,7 @@ class Reply:
     integers: tuple[int, Tensor] | None = None
     records: dict[str, dict[int, float]] = field(default_factory=dict)
     bytes_up: dict[int, int] = field(default_factory=dict)
+    steps: int = 0
 
     def take_delta(self, client: int, delta: Delta, integers: Tensor, weight: float, where: str) -> None:
         """Add one client's update; the integer buffers are those of the lowest client id."""
@@ -64,6 +65,7 @@ class Reply:
         if other.integers is not None and (self.integers is None or other.integers[0] < self.integers[0]):
             self.integers = other.integers
         self.bytes_up.update(other.bytes_up)
+        self.steps += other.steps
 
     def numbered(self, number: int) -> Reply:
         """Return one client's reply with its records under a number of its own: it may reply twice to one update."""

@@ -67,7 +67,7 @@ class Simulation:
     def _timed_round(self) -> RoundDone:
         """Do a round; what a task's end exchanges belongs to its last round, in bytes, seconds and records."""
         server, ledger = self.server, self.exchange.ledger
-        began, up, down = time.perf_counter(), ledger.up, ledger.down
+        began, up, down, steps = time.perf_counter(), ledger.up, ledger.down, self.exchange.steps
         server.round += 1
         server.records = {}
         outcome = self.schedule.update()
@@ -82,6 +82,7 @@ class Simulation:
             loss=loss,
             bytes_up=ledger.up - up,
             bytes_down=ledger.down - down,
+            steps=self.exchange.steps - steps,
             seconds=time.perf_counter() - began,
             staleness=list(outcome.staleness),
             virtual_time=self.virtual_time,

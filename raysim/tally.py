@@ -22,6 +22,7 @@ class Tally:
     updates: int = 0
     bytes_up: int = 0
     bytes_down: int = 0
+    steps: int = 0
     virtual_time: float = 0.0
     round_seconds: list[float] = field(default_factory=list)
     untrained: dict[str, list[float]] = field(default_factory=dict)
@@ -41,6 +42,7 @@ class Tally:
         self.virtual_time = event.virtual_time
         self.bytes_up += event.bytes_up
         self.bytes_down += event.bytes_down
+        self.steps += event.steps
         self.round_seconds.append(event.seconds)
         if event.task_done and event.evaluation is not None:
             for protocol, row in event.evaluation.items():

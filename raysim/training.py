@@ -66,6 +66,7 @@ def local_training(client: Client) -> Delta:
             drawn = _drawn(client, augment, part.stop - part.start)
             x = client.data.fetch(rows[part], of_task, drawn).to(model.dtype)
             loop.step(Step(client, loop.number, part is parts[-1], epoch[part], drawn, x, labels[part]))
+    client.steps = loop.number
     client.record("loss", loop.mean_loss())
     return Delta(model.parameters - client.received, model.buffers - buffers)
 

@@ -123,6 +123,7 @@ class CFlag(Method):
         def _estimates(self, client: Client) -> Iterator[Tensor]:
             """Yield the estimate of the local gradient for each of the E steps, at the model as it is by then."""
             components = Components(client, client.phases)
+            client.steps = steps
             # E local epochs in the paper's text, E steps on one component each in eq. 4: here epochs times components
             steps = client.host.config.training.local_epochs * len(components)
             chosen = choices(self.knobs.order, steps, len(components), client.generator("batches"))

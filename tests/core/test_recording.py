@@ -32,6 +32,7 @@ SUMMARY = [
     "evaluation",
     "bytes_up",
     "bytes_down",
+    "steps",
     "participation",
     "virtual_time",
     "seconds",
@@ -54,6 +55,7 @@ ROUND = [
     "seconds",
     "staleness",
     "virtual_time",
+    "steps",
     "idle_share",
     "records",
 ]
@@ -94,7 +96,7 @@ def test_the_directory_has_the_contracts_files(run):
 
 
 def test_one_line_per_round(rounds):
-    assert [list(entry)[:11] for entry in rounds] == [ROUND] * 4
+    assert [list(entry)[: len(ROUND)] for entry in rounds] == [ROUND] * 4
     assert [entry["round"] for entry in rounds] == [1, 2, 3, 4]
     assert [entry["tasks"] for entry in rounds] == [[1], [1], [2], [2]]
     assert [entry["cohort"] for entry in rounds] == [[0, 1, 2], [1, 2], [0, 1, 2], [0, 1, 2]]
@@ -104,6 +106,7 @@ def test_one_line_per_round(rounds):
     assert times == pytest.approx([0.006, 0.012, 0.018, 0.024])
     assert [entry["records"]["updates"] for entry in rounds] == [1, 2, 3, 4]
     assert ["evaluation" in entry for entry in rounds] == [False, True, False, True]
+    assert [entry["steps"] for entry in rounds] == [3, 2, 3, 3]  # 4 of a client's samples are one batch of 4
 
 
 def test_the_summary_has_the_contracts_keys(summary, rounds):
@@ -115,6 +118,7 @@ def test_the_summary_has_the_contracts_keys(summary, rounds):
     assert summary["participation"] == [3, 4, 4]
     assert summary["bytes_up"] == sum(entry["bytes_up"] for entry in rounds)
     assert summary["bytes_down"] == sum(entry["bytes_down"] for entry in rounds)
+    assert summary["steps"] == 3 + 2 + 3 + 3
     assert summary["peak_memory_bytes"] > 2**26
     assert (summary["recoveries"], summary["rounds_recomputed"]) == (0, 0)
     assert summary["seconds_per_round"] == np.median([entry["seconds"] for entry in rounds])
@@ -237,6 +241,11 @@ def test_the_result_has_the_summarys_keys_and_loads_again(run, summary):
     assert result.directory == out
     assert raysim.load(out) == result
     assert raysim.load(str(out)).model_sha256 == summary["model_sha256"]
+
+
+def test_a_summary_of_a_raysim_that_did_not_count_steps_loads(summary, tmp_path):
+    (tmp_path / "summary.json").write_text(json.dumps({key: value for key, value in summary.items() if key != "steps"}))
+    assert raysim.load(tmp_path).steps is None
 
 
 def test_what_is_no_run_does_not_load(tmp_path):
