@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from raysim.config import Config
     from raysim.server import Server
     from raysim.training import Step
+    from raysim.understudy import Understudy
 
 Plan = Generator[Ask, Mapping[str, Any], None]
 Need = Literal["boundaries", "server_boundaries", "barrier", "plain_sgd", "earlier_logits"]
@@ -146,6 +147,26 @@ class Method:
 
     def refusal(self, config: Config) -> str | None:
         """Return what these knobs cannot do in this config, and what would work; None where nothing is wrong."""
+        return None
+
+    # for `raysim check`: the client half in numbers
+
+    def sends(self, client: Understudy, hook: str) -> Mapping[str, int]:
+        """Return how many numbers each term has that a client sends; terms that it would not send are left out.
+
+        `hook` is "start" or "finish" of a training phase, or an op. Unless a method says better, all its terms are as
+        long as the model's vector and are sent in every reply to an op, and in `finish` where it has one.
+        """
+        ends = overrides(self.Client, "finish")
+        sent = ends if hook == "finish" else hook != "start"
+        return dict.fromkeys(self.replies, client.parameters) if sent else {}
+
+    def epoch(self, client: Understudy) -> int:
+        """Return the length of what `samples` returns, for a method that has it."""
+        return client.arrived
+
+    def stores(self, client: Understudy) -> int | None:
+        """Return how many entries `begin_task` leaves in the memory, or None where it leaves them alone."""
         return None
 
 

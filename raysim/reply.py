@@ -57,7 +57,10 @@ class Reply:
     def merge(self, other: Reply) -> None:
         """Add another host's part."""
         for name, part in other.sums.items():
-            self.sums.setdefault(name, ExactSum(part.grid)).merge(part)
+            if name in self.sums:
+                self.sums[name].merge(part)
+            else:
+                self.sums[name] = replace(part)  # adding to it leaves the host's as it is
         for name, terms in other.by_client.items():
             self.by_client.setdefault(name, {}).update(terms)
         for name, numbers in other.records.items():

@@ -357,7 +357,8 @@ class Noise(Method):
 
         def draw(self, client, mail):
             size = len(client.model.parameters)
-            return {"noise": Term(torch.randn(size) + torch.from_numpy(client.generator(self.name).random(size)))}
+            drawn = torch.from_numpy(client.generator(self.name).random(size))
+            return {"noise": Term(torch.randn(size) + drawn.float())}
 
     class Server(ServerHalf):
         def __init__(self, name, knobs):

@@ -5,7 +5,7 @@ Keshri, Shah & Prasad, AISTATS 2025, arXiv 2411.07959.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -24,6 +24,7 @@ from raysim.server import Server
 
 if TYPE_CHECKING:
     from raysim.config import Config
+    from raysim.understudy import Understudy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,13 @@ class CFlag(Method):
         if self.beta_range[0] > self.beta_range[1]:
             return f"found beta_range={list(self.beta_range)}, allowed: the smaller number first"
         return unclipped(config)
+
+    def sends(self, client: Understudy, hook: str) -> Mapping[str, int]:
+        """Phase A's gradients."""
+        asked = hook == "gradients"
+        gradient = {"gradient": client.parameters} if asked and client.batches else {}
+        remembers = self.memory is not None and asked and client.replays(self.sample_size)
+        return gradient | ({"memory_gradient": client.parameters} if remembers else {})
 
     class Client(ClientHalf):
         """Sends its gradients, takes E corrected steps, and weighs what they added up to."""
@@ -115,6 +123,7 @@ class CFlag(Method):
                     added.add_(estimate)
                     model.parameters.sub_(correction + estimate, alpha=beta)  # eq. 4
                     steps += 1
+            client.steps = steps
             client.record("loss", self.loss)  # at the model that was sent, not along the steps as in FedAvg
             change = self._weighed(client, correction, added, steps, beta)
             self.loss, self.own, self.kept = None, None, []
@@ -123,7 +132,6 @@ class CFlag(Method):
         def _estimates(self, client: Client) -> Iterator[Tensor]:
             """Yield the estimate of the local gradient for each of the E steps, at the model as it is by then."""
             components = Components(client, client.phases)
-            client.steps = steps
             # E local epochs in the paper's text, E steps on one component each in eq. 4: here epochs times components
             steps = client.host.config.training.local_epochs * len(components)
             chosen = choices(self.knobs.order, steps, len(components), client.generator("batches"))

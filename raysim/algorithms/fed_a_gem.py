@@ -23,6 +23,7 @@ from raysim.training import Step
 
 if TYPE_CHECKING:
     from raysim.config import Config
+    from raysim.understudy import Understudy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,11 @@ class FedAGem(Method):
         if config.schedule.kind == "synchronous" or not self.waits():
             return None
         return "found reference: cohort, allowed: with_update under schedule.kind=asynchronous, which has no cohort"
+
+    def sends(self, client: Understudy, hook: str) -> Mapping[str, int]:
+        """A memory gradient, taken in the op or, to travel with the update, as the phase starts."""
+        taken = hook == ("memory_gradient" if self.reference == "cohort" else "start")
+        return {"memory_gradient": client.parameters} if taken and client.replays(self.sample_size) else {}
 
     class Client(ClientHalf):
         """Projects every step's gradient on the global reference, Algorithm 1."""

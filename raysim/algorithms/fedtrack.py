@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -12,6 +13,7 @@ from raysim.method import Method
 
 if TYPE_CHECKING:
     from raysim.config import Config
+    from raysim.understudy import Understudy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,3 +33,7 @@ class FedTrack(Method):
     def refusal(self, config: Config) -> str | None:
         """See C-FLAG."""
         return unclipped(config)
+
+    def sends(self, client: Understudy, hook: str) -> Mapping[str, int]:
+        """The gradient on all new data."""
+        return {"gradient": client.parameters} if hook == "gradients" and client.batches else {}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
 from raysim.client import Client
 from raysim.method import ClientHalf, Method
+
+if TYPE_CHECKING:
+    from raysim.understudy import Understudy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +19,10 @@ class Joint(Method):
     """Joint: an epoch runs over all data of the client that arrived so far; the upper bound, with unlimited storage."""
 
     needs: ClassVar = frozenset({"earlier_logits"})
+
+    def epoch(self, client: Understudy) -> int:
+        """Over everything."""
+        return client.had
 
     class Client(ClientHalf):
         """Keeps everything."""

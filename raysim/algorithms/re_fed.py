@@ -8,7 +8,7 @@ gradients it saw.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Lt
@@ -20,6 +20,9 @@ from raysim.memory import MemoryUse
 from raysim.method import ClientHalf, Method
 from raysim.sample_gradients import squared_norms
 from raysim.training import batches
+
+if TYPE_CHECKING:
+    from raysim.understudy import Understudy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,19 @@ class ReFed(Method):
         """Return q(lambda), below eq. 3."""
         return (1 - self.lam) / (2 * self.lam)
 
+    def stores(self, client: Understudy) -> int:
+        """The cache."""
+        assert client.role.memory is not None
+        return min(self.room(client.role.memory.capacity, client.arrived), client.held + client.finished)
+
+    def epoch(self, client: Understudy) -> int:
+        """Over the cache and what has arrived."""
+        return client.held + client.arrived
+
+    def room(self, capacity: int, arrived: int) -> int:
+        """Return how many samples may be cached."""
+        return capacity if self.budget == "cached" else max(capacity - arrived, 0)
+
     class Client(ClientHalf):
         """Chooses the cache, Algorithm 1; an epoch then runs over the cache and the new data, eq. 6."""
 
@@ -51,8 +67,7 @@ class ReFed(Method):
             """Keep the best of what is stored: the last cache, and what arrived since it was chosen."""
             assert client.memory is not None
             stored = torch.cat([client.memory.entries().positions, client.finished])
-            capacity = client.memory.kind.capacity
-            room = capacity if self.knobs.budget == "cached" else max(capacity - len(client.arrived), 0)
+            room = self.knobs.room(client.memory.kind.capacity, len(client.arrived))
             if 0 < room < len(stored):
                 stored = stored[self._ranking(client, stored)]
             client.memory.replace(stored[:room].sort().values)

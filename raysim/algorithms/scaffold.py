@@ -22,6 +22,7 @@ from raysim.training import Step
 
 if TYPE_CHECKING:
     from raysim.config import Config
+    from raysim.understudy import Understudy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,10 @@ class Scaffold(Method):
         if config.training.clip_norm is None:
             return None
         return "clipped steps are not the gradients that c_i is made of; set training.clip_norm=null"
+
+    def sends(self, client: Understudy, hook: str) -> Mapping[str, int]:
+        """With every update, the change of c_i."""
+        return {"variate_change": client.parameters} if hook == "finish" else {}
 
     class Client(ClientHalf):
         """Steps along g - c_i + c; c_i stays with the client."""

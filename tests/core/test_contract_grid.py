@@ -15,6 +15,7 @@ from raysim.compatibility import check_methods
 from raysim.config.named import resolve, table
 from raysim.errors import ConfigError
 from raysim.federation import build_federation
+from raysim.rehearsal import rehearse
 
 OWN = ["probes:Bystander", "probes:Noise"]
 QUICK = {"re_fed": (("epochs", 2),)}  # knobs that only make a method cheaper to run
@@ -92,6 +93,18 @@ def test_in_company_it_runs_or_is_refused_in_one_line(ran, name):
             assert isinstance(ran(with_defaults(other, name)), str)  # refused whatever the order
         else:
             assert all(value.isfinite().all() for value in run.state.values()), other
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_bytes_and_steps_are_known_before(ran, name):
+    """Alone and in every company that it begins: what the rehearsal says is what the run counted."""
+    for other in NAMES:
+        run = ran(with_defaults(*dict.fromkeys([name, other])))
+        if not isinstance(run, str):
+            of = run.simulation
+            before, counted = rehearse(of.config, of.federation, of.model), of.exchange
+            found = (before.bytes_up, before.bytes_down, before.steps)
+            assert found == (counted.ledger.up, counted.ledger.down, counted.steps), other
 
 
 @pytest.mark.parametrize("model", [BOTH, *ALONE], ids=["both", "dropout", "batch_norm"])
