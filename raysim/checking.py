@@ -1,25 +1,30 @@
-"""`raysim check`: what a run would start and what it would cost, without starting it."""
+"""`raysim check`: what a run would start, send, compute and take, without starting it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from raysim import resources
 from raysim.compatibility import check_methods
 from raysim.config import Config
+from raysim.config.time import Asynchronous
+from raysim.demand import Demand, demand
+from raysim.errors import RunError
 from raysim.federation import Federation, build_federation
 from raysim.models.building import check_model
+from raysim.pace import pace
+from raysim.rehearsal import Rehearsal, rehearse
+from raysim.resources import GIB, MIB, Capacity, Placement
 from raysim.seeding import torch_untouched
 
-MIB = 2**20
+Lines = Iterator[tuple[str, str]]
 
 
-def estimate(config: Config) -> Iterator[tuple[str, str]]:
+def estimate(config: Config) -> Lines:
     """Yield lines about a run as (label, text). Data are loaded, never downloaded.
 
     Raises:
-        ConfigError: as the run itself would.
+        ConfigError: as the run itself would; what is known by then has been yielded.
     """
     with torch_untouched():
         methods = check_methods(config)
@@ -28,26 +33,23 @@ def estimate(config: Config) -> Iterator[tuple[str, str]]:
             resources.place(config, capacity)
         federation = build_federation(config, download=False)
         model = check_model(config, federation.shape, federation.classes)
-    sent = model.weights().nbytes
-    rounds = federation.calendar.rounds
+        takes = demand(config, federation)
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
+    sent = model.weights().nbytes
     yield "run", f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
     yield "data", _data(federation)
     yield "tasks", "; ".join(task.name for task in federation.tasks)
-    yield "clients", f"{config.clients.count}, each with {min(sizes)} to {max(sizes)} samples at a time"
-    yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent / MIB:.2f} MiB as sent"
-    yield "rounds", f"{rounds}, with at most {_steps(config, federation):,} local steps"
-    each = rounds * _cohort(config) * sent / MIB
-    yield "model bytes", f"{each:.1f} MiB up and {each:.1f} MiB down in the whole run, methods' own terms not counted"
-    if config.resources.address is None:
-        nbytes = federation.dataset.train.x.nbytes + federation.dataset.test.x.nbytes
-        place = resources.place(config, capacity, nbytes)
-        most = max(len(clients) for clients in place.clients)
-        share = f"{place.cpus:g} CPUs and {place.gpus:g} GPUs each"
-        yield "actors", f"1 coordinator; {place.actors} hosts of up to {most} clients, with {share}"
-        yield "memory", f"about {place.memory_bytes / 2**30:.1f} GiB in all processes"
-    else:
-        yield "actors", f"placed by the cluster at {config.resources.address}"
+    yield "clients", f"{config.clients.count:,}, each with {min(sizes):,} to {max(sizes):,} samples at a time"
+    yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {_sized(sent)} as sent"
+    try:
+        rehearsal = rehearse(config, federation, model)
+    except RunError as error:
+        yield "rounds", f"{federation.calendar.rounds:,}; bytes, steps and time are not known before: {error}"
+        yield from _places(config, capacity, takes)
+        return
+    yield from _work(rehearsal)
+    yield from _places(config, capacity, takes)
+    yield "time", _time(config, federation, rehearsal, capacity)
 
 
 def _data(federation: Federation) -> str:
@@ -56,14 +58,93 @@ def _data(federation: Federation) -> str:
     return f"{len(train):,} training and {len(test):,} test samples of {shape}, {federation.classes} classes"
 
 
-def _cohort(config: Config) -> int:
-    wanted, clients = config.participation, config.clients.count
-    return wanted.count if wanted.count is not None else max(1, round((wanted.fraction or 1.0) * clients))
+def _work(rehearsal: Rehearsal) -> Lines:
+    yield "rounds", f"{rehearsal.rounds:,} with {rehearsal.updates:,} client updates"
+    about, why = _unsaid("about ", rehearsal.unsaid_epochs, "an epoch runs over, Method.epoch")
+    yield "steps", f"{about}{rehearsal.steps:,} gradient steps{why}"
+    most, why = _unsaid("at most ", rehearsal.unsaid_terms, "its clients send, Method.sends")
+    for way, nbytes in (("up", rehearsal.up), ("down", rehearsal.down)):
+        yield f"bytes {way}", f"{most}{_bytes(nbytes, rehearsal.rounds)}{why}"
 
 
-def _steps(config: Config, federation: Federation) -> int:
-    """Return the local steps of a run in which everybody takes part."""
-    size, calendar = config.training.batch_size, federation.calendar
-    rounds, clients = range(1, calendar.rounds + 1), range(config.clients.count)
-    batches = sum(math.ceil(calendar.size(client, round) / size) for round in rounds for client in clients)
-    return batches * config.training.local_epochs
+def _unsaid(guess: str, methods: Sequence[str], what: str) -> tuple[str, str]:
+    """Return how a figure begins and ends: plainly where all methods say what it takes."""
+    return (guess, f" ({', '.join(methods)} does not say what {what})") if methods else ("", "")
+
+
+def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
+    total = sum(by_method.values())
+    parts = ", ".join(f"{name} {nbytes:,}" for name, nbytes in by_method.items())
+    return f"{total:,} ({_sized(total)}; {_sized(total / rounds)} a round)" + f": {parts}" * (len(by_method) > 1)
+
+
+def _places(config: Config, capacity: Capacity, takes: Demand) -> Lines:
+    """Say where the actors would go and what they would take. Raises ConfigError: it is not there."""
+    if config.resources.address is not None:
+        yield from _elsewhere(config, takes)
+        return
+    place = resources.place(config, capacity, takes)
+    here = f"{_counted(place.actors, 'host')} on this machine ({_shares(capacity.cpus, capacity.gpus)})"
+    yield "actors", f"1 coordinator and {here}; each host has {_clients(place)}, {_shares(place.cpus, place.gpus)}"
+    whole = "" if capacity.memory is None else f" of the {_sized(capacity.memory)} here"
+    most = max(takes.host_with(clients) for clients in place.clients)
+    yield "memory", f"about {_sized(place.memory_bytes)}{whole}, a host up to {_sized(most)}"
+
+
+def _elsewhere(config: Config, takes: Demand) -> Lines:
+    """Say what actors would ask for in a cluster that nobody has asked yet."""
+    wanted, clients = config.resources, config.clients.count
+    if wanted.clients_per_actor == "auto":
+        hosts, packed = "as many hosts as there is room for", clients
+    else:
+        packed = min(clients, wanted.clients_per_actor)
+        hosts = _counted(-(-clients // packed), "host")
+    cpus = wanted.cpus_per_actor
+    share = "an equal share of the CPUs, at most 1" if cpus == "auto" else _counted(cpus, "CPU")
+    asks = f"each host asks for {share}, and {_counted(wanted.gpus_per_actor, 'GPU')}"
+    yield "actors", f"1 coordinator and {hosts}, where the cluster at {wanted.address} has room; {asks}"
+    most = takes.host_with(range(packed))
+    yield "memory", f"about {_sized(takes.node)} on a node, and up to {_sized(most)} for each host there"
+
+
+def _clients(place: Placement) -> str:
+    least, most = min(map(len, place.clients)), max(map(len, place.clients))
+    return _counted(most, "client") if least == most else f"{least:,} or {_counted(most, 'client')}"
+
+
+def _shares(cpus: float, gpus: float) -> str:
+    return f"{_counted(cpus, 'CPU')}, {_counted(gpus, 'GPU')}"
+
+
+def _counted(count: float, what: str) -> str:
+    return f"{count:,.5g} {what}{'' if count == 1 else 's'}"
+
+
+def _time(config: Config, federation: Federation, rehearsal: Rehearsal, capacity: Capacity) -> str:
+    """Estimate the run's time from what this machine takes for a step and for the evaluation of a sample."""
+    measured = pace(config, federation)
+    training = rehearsal.steps * measured.step + rehearsal.beginnings * measured.beginning
+    evaluating = rehearsal.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample
+    each = f"{measured.step * 1e3:.2g} ms a step and {measured.sample * 1e3:.2g} ms a test sample, measured here"
+    if config.resources.address is not None:
+        return f"about {_lasting(training + evaluating)} of one core like this one: {each}"
+    cores = max(1, min(int(capacity.cpus), resources.place(config, capacity).actors))
+    schedule = config.schedule
+    cohort = schedule.concurrency if isinstance(schedule, Asynchronous) else -(-rehearsal.updates // rehearsal.rounds)
+    busy = max(1, min(cores, cohort))
+    lasting = _lasting(training / busy + evaluating / cores)
+    return f"about {lasting} beside starting, {_counted(busy, 'host')} at a time: {each}"
+
+
+def _lasting(seconds: float) -> str:
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _sized(nbytes: float) -> str:
+    for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (2**10, "KiB")):
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes:.0f} bytes"

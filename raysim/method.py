@@ -169,6 +169,14 @@ class Method:
         """Return how many entries `begin_task` leaves in the memory, or None where it leaves them alone."""
         return None
 
+    def keeps(self, client: Understudy) -> int:
+        """Return how many numbers the client half holds from one order to the next."""
+        return 0
+
+    def takes(self, client: Understudy) -> int:
+        """Return how many numbers more the client half holds while it carries an order out."""
+        return 0
+
 
 def overrides(half: type[Half], hook: str) -> bool:
     """Return whether a half's class brings its own version of a hook."""

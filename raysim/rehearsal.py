@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raysim.compatibility import memory_of, methods_of
+from raysim.compatibility import methods_of
 from raysim.config import Config
-from raysim.errors import RunError, told_briefly
+from raysim.errors import told_briefly
 from raysim.events import RoundDone
 from raysim.exact import WIDE, ExactSum
 from raysim.federation import Federation
@@ -23,7 +23,7 @@ from raysim.method import Method, overrides
 from raysim.reply import Reply
 from raysim.scoring import Chunk, Scores
 from raysim.simulation import Simulation
-from raysim.understudy import Role, Understudy
+from raysim.understudy import Understudy, role_in
 from raysim.vector import FlatModel
 
 NOWHERE = torch.device("meta")  # tensors that have a shape and no values
@@ -34,16 +34,21 @@ MODEL = "model"
 class Rehearsal:
     """What a run would come to, all clients together.
 
-    `up` and `down` are bytes by method, "model" being the model and its updates. `unsure` says, by method, what is an
-    upper bound or a guess because the method does not say.
+    `up` and `down` are bytes by method, "model" being the model and its updates. `beginnings` counts the batches of an
+    epoch over clients' first phases of a later stage, `evaluations` those of all test sets. `unsaid_terms` are the
+    methods that do not say what their clients send, so that `up` is an upper bound; `unsaid_epochs` those that do not
+    say what an epoch runs over, so that `steps` is a guess.
     """
 
     rounds: int
     updates: int
     steps: int
+    beginnings: int
+    evaluations: int
     up: Mapping[str, int]
     down: Mapping[str, int]
-    unsure: Sequence[str]
+    unsaid_terms: Sequence[str]
+    unsaid_epochs: Sequence[str]
 
     @property
     def bytes_up(self) -> int:
@@ -65,8 +70,10 @@ def rehearse(config: Config, federation: Federation, model: FlatModel) -> Rehear
     Raises:
         RunError: a server half looks at values, so that nobody can know before.
     """
+    rounds = federation.calendar.rounds
+    never = config.checkpoint.model_copy(update={"every_rounds": rounds})
     cast = _Cast(config, federation, model)
-    simulation = Simulation(config, federation, cast)
+    simulation = Simulation(config.model_copy(update={"checkpoint": never}), federation, cast)
     server, ledger = simulation.server, _Itemised(methods_of(config))
     simulation.exchange.ledger = ledger
     server.parameters, server.buffers, server.integers = (
@@ -78,24 +85,24 @@ def rehearse(config: Config, federation: Federation, model: FlatModel) -> Rehear
         for event in simulation.events():
             if isinstance(event, RoundDone):
                 updates += len(event.cohort)
-                if event.round == federation.calendar.rounds:
+                if event.round == rounds:
                     break  # the final model is nobody's
-    return Rehearsal(server.round, updates, simulation.exchange.steps, cast.sent, ledger.items, _unsure(config))
+    methods = methods_of(config).items()
+    return Rehearsal(
+        rounds=server.round,
+        updates=updates,
+        steps=simulation.exchange.steps,
+        beginnings=cast.beginnings,
+        evaluations=cast.evaluations,
+        up=cast.sent,
+        down=ledger.items,
+        unsaid_terms=[name for name, m in methods if m.replies and type(m).sends is Method.sends],
+        unsaid_epochs=[name for name, m in methods if overrides(m.Client, "samples") and type(m).epoch is Method.epoch],
+    )
 
 
 def _unheard(name: str, value: object) -> None:
     pass
-
-
-def _unsure(config: Config) -> list[str]:
-    found = []
-    for name, method in methods_of(config).items():
-        kind = type(method)
-        if method.replies and kind.sends is Method.sends:
-            found.append(f"{name} does not say what its clients send (Method.sends): at most as much")
-        if overrides(method.Client, "samples") and kind.epoch is Method.epoch:
-            found.append(f"{name} does not say what an epoch runs over (Method.epoch)")
-    return found
 
 
 class _Itemised(Ledger):
@@ -140,24 +147,20 @@ class _Shape(ExactSum):
 
 
 class _Cast:
-    """A runner whose clients send what they would send, and compute nothing. `sent` counts bytes by method."""
+    """A runner whose clients send what they would send, and compute nothing.
+
+    `sent` counts bytes by method; `beginnings` and `evaluations` see Rehearsal.
+    """
 
     def __init__(self, config: Config, federation: Federation, model: FlatModel) -> None:
-        methods = methods_of(config)
-        training = config.training
         self.sent: Counter[str] = Counter()
+        self.beginnings = 0
+        self.evaluations = 0
         self._model = model
         self._federation = federation
-        self._methods = methods
-        self._senders = {name: method for name, method in methods.items() if method.replies}
-        role = Role(
-            methods,
-            memory_of(config, methods),
-            len(model.parameters),
-            model.normalises,
-            training.batch_size,
-            training.local_epochs,
-        )
+        role = role_in(config, model)
+        self._methods = role.methods
+        self._senders = [name for name, method in role.methods.items() if method.replies]
         self._clients = [Understudy(stream, role) for stream in federation.streams]
 
     def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
@@ -179,14 +182,21 @@ class _Cast:
 
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Find no answer right."""
+        self.evaluations += 1
         return {protocol: [0] * len(self._federation.tasks) for protocol in self._federation.protocols}
+
+    def snapshot(self) -> Sequence[Any]:
+        """Return nothing: the clients have nothing to keep."""
+        return ()
 
     def _train(self, number: int, window: int, reply: Reply) -> None:
         client, model = self._clients[number], self._model
         client.enter(window)
         for name in self._senders:
             self._take_terms(number, name, "start", reply)
-        reply.steps += client.train()
+        batches = client.train()
+        reply.steps += batches * client.role.local_epochs
+        self.beginnings += batches if client.begins and client.finished else 0
         for name in self._senders:
             self._take_terms(number, name, "finish", reply)
         for name, vector in (("parameters", model.parameters), ("buffers", model.buffers)):

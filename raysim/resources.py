@@ -11,12 +11,11 @@ import psutil
 import torch
 
 from raysim.config import Config
+from raysim.demand import PROCESS_BYTES, Demand
 from raysim.errors import ConfigError
 
 MIB = 2**20
-# Private memory of a process that has imported torch, as measured: the CUDA build's libraries are larger.
-PROCESS_BYTES = (315 if torch.version.cuda else 167) * MIB
-RAY_BYTES = 1024 * MIB  # Ray's own processes, the driver and the coordinator
+GIB = 2**30
 MOST_OF_MEMORY = 0.8
 CPUS_OF_A_RUN = 1  # in a sweep, where all clients of a run are in one process
 
@@ -51,13 +50,13 @@ def this_machine() -> Capacity:
     return Capacity(cpus, torch.cuda.device_count(), psutil.virtual_memory().total)
 
 
-def place(config: Config, capacity: Capacity, nbytes: int = 0) -> Placement:
+def place(config: Config, capacity: Capacity, demand: Demand | None = None) -> Placement:
     """Deal the clients to host actors and check that the cluster has what they ask for.
 
     Args:
         config: the resolved config.
         capacity: what the cluster has.
-        nbytes: the data's size; shared by all actors of a node.
+        demand: the memory that it takes, where the data are known; None counts the processes alone.
 
     Raises:
         ConfigError: it has not.
@@ -71,15 +70,47 @@ def place(config: Config, capacity: Capacity, nbytes: int = 0) -> Placement:
             f"resources.gpus_per_actor: found {wanted.gpus_per_actor:g} for each of {actors} actors, the cluster has "
             f"{capacity.gpus:g} GPUs; give each less, or set resources.clients_per_actor=auto"
         )
-    memory = RAY_BYTES + actors * PROCESS_BYTES + 2 * nbytes
+    memory = (demand or Demand()).total(actors, at_once(config, actors, cpus))
     if capacity.memory is not None and memory > MOST_OF_MEMORY * capacity.memory:
         raise ConfigError(
-            f"resources.clients_per_actor: {actors} actors would take about {memory / 2**30:.1f} GiB, allowed: "
-            f"{MOST_OF_MEMORY:.0%} of the {capacity.memory / 2**30:.1f} GiB there are; "
-            "set resources.clients_per_actor=auto, which makes one actor per CPU"
+            f"resources.clients_per_actor: {_of(actors)} would take about {memory / GIB:.1f} GiB, allowed: "
+            f"{MOST_OF_MEMORY:.0%} of the {capacity.memory / GIB:.1f} GiB there are; "
+            + _what_fits(config, capacity, demand or Demand())
         )
     clients = config.clients.count
     return Placement([range(first, clients, actors) for first in range(actors)], cpus, wanted.gpus_per_actor, memory)
+
+
+def at_once(config: Config, actors: int, cpus: float) -> int:
+    """Return how many hosts compute at a time: those that have a share of a CPU each take turns."""
+    wanted = config.resources
+    shared = cpus < 1 and not wanted.gpus_per_actor and wanted.cpus_per_actor == "auto"
+    return math.ceil(cpus * actors) if shared else actors
+
+
+def _what_fits(config: Config, capacity: Capacity, demand: Demand) -> str:
+    """Return the setting with which a run's memory would fit."""
+    assert capacity.memory is not None
+    clients, room = config.clients.count, MOST_OF_MEMORY * capacity.memory
+    cpus = max(1, int(capacity.cpus))
+    fits = [n for n in range(1, clients + 1) if demand.total(n, min(n, cpus)) <= room]
+    if not fits:
+        return (
+            f"nothing fits: one actor would take {demand.total(1, 1) / GIB:.1f} GiB; take a smaller model, data set, "
+            "memory.capacity or clients.count"
+        )
+    auto = config.resources.model_copy(update={"clients_per_actor": "auto"})
+    actors = _actors(config.model_copy(update={"resources": auto}), capacity)
+    least = f"resources.clients_per_actor={math.ceil(clients / fits[-1])}"
+    return (
+        f"set resources.clients_per_actor=auto, which makes {_of(actors)}, or {least}"
+        if actors in fits
+        else f"set {least}"
+    )
+
+
+def _of(actors: int) -> str:
+    return f"{actors} actor{'s' if actors > 1 else ''}"
 
 
 def runs_at_once(capacity: Capacity, gpus: float, jobs: int | None) -> int:
@@ -100,7 +131,7 @@ def runs_at_once(capacity: Capacity, gpus: float, jobs: int | None) -> int:
         )
     fits = [_fit(CPUS_OF_A_RUN, capacity.cpus)]
     if capacity.memory is not None:
-        fits.append(int((MOST_OF_MEMORY * capacity.memory - RAY_BYTES) / PROCESS_BYTES))
+        fits.append(int((MOST_OF_MEMORY * capacity.memory - Demand().total(0, 0)) / PROCESS_BYTES))
     if gpus:
         fits.append(_fit(gpus, capacity.gpus))
     if jobs is not None:

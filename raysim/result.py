@@ -17,8 +17,8 @@ class Result:
 
     `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (a[t][i], fractions) and its
     metrics; bytes are the methods' payload, all clients together; seconds_per_round is a median, without evaluation;
-    participation counts each client's updates, virtual_time is in virtual seconds, and steps counts the gradient steps of
-    all clients' local training together (older raysims wrote none of the three).
+    participation counts each client's updates, virtual_time is in virtual seconds, steps counts the gradient steps of
+    all clients' local training (older raysims wrote none of the three).
     """
 
     name: str

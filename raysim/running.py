@@ -16,6 +16,7 @@ from raysim.checkpoints import Saved
 from raysim.compatibility import check_methods
 from raysim.config import Config, load
 from raysim.course import Course
+from raysim.demand import demand
 from raysim.display import Display, Silence
 from raysim.errors import ConfigError
 from raysim.federation import Federation, build_federation
@@ -112,12 +113,12 @@ def _starts(
     from raysim.actors import cluster, coordinator
 
     address = config.resources.address
-    nbytes = federation.dataset.train.x.nbytes + federation.dataset.test.x.nbytes
+    wanted = demand(config, federation)
     with cluster.own_cluster(capacity) if address is None else cluster.joined_cluster(address) as there:
         data = coordinator.shared(federation)
 
         def start(saved: Saved | None, apart: bool) -> Attempt:
-            placement = resources.place(config, cluster.present() if there.memory is None else there, nbytes)
+            placement = resources.place(config, cluster.present() if there.memory is None else there, wanted)
             return coordinator.Remote(config, data, placement, saved, apart)
 
         yield start

@@ -6,10 +6,13 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from raysim.compatibility import memory_of, methods_of
+from raysim.config import Config
 from raysim.memory import MemoryKind
-from raysim.method import ClientHalf, Method, overrides
+from raysim.method import Method, overrides
 from raysim.stream import Stream
 from raysim.training import batches
+from raysim.vector import FlatModel
 
 
 @dataclass(frozen=True)
@@ -24,11 +27,25 @@ class Role:
     local_epochs: int
 
 
+def role_in(config: Config, model: FlatModel) -> Role:
+    """Return what all understudies of a run have in common."""
+    methods, training = methods_of(config), config.training
+    return Role(
+        methods,
+        memory_of(config, methods),
+        len(model.parameters),
+        model.normalises,
+        training.batch_size,
+        training.local_epochs,
+    )
+
+
 class Understudy:
     """What methods are asked about before a run: one of its clients, in numbers.
 
     `arrived` counts the samples of its window, `had` those of all windows so far, `finished` what arrived since it last
-    began a stage, in stages that are over; see Client. `held` counts its memory's entries.
+    began a stage, in stages that are over; see Client. `held` counts its memory's entries; `begins` says whether its
+    phase is the first one of a stage.
     """
 
     def __init__(self, stream: Stream, role: Role) -> None:
@@ -36,6 +53,7 @@ class Understudy:
         self.parameters = role.parameters
         self.window = -1
         self.finished = 0
+        self.begins = False
         self._stream = stream
         self._stage = -1
         self._begun = -1
@@ -82,7 +100,8 @@ class Understudy:
     def enter(self, window: int) -> None:
         """Begin a training phase; see Client.enter."""
         self.take_up(window)
-        if self._stage == self._begun:
+        self.begins = self._stage != self._begun
+        if not self.begins:
             return
         self.finished = self._before(self._stage) - self._before(max(self._begun, 0))
         self._begun = self._stage
@@ -91,14 +110,14 @@ class Understudy:
             self._stored = self._stored if stored is None else stored
 
     def train(self) -> int:
-        """Go through a phase's local loop, and return how many steps it takes."""
+        """Go through a phase's local loop, and return how many steps an epoch takes."""
         role = self.role
         samples = self.arrived if self._owner is None else self._owner.epoch(self)
         each = _batches(samples, role.batch_size, role.normalises)
         if each and role.memory is not None and role.memory.fill == "arrival":
             self._offer(max(self._trained + 1, self.window), self.window + 1)
             self._trained = self.window
-        return role.local_epochs * each
+        return each
 
     def _before(self, window: int) -> int:
         return self._stream.end(window - 1) if window else 0

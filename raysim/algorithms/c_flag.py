@@ -75,6 +75,14 @@ class CFlag(Method):
         remembers = self.memory is not None and asked and client.replays(self.sample_size)
         return gradient | ({"memory_gradient": client.parameters} if remembers else {})
 
+    def keeps(self, client: Understudy) -> int:
+        """Hold g_i's gradient from phase A to phase B, and the table where it is kept."""
+        return client.parameters * (1 + rows_kept(self.mode, self.table, "keep", client))
+
+    def takes(self, client: Understudy) -> int:
+        """Hold a table that is built again in phase B."""
+        return client.parameters * rows_kept(self.mode, self.table, "rebuild", client)
+
     class Client(ClientHalf):
         """Sends its gradients, takes E corrected steps, and weighs what they added up to."""
 
@@ -223,6 +231,11 @@ class CFlag(Method):
             posts = [Post(f"{self.name}.{name}", server.round, mean) for name, mean in self.means.items()]
             self.means = {}
             return mail, posts
+
+
+def rows_kept(mode: str, table: str, wanted: str, client: Understudy) -> int:
+    """Return the rows of a client's table of gradients, where there is one of the wanted kind."""
+    return client.batches if (mode, table) == ("iag", wanted) else 0
 
 
 def adapted(

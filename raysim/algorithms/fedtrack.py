@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from annotated_types import Gt
 
-from raysim.algorithms.c_flag import CFlag, unclipped
+from raysim.algorithms.c_flag import CFlag, rows_kept, unclipped
 from raysim.method import Method
 
 if TYPE_CHECKING:
@@ -37,3 +37,11 @@ class FedTrack(Method):
     def sends(self, client: Understudy, hook: str) -> Mapping[str, int]:
         """The gradient on all new data."""
         return {"gradient": client.parameters} if hook == "gradients" and client.batches else {}
+
+    def keeps(self, client: Understudy) -> int:
+        """See C-FLAG."""
+        return client.parameters * (1 + rows_kept(self.mode, self.table, "keep", client))
+
+    def takes(self, client: Understudy) -> int:
+        """See C-FLAG."""
+        return client.parameters * rows_kept(self.mode, self.table, "rebuild", client)

@@ -44,6 +44,10 @@ class Scaffold(Method):
         """With every update, the change of c_i."""
         return {"variate_change": client.parameters} if hook == "finish" else {}
 
+    def keeps(self, client: Understudy) -> int:
+        """Hold c_i."""
+        return client.parameters
+
     class Client(ClientHalf):
         """Steps along g - c_i + c; c_i stays with the client."""
 

@@ -185,8 +185,10 @@ def test_check_starts_nothing_and_says_what_would_start() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     said = dict(line.split(None, 1) for line in done.stdout.splitlines())
     assert said["run"] == "tiny, seed 0, methods: none (FedAvg)"
-    assert said["rounds"] == "4, with at most 24 local steps"
-    assert said["actors"].startswith("1 coordinator; 1 hosts of up to 2 clients")
+    assert said["rounds"] == "4 with 8 client updates"
+    assert said["steps"] == "24 gradient steps"
+    assert said["actors"].startswith("1 coordinator and 1 host on this machine")
+    assert {"bytes", "memory", "time"} <= set(said)
     assert sorted(path.name for path in Path().glob("runs*")) == []
 
 

@@ -104,7 +104,9 @@ def test_figures_by_hand(tiny):
     found = rehearsed(tiny(methods={"scaffold": {}}))
     assert (found.rounds, found.updates, found.steps) == (4, 12, 36)
     assert found.up == found.down == {"model": 2832, "scaffold": 2832}
-    assert not found.unsure
+    assert (found.unsaid_terms, found.unsaid_epochs) == ([], [])
+    # of task 2, whose first round follows task 1: 3 clients x 3 batches; before round 1 and after each task
+    assert (found.beginnings, found.evaluations) == (9, 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +116,9 @@ class Silent(Method):
     replies: ClassVar = {"three": "mean"}
 
     class Client(ClientHalf):
+        def samples(self, client):
+            return client.arrived[:2]
+
         def finish(self, client, delta):
             return delta, {"three": Term(torch.zeros(3))} if client.id % 2 else {}
 
@@ -132,8 +137,7 @@ def test_a_method_that_says_nothing_is_bounded_and_said_to_be(tiny):
     """The model's length, 59, stands for its term: 4 rounds x 3 clients x 236 bytes at most."""
     found = rehearsed(tiny(methods={f"{__name__}:Silent": {}}))
     assert found.up == {"model": 2832, "Silent": 2832}
-    (line,) = found.unsure
-    assert line.startswith("Silent does not say what its clients send")
+    assert (found.unsaid_terms, found.unsaid_epochs) == (["Silent"], ["Silent"])
 
 
 def test_what_hangs_on_values_is_refused_in_one_line(tiny):

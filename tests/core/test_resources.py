@@ -1,6 +1,7 @@
 import pytest
 
 from raysim import resources
+from raysim.demand import PROCESS_BYTES, SHARED_BYTES, Demand
 from raysim.errors import ConfigError
 from raysim.resources import Capacity, place
 
@@ -12,8 +13,8 @@ NODE = Capacity(cpus=8, gpus=0, memory=64 * GIB)
 def placed(tiny):
     """A function: the placement of so many clients with these resources."""
 
-    def make(count, capacity=NODE, nbytes=0, **wanted):
-        return place(tiny(clients__count=count, resources=wanted), capacity, nbytes)
+    def make(count, capacity=NODE, demand=None, **wanted):
+        return place(tiny(clients__count=count, resources=wanted), capacity, demand)
 
     return make
 
@@ -111,16 +112,42 @@ def test_more_gpu_shares_than_fit_are_refused(placed):
         placed(5, node, gpus_per_actor=0.4)
 
 
-def test_memory_counts_processes_and_data_and_its_limit_is_80_percent(placed):
-    """Ray's share plus one process per actor plus the data twice; auto on the same node is accepted."""
-    found = placed(4, nbytes=GIB)
-    assert found.memory_bytes == resources.RAY_BYTES + 4 * resources.PROCESS_BYTES + 2 * GIB
+def test_memory_counts_processes_and_what_they_hold_and_its_limit_is_80_percent(placed):
+    """What there is once; driver, coordinator and 4 hosts; the data twice; 4 hosts, all at work, and 4 clients."""
+    holds = Demand(data=GIB, coordinator=7, host=1000, working=100, clients=[1, 2, 3, 4])
+    found = placed(4, demand=holds)
+    assert found.memory_bytes == SHARED_BYTES + 6 * PROCESS_BYTES + 2 * GIB + 7 + 4 * 1000 + 4 * 100 + 10
     exact = Capacity(8, 0, memory=int(found.memory_bytes / 0.8) + 1)
-    assert placed(4, exact, GIB).memory_bytes == found.memory_bytes
+    assert placed(4, exact, holds).memory_bytes == found.memory_bytes
     with pytest.raises(ConfigError, match="80%"):
-        placed(4, Capacity(8, 0, memory=int(found.memory_bytes / 0.8) - 2), GIB)
+        placed(4, Capacity(8, 0, memory=int(found.memory_bytes / 0.8) - 2), holds)
     assert placed(400, clients_per_actor="auto").actors == 8
     assert placed(400, Capacity(8, 0, None)).actors == 400  # unknown memory refuses nothing
+
+
+def test_hosts_that_share_cpus_take_turns_at_work(placed):
+    """16 hosts with half of a CPU each of 8: 8 at a time; with a demand of half a CPU each, all."""
+    holds = Demand(working=GIB, clients=[0] * 16)
+    large = Capacity(8, 0, memory=1024 * GIB)
+    bare = SHARED_BYTES + 18 * PROCESS_BYTES
+    assert placed(16, large, holds).memory_bytes == bare + 8 * GIB
+    assert placed(16, large, holds, cpus_per_actor=0.5).memory_bytes == bare + 16 * GIB
+
+
+@pytest.mark.parametrize(
+    ("most", "words"),
+    [
+        (8, r"set resources\.clients_per_actor=auto, which makes 8 actors, or resources\.clients_per_actor=13$"),
+        (4, r"; set resources\.clients_per_actor=25$"),  # auto would make 8
+        (0, r"nothing fits: one actor would take \d\.\d GiB; take a smaller model"),
+    ],
+)
+def test_the_setting_that_would_fit_is_named(placed, most, words):
+    """100 clients on a node of 8 CPUs with room for so many actors: ceil(100 / 8) = 13 clients each, or 25."""
+    room = SHARED_BYTES + (2 + most) * PROCESS_BYTES
+    with pytest.raises(ConfigError, match=words) as found:
+        placed(100, Capacity(8, 0, memory=int(room / 0.8) + 1))
+    assert "\n" not in str(found.value)
 
 
 def test_this_machine_has_cpus_and_memory():

@@ -1,0 +1,126 @@
+"""How much memory a run would take, estimated from its model, data, methods and packing before anything starts.
+
+The figures of processes were measured with Linux's PSS (see footprint.py), which counts what processes share once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from raysim.compatibility import memory_of, methods_of
+from raysim.config import Config
+from raysim.federation import Federation
+from raysim.models.building import check_model
+from raysim.scoring import CHUNK
+from raysim.stream import Stream
+from raysim.understudy import Understudy, role_in
+from raysim.vector import FlatModel
+
+MIB = 2**20
+# Private memory of a process that has imported torch and Ray, as measured: the CUDA build's libraries are larger.
+PROCESS_BYTES = (335 if torch.version.cuda else 190) * MIB
+# What there is once: Ray's own processes and the pages of libraries that all processes share.
+SHARED_BYTES = (600 if torch.version.cuda else 400) * MIB
+KEPT_BYTES = 512 * MIB  # of freed memory, what a host's allocator keeps in blocks of up to LARGEST_KEPT
+LARGEST_KEPT = 32 * MIB
+SUM_VECTORS = 9  # of the model's length, while a client's update is rounded and added exactly
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The bytes of a run's parts, beside its processes' libraries.
+
+    `data` are the samples; `coordinator` and `host` what each of these processes holds, `working` what a host takes
+    more while it computes, `clients` what a host holds for each client that it owns.
+    """
+
+    data: int = 0
+    coordinator: int = 0
+    host: int = 0
+    working: int = 0
+    clients: Sequence[int] = ()
+
+    @property
+    def node(self) -> int:
+        """The bytes that a node takes on which there is no host yet."""
+        return SHARED_BYTES + self.data
+
+    def host_with(self, clients: Sequence[int]) -> int:
+        """Return the bytes of one host with these clients, at work."""
+        return PROCESS_BYTES + self.host + self.working + sum(self.clients[client] for client in clients)
+
+    def total(self, actors: int, at_once: int) -> int:
+        """Return the bytes of a run with so many hosts, of which so many compute at a time; all on one node.
+
+        The data are in the driver and once in the object store.
+        """
+        processes = SHARED_BYTES + (2 + actors) * PROCESS_BYTES
+        return (
+            processes
+            + 2 * self.data
+            + self.coordinator
+            + actors * self.host
+            + min(actors, at_once) * self.working
+            + sum(self.clients)
+        )
+
+
+def demand(config: Config, federation: Federation) -> Demand:
+    """Estimate what a run takes. Raises ConfigError: the model cannot be built or take the data."""
+    model = check_model(config, federation.shape, federation.classes)
+    methods = methods_of(config)
+    vector, size = model.weights().nbytes, model.dtype.itemsize
+    clients = [Understudy(stream, role_in(config, model)) for stream in federation.streams]
+    for client, stream in zip(clients, federation.streams, strict=True):
+        client.take_up(max(range(stream.windows), key=stream.size))
+    posts = 1 + sum(bool(method.replies) for method in methods.values())  # a method's means come back as posts
+    outputs, largest = _activations(model, federation.shape)
+    trained = config.training.batch_size * outputs
+    tested = min(CHUNK, max(len(task.test) for task in federation.tasks)) * largest
+    evaluating = 4 * tested  # a layer's input, output and shortcut, and the convolution's own
+    kept = max(trained, evaluating if tested <= LARGEST_KEPT else 0)
+    takes = max((sum(method.takes(client) for method in methods.values()) for client in clients), default=0)
+    split = federation.dataset
+    return Demand(
+        data=sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test)),
+        coordinator=(2 + 4 * posts) * vector,
+        host=(2 + posts) * vector + min(kept, KEPT_BYTES),
+        working=max(SUM_VECTORS * vector, evaluating if tested > LARGEST_KEPT else 0) + takes * size,
+        clients=[
+            vector
+            + sum(method.keeps(client) for method in methods.values()) * size
+            + _memory(config, federation, stream)
+            for client, stream in zip(clients, federation.streams, strict=True)
+        ],
+    )
+
+
+def _memory(config: Config, federation: Federation, stream: Stream) -> int:
+    """Return the bytes of a client's full memory: positions and draws (int64), and logits (float32) where kept."""
+    kind = memory_of(config, methods_of(config))
+    if kind is None:
+        return 0
+    entries = min(len(stream), kind.capacity * (len(federation.tasks) if kind.per_task else 1))
+    return entries * (8 + 24 * bool(federation.augment) + 4 * federation.classes * kind.keeps_logits)
+
+
+def _activations(model: FlatModel, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return the bytes of all layers' outputs for one sample, and of the largest one."""
+    sizes: list[int] = []
+
+    def note(module: nn.Module, given: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            sizes.append(output.nbytes // 2)
+
+    hooks = [module.register_forward_hook(note) for module in model.module.modules() if not list(module.children())]
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            model.module(torch.zeros(2, *shape, dtype=model.dtype))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sum(sizes), max(sizes, default=0)

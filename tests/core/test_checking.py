@@ -1,0 +1,126 @@
+"""What `raysim check` says, on a machine of 2 CPUs and 8 GiB whose every step takes a second."""
+
+import pytest
+
+from raysim import checking, resources
+from raysim.config.named import table
+from raysim.demand import PROCESS_BYTES, demand
+from raysim.errors import ConfigError
+from raysim.federation import build_federation
+from raysim.pace import Pace, pace
+from raysim.resources import Capacity
+
+GIB = 2**30
+
+
+@pytest.fixture
+def check(tiny, monkeypatch):
+    """A function that gives the lines about a config, by label."""
+    monkeypatch.setattr(checking, "pace", lambda config, federation: Pace(step=1.0, beginning=2.0, sample=0.1))
+
+    def lines(memory=8 * GIB, **overrides):
+        monkeypatch.setattr(resources, "this_machine", lambda: Capacity(2, 0, memory))
+        return dict(checking.estimate(tiny(**overrides)))
+
+    return lines
+
+
+def test_it_says_what_would_start_and_what_that_costs(check):
+    """3 clients x 12 samples, 2 tasks x 2 rounds: 12 updates of 3 steps; 236 bytes of the MLP with 59 numbers.
+
+    Time: 36 steps of a second and 9 beginnings of two, on two cores 27 s; 3 evaluations of 2 x 20 samples, there 6 s.
+    """
+    said = check()
+    assert said["clients"] == "3, each with 12 to 12 samples at a time"
+    assert said["model"] == "mlp: 59 trained parameters, 236 bytes as sent"
+    assert said["rounds"] == "4 with 12 client updates"
+    assert said["steps"] == "36 gradient steps"
+    assert said["bytes up"] == said["bytes down"] == "2,832 (2.8 KiB; 708 bytes a round)"
+    here = "1 coordinator and 3 hosts on this machine (2 CPUs, 0 GPUs)"
+    assert said["actors"] == f"{here}; each host has 1 client, 0.6666 CPUs, 0 GPUs"
+    assert said["memory"].endswith(" of the 8.0 GiB here, a host up to 335.0 MiB") or PROCESS_BYTES != 335 * 2**20
+    assert said["time"].startswith("about 33.0 s beside starting, 2 hosts at a time: 1e+03 ms a step and 1e+02 ms")
+
+
+def test_bytes_are_shown_by_method(check):
+    assert check(methods={"scaffold": {}})["bytes up"].endswith(": scaffold 2,832, model 2,832")
+
+
+def test_one_client_at_a_time_keeps_one_core_busy(check):
+    said = check(participation={"count": 1}, resources={"clients_per_actor": "auto"})
+    assert "2 hosts on this machine" in said["actors"]
+    assert "1 or 2 clients" in said["actors"]
+    assert "1 host at a time" in said["time"]
+
+
+def test_of_a_cluster_it_says_what_actors_ask_for_and_joins_none(check):
+    wanted = {"address": "192.0.2.1:6379", "clients_per_actor": 2, "cpus_per_actor": 0.5}
+    said = check(resources=wanted)
+    where = "where the cluster at 192.0.2.1:6379 has room; each host asks for 0.5 CPUs, and 0 GPUs"
+    assert said["actors"] == f"1 coordinator and 2 hosts, {where}"
+    assert "on a node, and up to" in said["memory"]
+    assert said["time"].startswith("about 66.0 s of one core like this one")
+    said = check(resources={"address": "192.0.2.1:6379", "clients_per_actor": "auto"})
+    assert "as many hosts as there is room for" in said["actors"]
+    assert "an equal share of the CPUs, at most 1, and 0 GPUs" in said["actors"]
+
+
+def test_what_does_not_fit_is_refused_with_the_setting_that_would(check):
+    with pytest.raises(
+        ConfigError, match=r"3 actors would take about .* set resources\.clients_per_actor=auto"
+    ) as found:
+        check(memory=int(PROCESS_BYTES * 7.5))
+    assert "\n" not in str(found.value)
+
+
+def test_what_is_not_said_is_marked(check):
+    said = check(methods={"test_rehearsal:Silent": {}})
+    assert said["steps"].startswith("about ")
+    assert said["steps"].endswith("(Silent does not say what an epoch runs over, Method.epoch)")
+    assert said["bytes up"].startswith("at most ")
+    assert said["bytes up"].endswith("(Silent does not say what its clients send, Method.sends)")
+
+
+def test_what_hangs_on_values_is_not_guessed(check):
+    said = check(methods={"test_rehearsal:Curious": {}})
+    assert said["rounds"].startswith("4; bytes, steps and time are not known before: ")
+    assert not {"steps", "bytes up", "time"} & set(said)
+    assert "3 hosts" in said["actors"]
+
+
+def test_a_clients_own_bytes_are_its_model_its_methods_and_its_memory(tiny):
+    """236 bytes each for the model it was sent and its variate; 5 positions of 8 bytes and 4 logits of 4."""
+    memory = {"capacity": 5}
+
+    def clients(**overrides):
+        config = tiny(memory=memory, **overrides)
+        return demand(config, build_federation(config)).clients
+
+    assert clients() == [236] * 3
+    assert clients(methods={"scaffold": {}}) == [2 * 236] * 3
+    assert clients(methods={"der": {}}) == [236 + 5 * (8 + 16)] * 3
+    assert clients(methods={"er": {}}, memory__per="task") == [236 + 10 * 8] * 3
+    # C-FLAG: its gradient between the phases; with a table that is kept 3 rows more, of 12 samples in batches of 4
+    assert clients(methods={"c_flag": {"alpha": 0.01}}) == [2 * 236 + 40] * 3
+    assert clients(methods={"c_flag": {"alpha": 0.01, "table": "keep"}}) == [5 * 236 + 40] * 3
+
+
+WINDOWS = {"boundaries": {"asynchronous": {"window": 7, "rounds_per_window": 2}}}
+PACED = {name: {"methods": {name: {}}} for name in table("method")} | {
+    "c_flag": {"methods": {"c_flag": {"alpha": 0.01}}},
+    "classes": {"scenario": {"kind": "class_incremental", "tasks": 4}},
+    "windows": {"scenario": {"kind": "class_incremental", "tasks": 2, **WINDOWS}, "training__rounds_per_task": None},
+    "fedbuff": {
+        "schedule": {"kind": "asynchronous"},
+        "clients__dropout": 0.5,
+        "clients__arrive": {"first": 2, "per_task": 1},
+    },
+}
+
+
+@pytest.mark.parametrize("what", PACED)
+def test_a_pace_is_measured_of_every_method_and_scenario(tiny, what):
+    config = tiny(**PACED[what])
+    found = pace(config, build_federation(config))
+    assert min(found.step, found.sample) > 0
+    assert found.beginning >= 0
