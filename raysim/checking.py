@@ -39,7 +39,8 @@ def estimate(config: Config) -> Lines:
     yield "run", f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
     yield "data", _data(federation)
     yield "tasks", "; ".join(task.name for task in federation.tasks)
-    yield "clients", f"{config.clients.count:,}, each with {min(sizes):,} to {max(sizes):,} samples at a time"
+    span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
+    yield "clients", f"{config.clients.count:,}, each with {span} samples at a time"
     yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {_sized(sent)} as sent"
     try:
         rehearsal = rehearse(config, federation, model)

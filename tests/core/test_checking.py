@@ -31,7 +31,7 @@ def test_it_says_what_would_start_and_what_that_costs(check):
     Time: 36 steps of a second and 9 beginnings of two, on two cores 27 s; 3 evaluations of 2 x 20 samples, there 6 s.
     """
     said = check()
-    assert said["clients"] == "3, each with 12 to 12 samples at a time"
+    assert said["clients"] == "3, each with 12 samples at a time"
     assert said["model"] == "mlp: 59 trained parameters, 236 bytes as sent"
     assert said["rounds"] == "4 with 12 client updates"
     assert said["steps"] == "36 gradient steps"
