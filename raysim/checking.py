@@ -18,6 +18,7 @@ from raysim.resources import GIB, MIB, Capacity, Placement
 from raysim.seeding import torch_untouched
 
 Lines = Iterator[tuple[str, str]]
+SHOWN = 6  # tasks by name
 
 
 def estimate(config: Config) -> Lines:
@@ -38,7 +39,7 @@ def estimate(config: Config) -> Lines:
     sent = model.weights().nbytes
     yield "run", f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
     yield "data", _data(federation)
-    yield "tasks", "; ".join(task.name for task in federation.tasks)
+    yield "tasks", _tasks([task.name for task in federation.tasks])
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
     yield "clients", f"{config.clients.count:,}, each with {span} samples at a time"
     yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {_sized(sent)} as sent"
@@ -57,6 +58,11 @@ def _data(federation: Federation) -> str:
     train, test = federation.dataset.train, federation.dataset.test
     shape = " x ".join(map(str, federation.shape))
     return f"{len(train):,} training and {len(test):,} test samples of {shape}, {federation.classes} classes"
+
+
+def _tasks(names: Sequence[str]) -> str:
+    shown = names if len(names) <= SHOWN else [*names[: SHOWN - 2], "...", names[-1]]
+    return f"{len(names)}: {'; '.join(shown)}"
 
 
 def _work(rehearsal: Rehearsal) -> Lines:

@@ -94,7 +94,7 @@ class Understudy:
             return
         before, self._stage, self.window = self._stage, self._stream.stage(window), window
         memory = self.role.memory
-        if memory is not None and memory.fill == "boundary" and self._stage != before:
+        if memory is not None and memory.fill == "boundary":
             self._offer(max(before, 0), self._stage)
 
     def enter(self, window: int) -> None:

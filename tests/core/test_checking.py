@@ -31,6 +31,7 @@ def test_it_says_what_would_start_and_what_that_costs(check):
     Time: 36 steps of a second and 9 beginnings of two, on two cores 27 s; 3 evaluations of 2 x 20 samples, there 6 s.
     """
     said = check()
+    assert said["tasks"] == "2: permutation 1; permutation 2"
     assert said["clients"] == "3, each with 12 samples at a time"
     assert said["model"] == "mlp: 59 trained parameters, 236 bytes as sent"
     assert said["rounds"] == "4 with 12 client updates"
@@ -40,6 +41,11 @@ def test_it_says_what_would_start_and_what_that_costs(check):
     assert said["actors"] == f"{here}; each host has 1 client, 0.6666 CPUs, 0 GPUs"
     assert said["memory"].endswith(" of the 8.0 GiB here, a host up to 335.0 MiB") or PROCESS_BYTES != 335 * 2**20
     assert said["time"].startswith("about 33.0 s beside starting, 2 hosts at a time: 1e+03 ms a step and 1e+02 ms")
+
+
+def test_of_many_tasks_a_few_are_named(check):
+    said = check(scenario__tasks=9)
+    assert said["tasks"] == "9: permutation 1; permutation 2; permutation 3; permutation 4; ...; permutation 9"
 
 
 def test_bytes_are_shown_by_method(check):

@@ -96,6 +96,25 @@ def test_every_method_sends_and_steps_as_foreseen(tiny, simulate, scenario):
     assert len(tried) >= 6
 
 
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        # 16 of the cache and the 12 new samples together: 4 are cached, in a memory that holds what Re-Fed puts there
+        {"memory__capacity": 16, "methods": {"re_fed": CHEAP["re_fed"] | {"budget": "total"}, "fed_a_gem": {}}},
+        # 12 cached in task 2; 20 of those and 12 more in task 3
+        {"memory__capacity": 20, "methods": CHEAP, "scenario__tasks": 3},
+        # nobody puts anything into a memory of this policy: there is no gradient to send
+        {"memory__policy": "importance", "methods": {"er": {}, "fed_a_gem": {}}},
+        {"methods": {"fed_a_gem": {"every": 2, "sample_size": 1}}, "model__batch_norm": True},
+        {"methods": {"joint": {}, "fed_a_gem": {}}, "participation": {"count": 1}},
+        {"methods": {"c_flag": {"alpha": 0.01, "sample_size": 1}}, "model__batch_norm": True},
+    ],
+)
+def test_so_do_methods_with_other_knobs_and_in_company(tiny, simulate, knobs):
+    config = tiny(seed=5, **knobs)
+    assert foreseen(config) == counted(simulate(config))
+
+
 def test_figures_by_hand(tiny):
     """3 clients, 12 samples each: 2 tasks x 2 rounds x 3 clients x 3 batches = 36 steps.
 
