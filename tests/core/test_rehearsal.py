@@ -108,6 +108,9 @@ def test_every_method_sends_and_steps_as_foreseen(tiny, simulate, scenario):
         {"methods": {"fed_a_gem": {"every": 2, "sample_size": 1}}, "model__batch_norm": True},
         {"methods": {"joint": {}, "fed_a_gem": {}}, "participation": {"count": 1}},
         {"methods": {"c_flag": {"alpha": 0.01, "sample_size": 1}}, "model__batch_norm": True},
+        # clients with 2, 1 and 1 samples: BatchNorm leaves the last two without a batch
+        {"methods": {"c_flag": {"alpha": 0.01}}, "model__batch_norm": True, "dataset__train": 4},
+        {"methods": {"fedtrack": {}}, "model__batch_norm": True, "dataset__train": 4},
     ],
 )
 def test_so_do_methods_with_other_knobs_and_in_company(tiny, simulate, knobs):
