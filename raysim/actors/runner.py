@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from raysim.config import Config
 from raysim.host import Order
 from raysim.messages import Post, tensor_bytes
 from raysim.reply import Reply
-from raysim.resources import Placement
+from raysim.resources import Placement, at_once
 from raysim.scoring import Chunk, Scores, merged
 
 LARGE_MAIL = 64 * 2**10  # bytes
@@ -58,8 +57,7 @@ class RayRunner:
         actor: Any = ray.remote(Host)
         actor = actor.options(num_cpus=placement.cpus, num_gpus=placement.gpus, scheduling_strategy="SPREAD")
         self._placement = placement
-        shared_cpus = placement.cpus < 1 and not placement.gpus and config.resources.cpus_per_actor == "auto"
-        self._abreast = math.ceil(placement.cpus * placement.actors) if shared_cpus else placement.actors
+        self._abreast = at_once(config, placement.actors, placement.cpus)
         self._hosts = [actor.remote(config, federation, list(clients)) for clients in placement.clients]
         self._home = {client: h for h, clients in enumerate(placement.clients) for client in clients}
         self._posted: dict[str, Posted] = {}
