@@ -11,7 +11,7 @@ import psutil
 import torch
 
 from raysim.config import Config
-from raysim.demand import PROCESS_BYTES, Demand
+from raysim.demand import PROCESS_BYTES, SHARED_BYTES, Demand
 from raysim.errors import ConfigError
 
 MIB = 2**20
@@ -131,7 +131,8 @@ def runs_at_once(capacity: Capacity, gpus: float, jobs: int | None) -> int:
         )
     fits = [_fit(CPUS_OF_A_RUN, capacity.cpus)]
     if capacity.memory is not None:
-        fits.append(int((MOST_OF_MEMORY * capacity.memory - Demand().total(0, 0)) / PROCESS_BYTES))
+        room = MOST_OF_MEMORY * capacity.memory - SHARED_BYTES - PROCESS_BYTES  # Ray's and the driver's
+        fits.append(int(room / PROCESS_BYTES))
     if gpus:
         fits.append(_fit(gpus, capacity.gpus))
     if jobs is not None:

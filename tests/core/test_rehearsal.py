@@ -108,6 +108,8 @@ def test_every_method_sends_and_steps_as_foreseen(tiny, simulate, scenario):
         {"methods": {"fed_a_gem": {"every": 2, "sample_size": 1}}, "model__batch_norm": True},
         {"methods": {"joint": {}, "fed_a_gem": {}}, "participation": {"count": 1}},
         {"methods": {"c_flag": {"alpha": 0.01, "sample_size": 1}}, "model__batch_norm": True},
+        # one entry for each task: BatchNorm takes two, from task 2 on
+        {"methods": {"fed_a_gem": {}}, "model__batch_norm": True, "memory": {"capacity": 1, "per": "task"}},
         # clients with 2, 1 and 1 samples: BatchNorm leaves the last two without a batch
         {"methods": {"c_flag": {"alpha": 0.01}}, "model__batch_norm": True, "dataset__train": 4},
         {"methods": {"fedtrack": {}}, "model__batch_norm": True, "dataset__train": 4},
