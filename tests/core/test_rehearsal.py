@@ -103,8 +103,6 @@ def test_every_method_sends_and_steps_as_foreseen(tiny, simulate, scenario):
         {"memory__capacity": 16, "methods": {"re_fed": CHEAP["re_fed"] | {"budget": "total"}, "fed_a_gem": {}}},
         # 12 cached in task 2; 20 of those and 12 more in task 3
         {"memory__capacity": 20, "methods": CHEAP, "scenario__tasks": 3},
-        # nobody puts anything into a memory of this policy: there is no gradient to send
-        {"memory__policy": "importance", "methods": {"er": {}, "fed_a_gem": {}}},
         {"methods": {"fed_a_gem": {"every": 2, "sample_size": 1}}, "model__batch_norm": True},
         {"methods": {"joint": {}, "fed_a_gem": {}}, "participation": {"count": 1}},
         {"methods": {"c_flag": {"alpha": 0.01, "sample_size": 1}}, "model__batch_norm": True},
