@@ -64,6 +64,6 @@ def _cohort(config: Config) -> int:
 def _steps(config: Config, federation: Federation) -> int:
     """Return the local steps of a run in which everybody takes part."""
     size, calendar = config.training.batch_size, federation.calendar
-    rounds, clients = range(1, calendar.rounds + 1), range(config.clients.count)
-    batches = sum(math.ceil(calendar.size(client, round) / size) for round in rounds for client in clients)
+    spells = (spell for client in range(config.clients.count) for spell in calendar.spells(client))
+    batches = sum(math.ceil(samples / size) * rounds for samples, rounds in spells)
     return batches * config.training.local_epochs

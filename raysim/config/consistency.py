@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic_core import InitErrorDetails
 
 from raysim.config.block import REQUIRED, explained
+from raysim.config.blocks import MOST_ROUNDS
 from raysim.config.messages import nearest, show
 from raysim.config.time import Asynchronous, Moment
 
@@ -55,6 +56,11 @@ def _task_length(config: Config) -> Errors:
             yield explained(at, words, rounds)
     elif rounds is None:
         yield explained(at, f"{REQUIRED}, allowed: a whole number >= 1", missing=True)
+    elif config.scenario.tasks * rounds > MOST_ROUNDS:
+        words = (
+            f"found {rounds}, allowed: at most {MOST_ROUNDS // config.scenario.tasks}, which are {MOST_ROUNDS} in all"
+        )
+        yield explained(at, words, rounds)
     elif 2 * config.scenario.jitter >= rounds:
         jitter = config.scenario.jitter
         words = f"found {jitter}, allowed: less than half of training.rounds_per_task ({rounds})"
