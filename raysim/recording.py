@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from raysim import metrics
 from raysim.config import Config, dump
+from raysim.config.reading import shorten
 from raysim.errors import ConfigError
 from raysim.events import Event, Finished, RoundDone, Started, line
 from raysim.tally import Tally
@@ -147,15 +149,35 @@ def written(directory: Path) -> list[Path]:
 
 
 def claim(directory: Path) -> None:
-    """Check that a run may write to this directory.
+    """Check that a run may write to this directory, and leave nothing there.
 
     Raises:
-        ConfigError: it is a file, or it holds anything.
+        ConfigError: it is a file, it holds anything, or it cannot be made.
     """
-    if directory.exists() and not directory.is_dir():
-        raise ConfigError(f"--out {directory}: this is a file, allowed: a new or empty directory")
-    if directory.is_dir() and any(directory.iterdir()):
-        raise ConfigError(f"--out {directory}: this directory is not empty, allowed: a new or empty one")
+    try:
+        if directory.exists() and not directory.is_dir():
+            raise ConfigError(f"--out {directory}: this is a file, allowed: a new or empty directory")
+        if directory.is_dir() and any(directory.iterdir()):
+            raise ConfigError(f"--out {directory}: this directory is not empty, allowed: a new or empty one")
+        _try_to_make(directory)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"--out {shorten(str(directory))}: {why}, allowed: a directory that can be made and written to"
+        ) from error
+
+
+def _try_to_make(directory: Path) -> None:
+    """Make the directory and a file in it, and take away what was made. Raises OSError where that cannot be done."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / ROUNDS).touch()
+        (directory / ROUNDS).unlink()
+    finally:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
 
 
 def sha256(state: Mapping[str, Tensor]) -> str:
