@@ -14,7 +14,7 @@ from raysim.config import Config
 from raysim.config.components import Component
 from raysim.config.named import resolve
 from raysim.data import scenario
-from raysim.data.augmentation import Augmentation
+from raysim.data.augmentation import Augmentation, check_images
 from raysim.data.dataset import Dataset, Split
 from raysim.data.domains import domains
 from raysim.data.load import drawn, load_dataset
@@ -90,6 +90,7 @@ def build_federation(config: Config, download: bool = True) -> Federation:
         ConfigError: the data are missing or do not serve the scenario.
     """
     dataset, tasks = _data(config, download)
+    check_images(config.dataset.augment, dataset.shape)
     streams = deal(config, dataset, tasks)
     return Federation(
         dataset=dataset,

@@ -138,6 +138,10 @@ WRONG = {
     ),
     "weights that are not there": (["run", "tiny.yaml", "model.weights=gone.pt"], "there is no file gone.pt"),
     "a model that does not fit": (["run", "tiny.yaml", "model={name: mnist_cnn}"], "cannot take samples of shape (6,)"),
+    "crops of what is no image": (
+        ["run", "tiny.yaml", "--local", "dataset.augment=[crop]"],
+        "dataset.augment: crop needs images (C, H, W), the samples have shape (6,)\n",
+    ),
     "more tasks than classes": (["run", "tiny.yaml", "scenario.tasks=5"], "scenario.tasks"),
     "a directory that is taken": (["run", "tiny.yaml", "--out", "taken"], "this directory is not empty"),
     "a file as directory": (["run", "tiny.yaml", "--out", "tiny.yaml"], "this is a file"),
