@@ -32,7 +32,7 @@ def estimate(config: Config) -> Iterator[tuple[str, str]]:
     rounds = federation.calendar.rounds
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
     yield "run", f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
-    yield "data", _data(federation)
+    yield "data", _data(federation, config.evaluation.split)
     yield "tasks", "; ".join(task.name for task in federation.tasks)
     yield "clients", f"{config.clients.count}, each with {min(sizes)} to {max(sizes)} samples at a time"
     yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {sent / MIB:.2f} MiB as sent"
@@ -50,10 +50,10 @@ def estimate(config: Config) -> Iterator[tuple[str, str]]:
         yield "actors", f"placed by the cluster at {config.resources.address}"
 
 
-def _data(federation: Federation) -> str:
+def _data(federation: Federation, split: str) -> str:
     train, test = federation.dataset.train, federation.dataset.test
     shape = " x ".join(map(str, federation.shape))
-    return f"{len(train):,} training and {len(test):,} test samples of {shape}, {federation.classes} classes"
+    return f"{len(train):,} training and {len(test):,} {split} samples of {shape}, {federation.classes} classes"
 
 
 def _cohort(config: Config) -> int:

@@ -22,6 +22,7 @@ from raysim.config import Config, dump
 from raysim.config.reading import shorten
 from raysim.errors import ConfigError
 from raysim.events import Event, Finished, RoundDone, Started, line
+from raysim.spread import Spread
 from raysim.tally import Tally
 from raysim.tensorboard import Board
 
@@ -47,6 +48,7 @@ class Recording:
         self.tally = Tally([0] * config.clients.count) if recorded is None else Tally(**recorded["tally"])
         self.interrupted = False
         self.sha256: str | None = None
+        self.per_client: Mapping[str, Spread] | None = None
 
     def __enter__(self) -> Recording:
         return self
@@ -67,6 +69,7 @@ class Recording:
         elif isinstance(event, Finished):
             self.interrupted = event.interrupted
             self.sha256 = sha256(event.state)
+            self.per_client = event.per_client
             torch.save(dict(event.state), self.directory / "model.pt")
 
     def position(self) -> dict[str, Any]:
@@ -105,6 +108,7 @@ class Recording:
             "rounds": self.tally.rounds,
             "updates": self.tally.updates,
             "evaluation": self.evaluation(),
+            **({} if self.per_client is None else {"per_client": self.per_client}),
             "bytes_up": self.tally.bytes_up,
             "bytes_down": self.tally.bytes_down,
             "participation": self.tally.participation,

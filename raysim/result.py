@@ -17,7 +17,9 @@ class Result:
 
     `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (a[t][i], fractions) and its
     metrics; bytes are the methods' payload, all clients together; seconds_per_round is a median, without evaluation;
-    participation counts each client's updates and virtual_time is in virtual seconds (older raysims wrote neither).
+    participation counts each client's updates and virtual_time is in virtual seconds (older raysims wrote neither);
+    per_client, where evaluation.per_client asked for it, maps a protocol to the clients' accuracies and their mean,
+    worst and std (see raysim.spread).
     """
 
     name: str
@@ -42,6 +44,7 @@ class Result:
     directory: Path
     participation: Sequence[int] = ()
     virtual_time: float | None = None
+    per_client: Mapping[str, Mapping[str, Any]] | None = None
 
 
 def load(directory: str | Path) -> Result:

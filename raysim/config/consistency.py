@@ -25,6 +25,8 @@ def contradictions(config: Config) -> Errors:
     yield from _task_length(config)
     if config.scenario.windows is not None:
         yield from _without_task_ids(config)
+        if config.scenario.windows.stream is not None:
+            yield from _own_stream(config)
     if config.scenario.online:
         yield from _seen_once(config)
     if isinstance(config.schedule, Asynchronous):
@@ -87,6 +89,16 @@ def _without_task_ids(config: Config) -> Errors:
     if config.scenario.online:
         words = "found true, allowed: false under asynchronous boundaries, where rounds_per_window=1 is the same"
         yield explained(("scenario", "online"), words, True)
+
+
+def _own_stream(config: Config) -> Errors:
+    """A stream of the user's own has samples that raysim does not know before they come."""
+    why = "with a stream of your own, whose samples are not known before they come"
+    evaluation = config.evaluation
+    if evaluation.split == "validation":
+        yield explained(("evaluation", "split"), f"found 'validation', allowed: test {why}", evaluation.split)
+    if evaluation.per_client:
+        yield explained(("evaluation", "per_client"), f"found true, allowed: false {why}", True)
 
 
 def _seen_once(config: Config) -> Errors:

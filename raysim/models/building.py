@@ -70,4 +70,5 @@ def _load(module: nn.Module, weights: str) -> None:
         state = torch.load(path, map_location="cpu", weights_only=True)
         module.load_state_dict(state)
     except Exception as error:
-        raise ConfigError(f"model.weights: {path} does not fit the model: {error}") from error
+        said = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ConfigError(f"model.weights: {path} does not fit the model: {' '.join(said[:2])}") from error

@@ -88,6 +88,10 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("taken").mkdir()
     Path("taken/notes.txt").write_text("mine")
     Path("nothing_here").mkdir()
+    for name in ("begun", "ended"):
+        Path(name).mkdir()
+        Path(name, "config.yaml").write_text(CONFIG)
+    Path("ended/model.pt").write_bytes(b"PK no more")
     Path("mine").mkdir()
     Path("mine/parts.py").write_text(MINE)
 
@@ -155,7 +159,10 @@ WRONG = {
     ),
     "a name that is too long": (["run", "tiny.yaml", "--out", "x" * 300], "...: File name too long, allowed: a"),
     "a directory with a null byte": (["run", "tiny.yaml", "--out", "a\0b"], "--out a\\x00b: embedded null byte"),
-    "an empty command": ([""], "raysim: found '', allowed: run, check, list, sweep, report"),
+    "an empty command": (
+        [""],
+        "raysim: found '', allowed: run, check, list, sweep, report, evaluate; see raysim --help\n",
+    ),
     "an empty config": (["run", ""], ": this is a directory, allowed: a YAML file\n"),
     "a config too many": (["run", "tiny.yaml", "tiny.yaml"], "tiny.yaml: found no '=', allowed: KEY=VALUE"),
     "nothing to go on from": (["run", "--resume"], "--resume: found no --out, allowed: --resume --out DIR"),
@@ -179,6 +186,21 @@ WRONG = {
     "a sweep that is a run's config": (["sweep", "tiny.yaml"], "tiny.yaml:3: dataset: unknown key 'dataset'; did you"),
     "a sweep without a base": (["sweep", "sweep.yaml", "--list"], "sweep.yaml:2: base: found 'gone.yaml', and there"),
     "no runs at a time": (["sweep", "sweep.yaml", "--jobs", "0"], "--jobs: found '0', allowed: a whole number >= 1"),
+    "nothing to evaluate": (["evaluate"], "required: DIR"),
+    "a model that is not there": (
+        ["evaluate", "taken"],
+        "taken/config.yaml: there is no such file; allowed: the directory of a run that ended\n",
+    ),
+    "a run without a model": (
+        ["evaluate", "begun"],
+        "begun/model.pt: there is no such file; allowed: the directory of a run that ended\n",
+    ),
+    "training after the end": (
+        ["evaluate", "ended", "training.batch_size=2"],
+        "training.batch_size=2: found a key of training, which the trained model cannot change, allowed: keys of ",
+    ),
+    "a model that is no model": (["evaluate", "ended"], "model.weights: ended/model.pt does not fit the model: "),
+    "accuracies over a file": (["evaluate", "ended", "--out", "tiny.yaml"], "--out tiny.yaml: this is there already"),
     "no directory to report": (["report"], "required: DIR"),
     "a directory that is not there": (["report", "gone"], "gone: there is no such directory\n"),
     "a report of no runs": (["report", "taken"], "taken: found no finished run, allowed: directories that hold one"),
@@ -269,12 +291,12 @@ def test_list_prints_what_exists(kind: str, table: dict[str, str], capsys: Captu
 def test_help_and_version(capsys: Captured) -> None:
     assert main(["--help"]) == 0
     usage = capsys.readouterr().out
-    assert all(f"\n  {command} " in usage for command in ("run", "check", "list", "sweep"))
+    assert all(f"\n  {command} " in usage for command in ("run", "check", "list", "sweep", "report", "evaluate"))
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"raysim {version('raysim')}\n"
     assert main([]) == 2
     assert capsys.readouterr().out.startswith("usage: raysim COMMAND")
-    for command in ("run", "check", "list", "sweep"):
+    for command in ("run", "check", "list", "sweep", "report", "evaluate"):
         with pytest.raises(SystemExit) as end:
             main([command, "--help"])
         assert end.value.code == 0
