@@ -29,12 +29,12 @@ def image_folder(
     root: Path,
     download: bool,
     *,
-    path: str,
-    size: Annotated[int, Ge(1), Le(4096)] = 32,
-    grey: bool = False,
-    classes: Annotated[tuple[str, ...], MinLen(1)] | None = None,
-    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2,
-    seed: Annotated[int, Ge(0)] = 0,
+    path: str,  # the folder with a folder for each class, or with train and test; relative, it starts at dataset.root
+    size: Annotated[int, Ge(1), Le(4096)] = 32,  # height and width that the images are made, whatever their proportions
+    grey: bool = False,  # whether the images become grey; else RGB
+    classes: Annotated[tuple[str, ...], MinLen(1)] | None = None,  # the folders that are used; null is all
+    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2,  # the part of each class for testing, without train and test
+    seed: Annotated[int, Ge(0)] = 0,  # what that part is drawn from, apart from the run's seed
 ) -> Dataset:
     """Images in a folder per class (`path`, below the root), made `size` x `size`: PACS, Office-31, DomainNet.
 

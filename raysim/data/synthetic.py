@@ -18,7 +18,7 @@ def synthetic(
     download: bool,
     *,
     classes: Annotated[int, Ge(1)] = 10,  # how many classes
-    shape: Annotated[tuple[Annotated[int, Ge(1)], ...], MaxLen(8)] = (1, 8, 8),  # of a sample: [features], [channels, height, width]
+    shape: Annotated[tuple[Annotated[int, Ge(1)], ...], MaxLen(8)] = (1, 8, 8),  # of a sample: [features] or [C, H, W]
     train: Annotated[int, Ge(1)] = 1000,  # training samples in all
     test: Annotated[int, Ge(1)] = 200,  # test samples in all
     noise: Annotated[float, Gt(0), Le(1e6)] = 1.0,  # standard deviation of a sample around its class's mean
