@@ -97,6 +97,7 @@ def test_the_split_is_drawn_from_its_seed_and_the_classs_name(tmp_path):
     many(tmp_path, a=10, b=10)
     first, again, other = (image_folder(tmp_path, False, path=".", test_fraction=0.4, seed=seed) for seed in (0, 0, 1))
     alone = image_folder(tmp_path, False, path=".", test_fraction=0.4, classes=("b",))
+    assert [value + 100 for value in values(first.test)[:4]] != values(first.test)[4:]
     assert values(first.test) == values(again.test) != values(other.test)
     assert values(alone.test) == [value for value in values(first.test) if value >= 100]
     assert alone.names == ("b",)
