@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raysim.errors import ConfigError, RunError
+    from raysim.evaluating import Evaluated, evaluate
     from raysim.messages import Ask, Delta, Post, Term
     from raysim.method import ClientHalf, Method, Plan, ServerHalf
     from raysim.result import Result, load
@@ -16,6 +17,7 @@ _HOMES = {
     "Ask": "messages",
     "ClientHalf": "method",
     "ConfigError": "errors",
+    "Evaluated": "evaluating",
     "Delta": "messages",
     "Method": "method",
     "Plan": "method",
@@ -24,6 +26,7 @@ _HOMES = {
     "RunError": "errors",
     "ServerHalf": "method",
     "Term": "messages",
+    "evaluate": "evaluating",
     "load": "result",
     "run": "running",
     "sweep": "sweeps.running",
@@ -34,6 +37,7 @@ __all__ = [
     "ClientHalf",
     "ConfigError",
     "Delta",
+    "Evaluated",
     "Method",
     "Plan",
     "Post",
@@ -41,6 +45,7 @@ __all__ = [
     "RunError",
     "ServerHalf",
     "Term",
+    "evaluate",
     "load",
     "run",
     "sweep",

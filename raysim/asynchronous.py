@@ -42,7 +42,7 @@ class Asynchronous:
         for dispatch in update.arrivals:
             reply.merge(exchange.received(self._tickets.pop(dispatch.number)).numbered(dispatch.number))
         server.cohort = tuple(sorted({dispatch.client for dispatch in update.arrivals}))
-        server.shares = server.shares_of(server.cohort)
+        server.shares = self._shares(update)
         if update.arrivals:
             exchange.updated(reply, self._mixed(update))
         for dispatch in update.arrivals:
@@ -85,6 +85,11 @@ class Asynchronous:
         )
         if self._schedule.mixing == "models":
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
+
+    def _shares(self, update: Update) -> dict[int, float]:
+        """Return the cohort's weights, of sum 1, by the data that each had when it was sent the model."""
+        sizes = {dispatch.client: self._size(dispatch) for dispatch in update.arrivals}
+        return {client: sizes[client] / sum(sizes.values()) for client in sorted(sizes)}
 
     def _size(self, dispatch: Dispatch) -> int:
         """Return what an update counts by: 1, or the samples that its client had when it was sent the model."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from raysim import seeding
 from raysim.config import Config
+from raysim.config.blocks import MOST_ROUNDS
 from raysim.config.time import Moment, Windows
+from raysim.errors import ConfigError
 from raysim.stream import Stream
 
 ALWAYS = 2**62  # a round that no run reaches
@@ -29,6 +31,12 @@ class Attendance:
         """Return the window that the client has in a round, or None where it is not there."""
         window = bisect_right(self.begins, round) - 1
         return None if window < 0 or round >= self.gone else window
+
+    def spells(self, rounds: int) -> Iterator[tuple[int, int]]:
+        """Yield every window, with the number of the run's rounds that the client has it in."""
+        ends = [*self.begins[1:], ALWAYS]
+        for window, (begin, end) in enumerate(zip(self.begins, ends, strict=True)):
+            yield window, max(0, min(end, self.gone, rounds + 1) - begin)
 
 
 class Calendar:
@@ -58,6 +66,11 @@ class Calendar:
         """Return how many samples a client has in a round."""
         window = self.window(client, round)
         return 0 if window is None else self._streams[client].size(window)
+
+    def spells(self, client: int) -> Iterator[tuple[int, int]]:
+        """Yield (samples, rounds) for every window of a client: how many it holds, and in how many rounds."""
+        for window, rounds in self._attendance[client].spells(self.rounds):
+            yield self._streams[client].size(window), rounds
 
     def present(self, round: int) -> tuple[int, ...]:
         """Return the clients that have data in a round, ascending."""
@@ -112,11 +125,20 @@ def _moments(moments: Sequence[Moment], clients: int, otherwise: int) -> list[in
 
 
 def calendar(config: Config, streams: Sequence[Stream]) -> Calendar:
-    """Make the calendar that a config describes."""
+    """Make the calendar that a config describes.
+
+    Raises:
+        ConfigError: the run would have too many rounds.
+    """
     windows, tasks = config.scenario.windows, config.scenario.tasks
     if windows is not None:
         attendance = _in_windows(config, windows, streams)
         last = max(max(there.begins[-1] for there in attendance) + windows.rounds_per_window - 1, tasks)
+        if last > MOST_ROUNDS:
+            raise ConfigError(
+                f"scenario.boundaries.asynchronous.rounds_per_window: found {windows.rounds_per_window}, with "
+                f"which the run has {last} rounds, allowed: at most {MOST_ROUNDS}; lower it, or clients.arrive's rounds"
+            )
         return Calendar(streams, attendance, [math.ceil(t * last / tasks) for t in range(1, tasks + 1)])
     rounds = config.training.rounds_per_task
     assert rounds is not None

@@ -38,7 +38,7 @@ def estimate(config: Config) -> Lines:
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
     sent = model.weights().nbytes
     yield "run", f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
-    yield "data", _data(federation)
+    yield "data", _data(federation, config.evaluation.split)
     yield "tasks", _tasks([task.name for task in federation.tasks])
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
     yield "clients", f"{config.clients.count:,}, each with {span} samples at a time"
@@ -54,10 +54,10 @@ def estimate(config: Config) -> Lines:
     yield "time", _time(config, federation, rehearsal, capacity)
 
 
-def _data(federation: Federation) -> str:
+def _data(federation: Federation, split: str) -> str:
     train, test = federation.dataset.train, federation.dataset.test
     shape = " x ".join(map(str, federation.shape))
-    return f"{len(train):,} training and {len(test):,} test samples of {shape}, {federation.classes} classes"
+    return f"{len(train):,} training and {len(test):,} {split} samples of {shape}, {federation.classes} classes"
 
 
 def _tasks(names: Sequence[str]) -> str:

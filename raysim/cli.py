@@ -1,4 +1,4 @@
-"""The command line: `raysim run`, `check`, `list`, `sweep` and `report`."""
+"""The command line: `raysim run`, `check`, `list`, `sweep`, `report` and `evaluate`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ USAGE = """usage: raysim COMMAND ...
   sweep CONFIG [KEY=VALUE ...] [--out DIR] [--jobs N]          run a grid of runs, and go on where it was left
         [--local] [--list] [--quiet]
   report DIR ... [--out DIR] [--against PAPER]                 tables and plots over every finished run below the DIRs
+  evaluate DIR [KEY=VALUE ...] [--out FILE]                    a finished run's model on other data, or another split
 
 KEY is dotted and VALUE is YAML: training.optimizer.lr=0.1, 'methods={fedprox: {mu: 0.1}}'
 raysim COMMAND --help says more; raysim --version the version"""
@@ -179,6 +180,28 @@ def _report(given: Sequence[str]) -> int:
     return 0
 
 
+def _evaluate(given: Sequence[str]) -> int:
+    description = "Evaluate a finished run's model on another data set or split: keys of dataset, scenario, evaluation."
+    parser = _Parser(prog="raysim evaluate", description=description, allow_abbrev=False)
+    parser.add_argument("directory", metavar="DIR", help="the run's directory")
+    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a dotted key and its value, in YAML")
+    parser.add_argument("--out", metavar="FILE", help="write the accuracies as JSON too, to a new file")
+    parser.add_argument("--local", action="store_true", help="in this process, as it always is: it needs no Ray")
+    asked = parser.parse_intermixed_args(given)
+    from pathlib import Path
+
+    from raysim import evaluating
+
+    out = None if asked.out is None else Path(asked.out)
+    if out is not None:
+        evaluating.claim(out)
+    evaluated = evaluating.evaluate(asked.directory, asked.overrides)
+    if out is not None:
+        evaluating.write(evaluated, out)
+    print(*evaluating.lines(evaluated), sep="\n")
+    return 0
+
+
 def _with_config(command: str, description: str) -> _Parser:
     parser = _Parser(prog=f"raysim {command}", description=description, allow_abbrev=False)
     parser.add_argument("config", metavar="CONFIG", help="a YAML file")
@@ -192,4 +215,5 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "list": _list,
     "sweep": _sweep,
     "report": _report,
+    "evaluate": _evaluate,
 }

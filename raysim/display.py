@@ -17,6 +17,7 @@ from raysim.events import Event, RoundDone, Started
 from raysim.figures import NAMES
 from raysim.metrics import Matrix, average_accuracy
 from raysim.result import Result
+from raysim.spread import told
 
 
 class Display(Protocol):
@@ -125,6 +126,8 @@ def show_result(result: Result, console: Console) -> None:
         console.print(_matrix(values["accuracy"], console.width))
         metrics = ((key.replace("_", " "), value) for key, value in values.items() if key != "accuracy")
         say(console, ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics) + "\n")
+    for protocol, found in (result.per_client or {}).items():
+        say(console, told(protocol, found))
     mib = 2**20
     say(
         console,

@@ -67,10 +67,14 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Finished:
-    """The last event: the final model, and whether the run was stopped before its last round."""
+    """The last event: the final model, and whether the run was stopped before its last round.
+
+    `per_client` is what summary.json says of the clients' accuracies, where evaluation.per_client asks for it.
+    """
 
     state: Mapping[str, Tensor]
     interrupted: bool
+    per_client: Mapping[str, Mapping[str, Any]] | None = None
 
 
 Event = Started | RoundDone | Checkpoint | Finished

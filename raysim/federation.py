@@ -14,7 +14,7 @@ from raysim.config import Config
 from raysim.config.components import Component
 from raysim.config.named import resolve
 from raysim.data import scenario
-from raysim.data.augmentation import Augmentation
+from raysim.data.augmentation import Augmentation, check_images
 from raysim.data.dataset import Dataset, Split
 from raysim.data.domains import domains
 from raysim.data.load import drawn, load_dataset
@@ -22,6 +22,7 @@ from raysim.data.normalization import Normalization, normalization
 from raysim.data.opened import Opened, Opener
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task
+from raysim.data.validation import held_out
 from raysim.dealing import deal
 from raysim.errors import ConfigError
 from raysim.stream import Stream
@@ -90,12 +91,29 @@ def build_federation(config: Config, download: bool = True) -> Federation:
         ConfigError: the data are missing or do not serve the scenario.
     """
     dataset, tasks = _data(config, download)
+    check_images(config.dataset.augment, dataset.shape)
     streams = deal(config, dataset, tasks)
+    return _federation(config, dataset, tasks, streams, calendar(config, streams))
+
+
+def undealt(config: Config) -> Federation:
+    """Load the data and make the tasks of an evaluation: there are no clients, and no rounds.
+
+    Raises:
+        ConfigError: the data are missing or do not serve the scenario.
+    """
+    dataset, tasks = _data(config, config.dataset.download)
+    return _federation(config, dataset, tasks, (), Calendar((), (), range(1, len(tasks) + 1)))
+
+
+def _federation(
+    config: Config, dataset: Dataset, tasks: Sequence[Task], streams: Sequence[Stream], times: Calendar
+) -> Federation:
     return Federation(
         dataset=dataset,
         tasks=tasks,
         streams=streams,
-        calendar=calendar(config, streams),
+        calendar=times,
         protocols=("domain_il",) if config.scenario.kind == "domain_incremental" else ("class_il", "task_il"),
         normalization=normalization(config.dataset.wanted_normalization(), dataset),
         augment=tuple(config.dataset.augment),
@@ -109,6 +127,13 @@ def _opener(config: Config) -> Opener | None:
 
 
 def _data(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
+    dataset, tasks = _loaded(config, download)
+    if config.evaluation.split == "test":
+        return dataset, tasks
+    return held_out(dataset, tasks, config.evaluation.validation_fraction, config.seed)
+
+
+def _loaded(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
     spec = config.dataset
 
     def load(component: Component, number: int = 0) -> Dataset:

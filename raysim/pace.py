@@ -14,7 +14,7 @@ from raysim.federation import Federation
 from raysim.local import LocalRunner
 from raysim.messages import Post
 from raysim.models.building import check_model
-from raysim.scoring import Chunk, Scores
+from raysim.scoring import Chunk, Scores, none_right
 from raysim.seeding import torch_untouched
 from raysim.simulation import Simulation
 from raysim.stream import Stream
@@ -82,8 +82,7 @@ class _Unevaluated(LocalRunner):
 
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Compute nothing."""
-        federation = self.host.federation
-        return {protocol: [0] * len(federation.tasks) for protocol in federation.protocols}
+        return none_right(self.host.federation)
 
 
 def _miniature(config: Config, federation: Federation, batches: int) -> tuple[Config, Federation]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,8 +19,10 @@ from torch import Tensor
 
 from raysim import metrics
 from raysim.config import Config, dump
+from raysim.config.reading import shorten
 from raysim.errors import ConfigError
 from raysim.events import Event, Finished, RoundDone, Started, line
+from raysim.spread import Spread
 from raysim.tally import Tally
 from raysim.tensorboard import Board
 
@@ -45,6 +48,7 @@ class Recording:
         self.tally = Tally([0] * config.clients.count) if recorded is None else Tally(**recorded["tally"])
         self.interrupted = False
         self.sha256: str | None = None
+        self.per_client: Mapping[str, Spread] | None = None
 
     def __enter__(self) -> Recording:
         return self
@@ -65,6 +69,7 @@ class Recording:
         elif isinstance(event, Finished):
             self.interrupted = event.interrupted
             self.sha256 = sha256(event.state)
+            self.per_client = event.per_client
             torch.save(dict(event.state), self.directory / "model.pt")
 
     def position(self) -> dict[str, Any]:
@@ -103,6 +108,7 @@ class Recording:
             "rounds": self.tally.rounds,
             "updates": self.tally.updates,
             "evaluation": self.evaluation(),
+            **({} if self.per_client is None else {"per_client": self.per_client}),
             "bytes_up": self.tally.bytes_up,
             "bytes_down": self.tally.bytes_down,
             "steps": self.tally.steps,
@@ -148,15 +154,35 @@ def written(directory: Path) -> list[Path]:
 
 
 def claim(directory: Path) -> None:
-    """Check that a run may write to this directory.
+    """Check that a run may write to this directory, and leave nothing there.
 
     Raises:
-        ConfigError: it is a file, or it holds anything.
+        ConfigError: it is a file, it holds anything, or it cannot be made.
     """
-    if directory.exists() and not directory.is_dir():
-        raise ConfigError(f"--out {directory}: this is a file, allowed: a new or empty directory")
-    if directory.is_dir() and any(directory.iterdir()):
-        raise ConfigError(f"--out {directory}: this directory is not empty, allowed: a new or empty one")
+    try:
+        if directory.exists() and not directory.is_dir():
+            raise ConfigError(f"--out {directory}: this is a file, allowed: a new or empty directory")
+        if directory.is_dir() and any(directory.iterdir()):
+            raise ConfigError(f"--out {directory}: this directory is not empty, allowed: a new or empty one")
+        _try_to_make(directory)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"--out {shorten(str(directory))}: {why}, allowed: a directory that can be made and written to"
+        ) from error
+
+
+def _try_to_make(directory: Path) -> None:
+    """Make the directory and a file in it, and take away what was made. Raises OSError where that cannot be done."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / ROUNDS).touch()
+        (directory / ROUNDS).unlink()
+    finally:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
 
 
 def sha256(state: Mapping[str, Tensor]) -> str:

@@ -21,7 +21,7 @@ from raysim.ledger import Ledger
 from raysim.messages import Post
 from raysim.method import Method, overrides
 from raysim.reply import Reply
-from raysim.scoring import Chunk, Scores
+from raysim.scoring import Chunk, Scores, none_right
 from raysim.simulation import Simulation
 from raysim.understudy import Understudy, role_in
 from raysim.vector import FlatModel
@@ -183,7 +183,7 @@ class _Cast:
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Find no answer right."""
         self.evaluations += 1
-        return {protocol: [0] * len(self._federation.tasks) for protocol in self._federation.protocols}
+        return none_right(self._federation)
 
     def snapshot(self) -> Sequence[Any]:
         """Return nothing: the clients have nothing to keep."""

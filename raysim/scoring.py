@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -22,8 +24,8 @@ class Chunk:
     start: int
 
 
-Scores = Mapping[str, Sequence[int]]
-"""Right answers by protocol and task."""
+Scores = Mapping[str, npt.NDArray[np.int64]]
+"""Right answers by protocol: int64 [tasks, classes], by the class that the sample has."""
 
 
 def chunks(federation: Federation) -> list[Chunk]:
@@ -39,7 +41,7 @@ def score(
     module: nn.Module, dtype: torch.dtype, test: Source, federation: Federation, parts: Sequence[Chunk]
 ) -> Scores:
     """Count the right answers on these parts. One forward pass serves all protocols of a part."""
-    right: dict[str, list[int]] = {protocol: [0] * len(federation.tasks) for protocol in federation.protocols}
+    right = none_right(federation)
     module.eval()
     with torch.no_grad():
         for part in parts:
@@ -48,8 +50,15 @@ def score(
             logits = module(test.fetch(rows, part.task).to(dtype))
             labels = test.labels(rows)
             for protocol, seen in _views(logits, task.classes, federation):
-                right[protocol][part.task] += int((seen.argmax(1) == labels).sum())
+                answered = labels[seen.argmax(1) == labels]
+                right[protocol][part.task] += np.bincount(answered.cpu().numpy(), minlength=federation.classes)
     return right
+
+
+def none_right(federation: Federation) -> Scores:
+    """Return the scores of no answer."""
+    shape = (len(federation.tasks), federation.classes)
+    return {protocol: np.zeros(shape, np.int64) for protocol in federation.protocols}
 
 
 def _views(logits: Tensor, classes: Sequence[int], federation: Federation) -> Iterator[tuple[str, Tensor]]:
@@ -65,12 +74,18 @@ def _views(logits: Tensor, classes: Sequence[int], federation: Federation) -> It
 
 def merged(scores: Sequence[Scores]) -> Scores:
     """Add what several hosts counted."""
-    return {
-        protocol: [sum(column) for column in zip(*(s[protocol] for s in scores), strict=True)] for protocol in scores[0]
-    }
+    return {protocol: np.sum([counted[protocol] for counted in scores], axis=0) for protocol in scores[0]}
 
 
 def accuracies(scores: Scores, federation: Federation) -> dict[str, list[float]]:
     """Return the fraction of right answers by protocol and task."""
     sizes = [len(task.test) for task in federation.tasks]
-    return {p: [right / size for right, size in zip(counts, sizes, strict=True)] for p, counts in scores.items()}
+    return {
+        protocol: [right / size for right, size in zip(by_task(counts), sizes, strict=True)]
+        for protocol, counts in scores.items()
+    }
+
+
+def by_task(counts: npt.NDArray[np.int64]) -> list[int]:
+    """Return how many answers are right on every task's test set."""
+    return [int(right) for right in counts.sum(axis=1)]

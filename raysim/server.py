@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from raysim import seeding
 from raysim.compatibility import methods_of
-from raysim.config import Config
+from raysim.config import LARGEST, Config
 from raysim.config.named import resolve
 from raysim.errors import RunError
 from raysim.federation import Federation
@@ -116,12 +117,25 @@ class Server:
 
     @property
     def lr(self) -> float:
-        """The clients' learning rate in this round."""
+        """The clients' learning rate in this round.
+
+        Raises:
+            RunError: it is larger than any number in single precision.
+        """
         training, rows = self.config.training, self.federation.calendar.rows
         decay, task, rounds = training.lr_decay, self.task, self.round - 1
         if decay.restart and task:
             rounds -= rows[task - 1]
-        return training.optimizer.lr * float(decay.per_round**rounds) * float(decay.per_task**task)
+        try:
+            lr = training.optimizer.lr * float(decay.per_round**rounds) * float(decay.per_task**task)
+        except OverflowError:
+            lr = math.inf
+        if lr > LARGEST:
+            raise RunError(
+                f"training.lr_decay: the learning rate of round {self.round} is over {LARGEST:.2g}; lower per_round or "
+                "per_task"
+            )
+        return lr
 
     def apply(self, delta: Delta, integers: Tensor) -> None:
         """Add a delta to the model: a new version."""

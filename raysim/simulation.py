@@ -17,6 +17,7 @@ from raysim.federation import Federation
 from raysim.models.building import check_model
 from raysim.scoring import accuracies, chunks
 from raysim.server import Server
+from raysim.spread import Spread, summaries
 from raysim.state import decoded, encoded
 from raysim.synchronous import Synchronous
 
@@ -62,7 +63,7 @@ class Simulation:
                 yield self._checkpoint()
         if self._saved < self.server.round < last:
             yield self._checkpoint()
-        yield Finished(self._state(), interrupted=self.server.round < last)
+        yield Finished(self._state(), interrupted=self.server.round < last, per_client=self._per_client())
 
     def _timed_round(self) -> RoundDone:
         """Do a round; what a task's end exchanges belongs to its last round, in bytes, seconds and records."""
@@ -103,6 +104,11 @@ class Simulation:
 
     def _evaluate(self) -> Accuracies:
         return accuracies(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
+
+    def _per_client(self) -> Mapping[str, Spread] | None:
+        if not self.config.evaluation.per_client:
+            return None
+        return summaries(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
 
     def _checkpoint(self) -> Checkpoint:
         """Keep everything; the schedule first, as it waits for what is under way."""

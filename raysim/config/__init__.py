@@ -18,6 +18,9 @@ from raysim.config.schema import Config
 from raysim.config.writing import dump
 from raysim.errors import ConfigError
 
+LARGEST = float.fromhex("0x1.fffffep+127")
+"""The largest finite number in single precision."""
+
 __all__ = ["Adam", "Config", "ConfigError", "Sgd", "dump", "load", "open_document", "schema", "validated"]
 
 
@@ -39,9 +42,14 @@ def validated(document: Document) -> Config:
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(located(document, keys, f"found {show(value)}, allowed: a finite number"))
     try:
-        return Config.model_validate(document.values)
+        config = Config.model_validate(document.values)
     except ValidationError as error:
         raise refusal(error, document) from None
+    for keys, value in walk(plain(config)):
+        if isinstance(value, float) and abs(value) > LARGEST:  # torch refuses it in the middle of a step
+            words = f"found {show(value)}, allowed: numbers up to {LARGEST:.2g}, the largest in single precision"
+            raise ConfigError(located(document, keys, words))
+    return config
 
 
 def open_document(source: str | Path | Mapping[str, object] | Config) -> Document:

@@ -17,11 +17,14 @@ NotNegative = Annotated[float, Field(ge=0)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 
+MOST_TASKS = 1000  # an accuracy matrix of a million numbers
+MOST_ROUNDS = 1_000_000  # in a run
+
 
 class _Scenario(Block):
     chosen_by = "kind"
     kind: str
-    tasks: Count = Field(description="How many tasks follow one another.")
+    tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] = Field(description="How many tasks follow one another.")
     order: Literal["same", "per_client"] = Field(
         default="same", description="Whether all clients meet the tasks in one order, or each in its own."
     )

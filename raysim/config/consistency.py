@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic_core import InitErrorDetails
 
 from raysim.config.block import REQUIRED, explained
+from raysim.config.blocks import MOST_ROUNDS
 from raysim.config.messages import nearest, show
 from raysim.config.time import Asynchronous, Moment
 
@@ -24,6 +25,8 @@ def contradictions(config: Config) -> Errors:
     yield from _task_length(config)
     if config.scenario.windows is not None:
         yield from _without_task_ids(config)
+        if config.scenario.windows.stream is not None:
+            yield from _own_stream(config)
     if config.scenario.online:
         yield from _seen_once(config)
     if isinstance(config.schedule, Asynchronous):
@@ -55,6 +58,11 @@ def _task_length(config: Config) -> Errors:
             yield explained(at, words, rounds)
     elif rounds is None:
         yield explained(at, f"{REQUIRED}, allowed: a whole number >= 1", missing=True)
+    elif config.scenario.tasks * rounds > MOST_ROUNDS:
+        words = (
+            f"found {rounds}, allowed: at most {MOST_ROUNDS // config.scenario.tasks}, which are {MOST_ROUNDS} in all"
+        )
+        yield explained(at, words, rounds)
     elif 2 * config.scenario.jitter >= rounds:
         jitter = config.scenario.jitter
         words = f"found {jitter}, allowed: less than half of training.rounds_per_task ({rounds})"
@@ -81,6 +89,16 @@ def _without_task_ids(config: Config) -> Errors:
     if config.scenario.online:
         words = "found true, allowed: false under asynchronous boundaries, where rounds_per_window=1 is the same"
         yield explained(("scenario", "online"), words, True)
+
+
+def _own_stream(config: Config) -> Errors:
+    """A stream of the user's own has samples that raysim does not know before they come."""
+    why = "with a stream of your own, whose samples are not known before they come"
+    evaluation = config.evaluation
+    if evaluation.split == "validation":
+        yield explained(("evaluation", "split"), f"found 'validation', allowed: test {why}", evaluation.split)
+    if evaluation.per_client:
+        yield explained(("evaluation", "per_client"), f"found true, allowed: false {why}", True)
 
 
 def _seen_once(config: Config) -> Errors:

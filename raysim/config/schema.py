@@ -69,7 +69,18 @@ class Evaluation(Block):
     every_rounds: Count | None = Field(
         default=None, description="After so many rounds as well; null is after tasks only."
     )
-    split: Literal["test"] = Field(default="test", description="The samples that it is tested on.")
+    split: Literal["test", "validation"] = Field(
+        default="test",
+        description="The samples that it is tested on: the test set, or a part of the training samples that is held "
+        "out from training, so that choosing hyper-parameters sees no test data.",
+    )
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.1, description="The part of every task's training samples that split: validation holds out."
+    )
+    per_client: bool = Field(
+        default=False,
+        description="Whether the final model's accuracy is given for each client's own classes and tasks.",
+    )
 
     @model_validator(mode="before")
     @classmethod

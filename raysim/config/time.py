@@ -14,6 +14,8 @@ Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Client = Annotated[int, Field(ge=0)]
 
+MOST_CLIENTS = 1_000_000
+
 
 class Windows(Block):
     """Data arrive in windows of one size, whatever their task; nobody is told where a task ends."""
@@ -97,7 +99,9 @@ class Arrivals(Block):
 class Clients(Block):
     """The clients."""
 
-    count: Count = Field(description="How many clients there are, counting those that come later.")
+    count: Annotated[int, Field(ge=1, le=MOST_CLIENTS)] = Field(
+        description="How many clients there are, counting those that come later."
+    )
     arrive: Arrivals | None = Field(default=None, description="Who comes later; null is nobody.")
     leave: Moments = Field(
         default=(), description="From which round on clients are gone, as in [{round: 41, clients: [2]}]."
@@ -125,14 +129,18 @@ class LogNormal(_Speeds):
     """A client's slowness has a log-normal distribution of median 1."""
 
     kind: Literal["log_normal"] = Field(description="Slowness is exp(sigma z), z normal.")
-    sigma: Positive = Field(default=1.0, description="The standard deviation of the slowness's logarithm.")
+    sigma: Annotated[float, Field(gt=0, le=10)] = Field(
+        default=1.0, description="The standard deviation of the slowness's logarithm."
+    )
 
 
 class Pareto(_Speeds):
     """A client's slowness has a Pareto distribution from 1 on: a few are very slow."""
 
     kind: Literal["pareto"] = Field(description="Slowness exceeds s >= 1 with probability s^-shape.")
-    shape: Positive = Field(default=2.0, description="The distribution's exponent: the smaller, the slower stragglers.")
+    shape: Annotated[float, Field(ge=0.1)] = Field(
+        default=2.0, description="The distribution's exponent: the smaller, the slower stragglers."
+    )
 
 
 Speeds = Annotated[Constant | LogNormal | Pareto, Field(discriminator="kind"), assume("kind", "constant")]
@@ -169,7 +177,7 @@ class _Schedule(Block):
     chosen_by = "kind"
     kind: str
     speeds: Speeds = Field(default=Constant(), description="How fast clients are, in virtual time.")
-    bandwidth: Positive | None = Field(
+    bandwidth: Annotated[float, Field(ge=1)] | None = Field(
         default=None, description="Bytes that a client sends or is sent in a virtual second; null is at once."
     )
 

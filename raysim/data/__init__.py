@@ -19,6 +19,7 @@ DATASETS: dict[str, str] = {
     "svhn": "raysim.data.vision:svhn",
     "cifar10": "raysim.data.vision:cifar10",
     "cifar100": "raysim.data.vision:cifar100",
+    "image_folder": "raysim.data.image_folder:image_folder",
     "npz": "raysim.data.npz:npz",
     "synthetic": "raysim.data.synthetic:synthetic",
 }

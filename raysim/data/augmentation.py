@@ -13,9 +13,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from raysim.errors import ConfigError
+
 Augmentation = Literal["crop", "flip"]
 
 PADDING = 4  # pixels, as in RandomCrop(size, padding=4)
+
+
+def check_images(augment: Sequence[Augmentation], shape: Sequence[int]) -> None:
+    """Refuse what only images have, for samples of another shape. Raises ConfigError."""
+    if augment and len(shape) != 3:
+        raise ConfigError(
+            f"dataset.augment: {', '.join(augment)} needs images (C, H, W), the samples have shape {tuple(shape)}"
+        )
 
 
 def draw(augment: Sequence[Augmentation], generator: np.random.Generator, n: int) -> npt.NDArray[np.int64]:

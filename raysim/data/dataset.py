@@ -29,11 +29,12 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training and a test split over the same classes."""
+    """A training and a test split over the same classes, whose names may be known."""
 
     train: Split
     test: Split
     classes: int
+    names: tuple[str, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Several data sets as the domains of one: the same labels in images that look different."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ def domains(named: Sequence[tuple[str, Dataset]], reference: int) -> tuple[Datas
     the grey ones get three equal channels. Samples that are no images must be alike.
 
     Raises:
-        ConfigError: their numbers of classes differ, or samples that cannot be made alike.
+        ConfigError: their classes differ, or samples that cannot be made alike.
     """
     _check(named, reference)
     shapes = [found.shape for _, found in named]
@@ -35,13 +36,17 @@ def domains(named: Sequence[tuple[str, Dataset]], reference: int) -> tuple[Datas
             named, _rows([found.train for found in sets]), _rows([found.test for found in sets]), strict=True
         )
     ]
-    return Dataset(train, test, classes), tasks
+    return Dataset(train, test, classes, sets[reference].names), tasks
 
 
 def _check(named: Sequence[tuple[str, Dataset]], reference: int) -> None:
     first_name, first = named[reference]
     for name, found in named:
         where = f"scenario.shift.domains: {name} has"
+        if found.names is not None and first.names is not None and found.names != first.names:
+            only = min(set(found.names) ^ set(first.names))
+            whose = name if only in found.names else first_name
+            raise ConfigError(f"scenario.shift.domains: only {whose} has a class '{only}'; all must have the same ones")
         if found.classes != first.classes:
             raise ConfigError(
                 f"{where} {found.classes} classes, {first_name} has {first.classes}; all must have the same ones"
@@ -70,7 +75,7 @@ def _alike(found: Dataset, size: tuple[int, ...], channels: int) -> Dataset:
         for split in (found.train, found.test)
         for x in [resized(split.x, size)]
     )
-    return Dataset(train, test, found.classes)
+    return replace(found, train=train, test=test)
 
 
 def resized(images: Array, size: tuple[int, ...]) -> Array:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,14 @@ def load_dataset(
     """Call a data set's `function` with its YAML `keys` and check what it returns.
 
     Raises:
-        ConfigError: the root or the files are missing, or the data break the rules of `dataset.check`.
+        ConfigError: the root or the files are missing or cannot be read, or the data break the rules of
+            `dataset.check`.
     """
-    dataset = function(resolve_root(root), download, **keys)
-    return check(dataset, getattr(function, "__name__", repr(function)))
+    name = getattr(function, "__name__", repr(function))
+    try:
+        return check(function(resolve_root(root), download, **keys), name)
+    except OSError as error:
+        raise ConfigError(f"data set {name}: its files cannot be read: {error}"[:300]) from error
 
 
 def drawn(dataset: Dataset, train_samples: int, generator: np.random.Generator) -> Dataset:
@@ -56,4 +61,4 @@ def drawn(dataset: Dataset, train_samples: int, generator: np.random.Generator) 
     if train_samples > len(train):
         raise ConfigError(f"dataset.train_samples: found {train_samples}, allowed: 1 to {len(train)}, which there are")
     rows = np.sort(generator.permutation(len(train))[:train_samples])
-    return Dataset(Split(train.x[rows], train.y[rows]), dataset.test, dataset.classes)
+    return replace(dataset, train=Split(train.x[rows], train.y[rows]))

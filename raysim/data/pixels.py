@@ -8,10 +8,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysim.data.augmentation import Augmentation, augmented, draw
+from raysim.data.augmentation import Augmentation, augmented, check_images, draw
 from raysim.data.dataset import Array, Split
 from raysim.data.normalization import Normalization
-from raysim.errors import ConfigError
 
 
 class Source:
@@ -31,10 +30,7 @@ class Source:
         augment: Sequence[Augmentation] = (),
     ) -> None:
         self.shape = tuple(int(size) for size in split.x.shape[1:])
-        if augment and len(self.shape) != 3:
-            raise ConfigError(
-                f"dataset.augment: {', '.join(augment)} needs images (C, H, W), the samples have shape {self.shape}"
-            )
+        check_images(augment, self.shape)
         self.device = torch.device(device)
         self.augment = tuple(augment)
         self.x = _borrow(split.x.reshape(len(split), -1)).to(self.device)

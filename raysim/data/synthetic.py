@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le, MaxLen
 
 from raysim.data.dataset import Dataset, Split
+from raysim.data.room import check_room
+
+WHILE_MADE = 32  # bytes per feature: float64 numbers, twice what is drawn of them, and the float32 ones
 
 
 def synthetic(
@@ -15,10 +18,10 @@ def synthetic(
     download: bool,
     *,
     classes: Annotated[int, Ge(1)] = 10,  # how many classes
-    shape: tuple[Annotated[int, Ge(1)], ...] = (1, 8, 8),  # of a sample: [features], or [channels, height, width]
+    shape: Annotated[tuple[Annotated[int, Ge(1)], ...], MaxLen(8)] = (1, 8, 8),  # of a sample: [features] or [C, H, W]
     train: Annotated[int, Ge(1)] = 1000,  # training samples in all
     test: Annotated[int, Ge(1)] = 200,  # test samples in all
-    noise: Annotated[float, Gt(0)] = 1.0,  # standard deviation of a sample around its class's mean
+    noise: Annotated[float, Gt(0), Le(1e6)] = 1.0,  # standard deviation of a sample around its class's mean
     seed: Annotated[int, Ge(0)] = 0,  # what the data are made from
 ) -> Dataset:
     """Gaussian classes of any `shape`, number and size, made on the spot from `seed`: float32 features.
@@ -26,7 +29,13 @@ def synthetic(
     A class has a mean drawn from N(0, 1) in every feature; a sample is its class's mean plus `noise` times N(0, 1).
     train, test: samples in all, dealt to the classes as evenly as they go, in random order. The data depend on `seed`
     alone, not on the run's seed.
+
+    Raises:
+        ConfigError: they do not fit into memory.
     """
+    features = math.prod(shape)
+    largest = max([("classes", classes), ("train", train), ("test", test)], key=lambda size: size[1])
+    check_room(largest[1] * features * WHILE_MADE, f"dataset.{largest[0]}", f"{largest[1]} of {features} features")
     generator = np.random.default_rng(seed)
     means = generator.standard_normal((classes, math.prod(shape)))
 

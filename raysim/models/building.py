@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 from raysim import seeding
 from raysim.config import Config
+from raysim.config.reading import shorten
 from raysim.errors import ConfigError
 from raysim.vector import FlatModel
 
@@ -62,10 +64,11 @@ def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatMod
 
 def _load(module: nn.Module, weights: str) -> None:
     path = Path(weights).expanduser()
-    if not path.is_file():
-        raise ConfigError(f"model.weights: there is no file {path}")
+    if not os.path.isfile(path):  # where pathlib's raises for a path that no file can have
+        raise ConfigError(f"model.weights: there is no file {shorten(str(path))}")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         module.load_state_dict(state)
     except Exception as error:
-        raise ConfigError(f"model.weights: {path} does not fit the model: {error}") from error
+        said = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ConfigError(f"model.weights: {path} does not fit the model: {' '.join(said[:2])}") from error

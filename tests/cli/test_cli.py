@@ -81,11 +81,17 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("tiny.yaml").write_text(CONFIG)
     Path("empty.yaml").write_text("# nothing yet\n")
     Path("broken.yaml").write_text("name: [tiny\n")
+    Path("object.yaml").write_text("name: tiny\nseed: !!python/object/apply:os.system [touch owned]\n")
+    Path("sweep.yaml").write_text("name: many\nbase: gone.yaml\ngrid: {seed: [0, 1]}\n")
     Path("binary.yaml").write_bytes(b"\xff\xfe\x00name")
     Path("twice.yaml").write_text(CONFIG + "seed: 1\nseed: 2\n")
     Path("taken").mkdir()
     Path("taken/notes.txt").write_text("mine")
     Path("nothing_here").mkdir()
+    for name in ("begun", "ended"):
+        Path(name).mkdir()
+        Path(name, "config.yaml").write_text(CONFIG)
+    Path("ended/model.pt").write_bytes(b"PK no more")
     Path("mine").mkdir()
     Path("mine/parts.py").write_text(MINE)
 
@@ -94,6 +100,7 @@ def process(*command: str, **more: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, **more)
 
 
+WINDOWS = ["training.rounds_per_task=null", "scenario.boundaries={asynchronous: {window: 5}}"]
 WRONG = {
     "no such command": (["rnu"], "allowed: run, check, list, sweep"),
     "no config": (["run"], "required: CONFIG"),
@@ -135,9 +142,73 @@ WRONG = {
     ),
     "weights that are not there": (["run", "tiny.yaml", "model.weights=gone.pt"], "there is no file gone.pt"),
     "a model that does not fit": (["run", "tiny.yaml", "model={name: mnist_cnn}"], "cannot take samples of shape (6,)"),
+    "crops of what is no image": (
+        ["run", "tiny.yaml", "--local", "dataset.augment=[crop]"],
+        "dataset.augment: crop needs images (C, H, W), the samples have shape (6,)\n",
+    ),
     "more tasks than classes": (["run", "tiny.yaml", "scenario.tasks=5"], "scenario.tasks"),
     "a directory that is taken": (["run", "tiny.yaml", "--out", "taken"], "this directory is not empty"),
     "a file as directory": (["run", "tiny.yaml", "--out", "tiny.yaml"], "this is a file"),
+    "a directory below a file": (
+        ["run", "tiny.yaml", "--out", "tiny.yaml/x"],
+        "--out tiny.yaml/x: Not a directory, allowed: a directory that can be made and written to\n",
+    ),
+    "a directory that nobody can make": (
+        ["run", "tiny.yaml", "--out", "/proc/x"],
+        "--out /proc/x: No such file or directory, allowed: a directory that can be made and written to\n",
+    ),
+    "a name that is too long": (["run", "tiny.yaml", "--out", "x" * 300], "...: File name too long, allowed: a"),
+    "a directory with a null byte": (["run", "tiny.yaml", "--out", "a\0b"], "--out a\\x00b: embedded null byte"),
+    "an empty command": (
+        [""],
+        "raysim: found '', allowed: run, check, list, sweep, report, evaluate; see raysim --help\n",
+    ),
+    "an empty config": (["run", ""], ": this is a directory, allowed: a YAML file\n"),
+    "a config too many": (["run", "tiny.yaml", "tiny.yaml"], "tiny.yaml: found no '=', allowed: KEY=VALUE"),
+    "nothing to go on from": (["run", "--resume"], "--resume: found no --out, allowed: --resume --out DIR"),
+    "a directory without a run": (["run", "--resume", "--out", "taken"], "--resume: taken/config.yaml is not there"),
+    "a Python object": (
+        ["run", "object.yaml"],
+        "object.yaml:2: unknown tag '!!python/object/apply:os.system'; tags are not needed here\n",
+    ),
+    "more than fits into memory": (
+        ["run", "tiny.yaml", "dataset.train=1000000000000"],
+        "dataset.train: found 1000000000000 of 6 features, which takes 178,813.9 GiB, allowed: what fits into ",
+    ),
+    "too many dimensions": (
+        ["run", "tiny.yaml", f"dataset.shape={[1] * 9}"],
+        "found [1, 1, 1, 1, 1, 1, 1, 1, 1], allowed: a list of whole numbers >= 1, at most 8\n",
+    ),
+    "too many rounds in windows": (
+        ["run", "tiny.yaml", *WINDOWS, "clients.arrive={at: [{round: 9000000, clients: [1]}]}"],
+        "found 20, with which the run has 9000079 rounds, allowed: at most 1000000; lower it, or clients.arrive's",
+    ),
+    "a sweep that is a run's config": (["sweep", "tiny.yaml"], "tiny.yaml:3: dataset: unknown key 'dataset'; did you"),
+    "a sweep without a base": (["sweep", "sweep.yaml", "--list"], "sweep.yaml:2: base: found 'gone.yaml', and there"),
+    "no runs at a time": (["sweep", "sweep.yaml", "--jobs", "0"], "--jobs: found '0', allowed: a whole number >= 1"),
+    "nothing to evaluate": (["evaluate"], "required: DIR"),
+    "a model that is not there": (
+        ["evaluate", "taken"],
+        "taken/config.yaml: there is no such file; allowed: the directory of a run that ended\n",
+    ),
+    "a run without a model": (
+        ["evaluate", "begun"],
+        "begun/model.pt: there is no such file; allowed: the directory of a run that ended\n",
+    ),
+    "training after the end": (
+        ["evaluate", "ended", "training.batch_size=2"],
+        "training.batch_size=2: found a key of training, which the trained model cannot change, allowed: keys of ",
+    ),
+    "a model that is no model": (["evaluate", "ended"], "model.weights: ended/model.pt does not fit the model: "),
+    "accuracies over a file": (["evaluate", "ended", "--out", "tiny.yaml"], "--out tiny.yaml: this is there already"),
+    "no directory to report": (["report"], "required: DIR"),
+    "a directory that is not there": (["report", "gone"], "gone: there is no such directory\n"),
+    "a report of no runs": (["report", "taken"], "taken: found no finished run, allowed: directories that hold one"),
+    "a report of a file": (["report", "tiny.yaml"], "tiny.yaml: this is a file, allowed: a directory with runs"),
+    "an unknown paper": (
+        ["report", "taken", "--against", "nobody"],
+        "--against nobody: found no figures of such a paper, allowed: c_flag, fed_a_gem, re_fed, special\n",
+    ),
 }
 
 
@@ -150,12 +221,24 @@ def test_what_is_wrong_is_told_in_one_line(case: str, capsys: Captured) -> None:
     assert errors.count("\n") == 1
     assert errors.endswith("\n")
     assert fragment in errors
-    assert not Path("runs").exists()
+    assert not {"runs", "owned", "x" * 300} & {path.name for path in Path().iterdir()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", ["no such command", "a broken file", "an unknown method", "a directory that is taken", "a wrong type"]
+    "case",
+    [
+        "no such command",
+        "an unknown option",
+        "a broken file",
+        "a Python object",
+        "an unknown method",
+        "a wrong type",
+        "a directory that is taken",
+        "more than fits into memory",
+        "a sweep without a base",
+        "a report of no runs",
+    ],
 )
 def test_what_is_wrong_is_told_in_one_line_by_the_command_itself(case: str) -> None:
     argv, fragment = WRONG[case]
@@ -210,12 +293,12 @@ def test_list_prints_what_exists(kind: str, table: dict[str, str], capsys: Captu
 def test_help_and_version(capsys: Captured) -> None:
     assert main(["--help"]) == 0
     usage = capsys.readouterr().out
-    assert all(f"\n  {command} " in usage for command in ("run", "check", "list", "sweep"))
+    assert all(f"\n  {command} " in usage for command in ("run", "check", "list", "sweep", "report", "evaluate"))
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"raysim {version('raysim')}\n"
     assert main([]) == 2
     assert capsys.readouterr().out.startswith("usage: raysim COMMAND")
-    for command in ("run", "check", "list", "sweep"):
+    for command in ("run", "check", "list", "sweep", "report", "evaluate"):
         with pytest.raises(SystemExit) as end:
             main([command, "--help"])
         assert end.value.code == 0

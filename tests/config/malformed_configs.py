@@ -22,7 +22,7 @@ IN_THE_FILE = [
     ("clients:", "cleints:", (f"run.yaml:6: cleints: unknown key 'cleints'; did you mean 'clients'? allowed: {TOP} "
      "(and 1 more)")),
     ("clients: {count: 4}", "clients: {}", ("run.yaml:6: clients.count: this key is required and missing, allowed: a "
-     "whole number >= 1")),
+     "whole number >= 1 and <= 1000000")),
     ("clients: {count: 4}", "clients: 4", ("run.yaml:6: clients: found 4, allowed: a block with the keys count, "
      "arrive, leave, dropout")),
     ("clients: {count: 4}", "clients:", ("run.yaml:6: clients: found null, allowed: a block with the keys count, "
@@ -47,11 +47,11 @@ IN_THE_FILE = [
      "domain_incremental; did you mean 'order'? allowed: kind, tasks, order, online, boundaries, shift")),
     ("tasks: 3", "tasks: 3\n  tasks: 4", "run.yaml:6: the key 'tasks' is given twice, first in line 5"),
     ("tasks: 3", "tasks: 0\n  shift: rotaton", ("run.yaml:5: scenario.tasks: found 0, allowed: a whole number >= 1 "
-     "(and 1 more)")),
-    ("tasks: 3", "tasks: '3'", "run.yaml:5: scenario.tasks: found '3', allowed: a whole number >= 1"),
-    ("tasks: 3", "tasks: 3.0", "run.yaml:5: scenario.tasks: found 3.0, allowed: a whole number >= 1"),
-    ("tasks: 3", "tasks: 1_000", "run.yaml:5: scenario.tasks: found '1_000', allowed: a whole number >= 1"),
-    ("tasks: 3", "tasks: true", "run.yaml:5: scenario.tasks: found true, allowed: a whole number >= 1"),
+     "and <= 1000 (and 1 more)")),
+    ("tasks: 3", "tasks: '3'", "run.yaml:5: scenario.tasks: found '3', allowed: a whole number >= 1 and <= 1000"),
+    ("tasks: 3", "tasks: 3.0", "run.yaml:5: scenario.tasks: found 3.0, allowed: a whole number >= 1 and <= 1000"),
+    ("tasks: 3", "tasks: 1_000", "run.yaml:5: scenario.tasks: found '1_000', allowed: a whole number >= 1 and <= 1000"),
+    ("tasks: 3", "tasks: true", "run.yaml:5: scenario.tasks: found true, allowed: a whole number >= 1 and <= 1000"),
     ("tasks: 3", "<<: {tasks: 3}", "run.yaml:5: merge keys (<<) are not part of YAML 1.2; write the keys out"),
     ("tasks: 3", "tasks: !fast 3", "run.yaml:5: unknown tag '!fast'; tags are not needed here"),
     ("tasks: 3", "tasks: !!python/name:os.system x", ("run.yaml:5: unknown tag '!!python/name:os.system'; tags are not "
@@ -182,7 +182,7 @@ ON_THE_COMMAND_LINE = [
     (["schedule={kind: asynchronous, mixing: models, buffer_size: 1, rate: 2}"], ("schedule={kind: asynchronous, "
      "mixing: models, buffer_size: 1, rate: 2}: schedule.rate: found 2.0, allowed: at most 1 with mixing=models")),
     (["schedule.speeds={kind: pareto, shape: 0}"], ("schedule.speeds={kind: pareto, shape: 0}: schedule.speeds.shape: "
-     "found 0, allowed: a number > 0")),
+     "found 0, allowed: a number >= 0.1")),
     (["scenario.boundaries={asynchronous: {}}"], ("scenario.boundaries={asynchronous: {}}: "
      "scenario.boundaries.asynchronous.window: this key is required and missing, allowed: a whole number >= 1")),
     (["scenario.boundaries={}"], ("scenario.boundaries={}: scenario.boundaries.jittered: found neither asynchronous "
@@ -218,6 +218,17 @@ ON_THE_COMMAND_LINE = [
     (["logging.tensorboard=no"], "logging.tensorboard=no: found 'no', allowed: true or false"),
     (["training.optimizer={name: adam, betas: [0.9, 1]}"], ("training.optimizer={name: adam, betas: [0.9, 1]}: "
      "training.optimizer.betas: found [0.9, 1], allowed: a list of 2: each a number >= 0 and < 1")),
+    (["scenario.tasks=1001"], "scenario.tasks=1001: found 1001, allowed: a whole number >= 1 and <= 1000"),
+    (["clients.count=1e6"], "clients.count=1e6: found 1000000.0, allowed: a whole number >= 1 and <= 1000000"),
+    (["training.rounds_per_task=333334"], ("training.rounds_per_task=333334: found 333334, allowed: at most 333333, "
+     "which are 1000000 in all")),
+    (["training.optimizer.lr=1e300"], ("training.optimizer.lr=1e300: found 1e+300, allowed: numbers up to 3.4e+38, the "
+     "largest in single precision")),
+    (["methods={fedprox: {mu: 1" + "0" * 39 + "}}"], ("methods={fedprox: {mu: 1" + "0" * 39 + "}}: "
+     "methods.fedprox.mu: found 1e+39, allowed: numbers up to 3.4e+38, the largest in single precision")),
+    (["schedule.bandwidth=0.5"], "schedule.bandwidth=0.5: found 0.5, allowed: a number >= 1 or null"),
+    (["schedule.speeds={kind: log_normal, sigma: 11}"], ("schedule.speeds={kind: log_normal, sigma: 11}: "
+     "schedule.speeds.sigma: found 11, allowed: a number > 0 and <= 10")),
     (["seed=x", "clients.count=0"], "seed=x: found 'x', allowed: a whole number from 0 to 2^63 - 1 (and 1 more)"),
 ]  # fmt: skip
 

@@ -48,7 +48,9 @@ def test_a_file_that_cannot_be_read(run_yaml: Path) -> None:
 
 def test_from_python_the_key_stands_alone(run_yaml: Path) -> None:
     whole = load(run_yaml)
-    assert refusal(whole, {"clients.count": 0}) == "clients.count=0: found 0, allowed: a whole number >= 1"
+    assert (
+        refusal(whole, {"clients.count": 0}) == "clients.count=0: found 0, allowed: a whole number >= 1 and <= 1000000"
+    )
     assert refusal(whole, {"clients": object()}) == (
         "clients=a Python object: found a Python object, allowed: a block with the keys count, arrive, leave, dropout"
     )

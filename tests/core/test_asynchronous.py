@@ -121,6 +121,18 @@ def test_one_client_at_a_time_without_discount_is_sequential_training(tiny, simu
     assert all(r.staleness == [0] for r in run.rounds)
 
 
+def test_an_update_counts_by_what_its_client_had_when_it_was_sent_the_model(tiny, simulate):
+    """Three equals are sent out at once and taken one by one; by then, at rounds 2 and 3, two of them are gone."""
+    config = tiny(
+        schedule={"kind": "asynchronous", "concurrency": 3, "buffer_size": 1},
+        aggregation__weights="samples",
+        clients__leave=[{"round": 2, "clients": [0, 1]}],
+    )
+    run = simulate(config)
+    assert sorted(client for round in run.rounds[:3] for client in round.cohort) == [0, 1, 2]
+    assert run.simulation.server.shares == {2: 1.0}
+
+
 def test_the_idle_share_by_hand(tiny, simulate):
     """12 samples each; a client three times as slow: the round lasts 36, the others wait 24 of it: 48/108 idle."""
     run = simulate(tiny(schedule={"kind": "synchronous", "speeds": {"seconds_per_sample": 1}}))

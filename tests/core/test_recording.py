@@ -206,6 +206,13 @@ def test_tensorboard_has_the_scalars_and_the_matrix(run, rounds, summary):
         assert all(image.encoded_image_string.startswith(b"\x89PNG") and image.width > 50 for image in images)
 
 
+def test_the_matrix_image_of_many_tasks_is_as_large_as_that_of_40():
+    from raysim.figures import matrix_image
+
+    sizes = {tasks: matrix_image([[0.5] * tasks] * 2, "class_il").shape for tasks in (40, 500)}
+    assert sizes[40] == sizes[500]
+
+
 def test_the_matrix_image_shows_the_accuracies():
     """Beside white the most frequent colour is that of the one cell: viridis from 0 (68, 1, 84) to 1 (253, 231, 37)."""
     from raysim.figures import matrix_image

@@ -10,7 +10,7 @@ from raysim.calendar import Calendar
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
 from raysim.federation import Federation, build_federation
-from raysim.scoring import Chunk, accuracies, chunks, merged, score
+from raysim.scoring import Chunk, accuracies, by_task, chunks, merged, score
 
 # rows of the test split: sample (= logits of classes 0..3), label
 ROWS = [
@@ -40,9 +40,17 @@ def task(classes, test, pixels=None):
     )
 
 
-def count(federation, parts=None, module=None):
+def scored(federation, parts=None, module=None):
     source = federation.source("test", torch.device("cpu"))
     return score(module or nn.Identity(), torch.float32, source, federation, parts or chunks(federation))
+
+
+def by_task_of(scores):
+    return {protocol: by_task(counts) for protocol, counts in scores.items()}
+
+
+def count(federation, parts=None, module=None):
+    return by_task_of(scored(federation, parts, module))
 
 
 @pytest.fixture
@@ -53,7 +61,14 @@ def classes():
 
 def test_class_il_and_task_il_by_hand(classes):
     assert count(classes) == {"class_il": [1, 2], "task_il": [2, 3]}
-    assert accuracies(count(classes), classes) == {"class_il": [1 / 3, 2 / 4], "task_il": [2 / 3, 3 / 4]}
+    assert accuracies(scored(classes), classes) == {"class_il": [1 / 3, 2 / 4], "task_il": [2 / 3, 3 / 4]}
+
+
+def test_right_answers_are_counted_by_the_class_that_a_sample_has(classes):
+    """Class-IL: rows 0 | 3 6 are right, labels 0 | 3 2; task-IL: rows 0 1 | 3 4 6, labels 0 1 | 3 3 2."""
+    found = scored(classes)
+    assert found["class_il"].tolist() == [[1, 0, 0, 0], [0, 0, 1, 1]]
+    assert found["task_il"].tolist() == [[1, 1, 0, 0], [0, 0, 1, 2]]
 
 
 def test_domain_il_counts_among_all_classes_as_each_task_shows_the_samples():
@@ -102,11 +117,12 @@ def test_chunks_do_not_change_counts(classes, monkeypatch, size):
 def test_hosts_share_the_chunks_and_the_counts_are_added(classes, monkeypatch):
     monkeypatch.setattr(scoring, "CHUNK", 2)
     parts = chunks(classes)
-    counted = [count(classes, parts[:1]), count(classes, parts[1:3]), count(classes, parts[3:])]
-    assert counted[0] == {"class_il": [1, 0], "task_il": [2, 0]}
-    assert merged(counted) == {"class_il": [1, 2], "task_il": [2, 3]}
-    assert merged([counted[2], counted[0], counted[1]]) == merged(counted)
-    assert merged(counted[:1]) == counted[0]
+    counted = [scored(classes, parts[:1]), scored(classes, parts[1:3]), scored(classes, parts[3:])]
+    assert by_task_of(counted[0]) == {"class_il": [1, 0], "task_il": [2, 0]}
+    whole = scored(classes)
+    for together in (merged(counted), merged([counted[2], counted[0], counted[1]])):
+        assert {p: counts.tolist() for p, counts in together.items()} == {p: c.tolist() for p, c in whole.items()}
+    assert by_task_of(merged(counted[:1])) == by_task_of(counted[0])
 
 
 def test_dropout_and_batchnorm_are_in_evaluation_mode(classes):

@@ -1,6 +1,5 @@
 """Every command of the README and of docs/ works: it is taken as it stands, and a small version of it runs."""
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -79,7 +78,7 @@ def _sweep(asked: list[str], out: Path) -> int:
     return main([*(word for word in asked if word not in ("--local", "--list")), "--list"])
 
 
-def _list(asked: list[str], out: Path) -> int:
+def _as_it_stands(asked: list[str], out: Path) -> int:
     return main(asked)
 
 
@@ -90,7 +89,14 @@ def _report(asked: list[str], out: Path) -> int:
         return main(asked)
 
 
-TRIED = {"run": _run, "check": _check, "sweep": _sweep, "list": _list, "report": _report}
+TRIED = {
+    "run": _run,
+    "check": _check,
+    "sweep": _sweep,
+    "list": _as_it_stands,
+    "report": _report,
+    "evaluate": _as_it_stands,
+}
 
 
 def _overrides(asked: list[str]) -> list[str]:
@@ -146,24 +152,3 @@ def test_what_documents_say_of_a_data_set_of_ones_own_works(workplace: Path, tmp
         "logging": {"tensorboard": False},
     }
     assert raysim.run(config, out=tmp_path / "run", local=True).status == "done"
-
-
-def test_a_folder_of_images_becomes_an_npz_as_documented(workplace: Path, tmp_path: Path) -> None:
-    import numpy
-    from PIL import Image
-
-    (block,) = (block for block in blocks(ROOT / "docs" / "scenarios.md", "python") if "def read" in block)
-    space: dict[str, object] = {}
-    exec(compile(block, "scenarios.md", "exec"), space)
-    for label, grey in (("cat", 0), ("dog", 255)):
-        (tmp_path / "images" / label).mkdir(parents=True)
-        for number in range(3):
-            Image.new("RGB", (5, 4), (grey, grey, grey)).save(tmp_path / "images" / label / f"{number}.png")
-    x, y = space["read"](tmp_path / "images")
-    assert x.shape == (6, 32, 32, 3)
-    assert y.tolist() == [0, 0, 0, 1, 1, 1]
-    numpy.savez(tmp_path / "my.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    given = {"name": "npz", "path": "my.npz", "root": str(tmp_path)}
-    config = load("configs/split_digits.yaml")
-    overrides = [*small(config), "dataset.train_samples=null", f"dataset={json.dumps(given)}", "scenario.tasks=2"]
-    assert raysim.run(load(config, overrides), out=tmp_path / "run", local=True).status == "done"

@@ -57,6 +57,7 @@ def facts() -> Callable[[Result], Mapping[str, Any]]:
         return {
             "model_sha256": result.model_sha256,
             "evaluation": result.evaluation,
+            "per_client": result.per_client,
             "bytes": (result.bytes_up, result.bytes_down),
             "updates": result.updates,
             "rounds": lines,

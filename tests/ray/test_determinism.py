@@ -18,6 +18,7 @@ MODELS = {
         "participation": {"count": 3},
         "aggregation.weights": "samples",
         "partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 3},
+        "evaluation.per_client": True,
     },
     "batch norm": {"model.batch_norm": True, "training.local_epochs": 2, "training.optimizer": {"name": "adam"}},
 }

@@ -52,7 +52,7 @@ def test_what_a_setting_asks_for_is_a_config_that_raysim_takes(paper: Published)
             continue
         values = merged(merged(rest, setting.config), {k: v for k, v in setting.stated.items() if k != "methods"})
         if "dataset" not in setting.config:
-            values = merged(values, {"dataset": {"name": "mnist"}})
+            values = merged(values, {"dataset": values["scenario"]["shift"]["domains"][0]})
         methods = {key: knobs for blocks in paper.methods.values() for key, knobs in (blocks or {}).items()}
         for blocks in (methods, setting.stated.get("methods", {})):
             load(merged(values, {"methods": blocks}))

@@ -1,0 +1,136 @@
+"""Images in folders, one for each class: PACS, Office-31, DomainNet and the like, as they are distributed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from PIL import Image
+
+from raysim import seeding
+from raysim.config.messages import nearest
+from raysim.data.dataset import Array, Dataset, Split
+from raysim.data.room import check_room
+from raysim.errors import ConfigError
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+AT_ONCE = 1000  # images that wait for a thread
+DAMAGE = (OSError, ValueError, SyntaxError, EOFError, MemoryError, Image.DecompressionBombError)  # what Pillow raises
+
+Files = Mapping[str, Sequence[Path]]  # by class, in order
+
+
+def image_folder(
+    root: Path,
+    download: bool,
+    *,
+    path: str,  # the folder with a folder for each class, or with train and test; relative, it starts at dataset.root
+    size: Annotated[int, Ge(1), Le(4096)] = 32,  # height and width that the images are made, whatever their proportions
+    grey: bool = False,  # whether the images become grey; else RGB
+    classes: Annotated[tuple[str, ...], MinLen(1)] | None = None,  # the folders that are used; null is all
+    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2,  # the part of each class for testing, without train and test
+    seed: Annotated[int, Ge(0)] = 0,  # what that part is drawn from, apart from the run's seed
+) -> Dataset:
+    """Images in a folder per class (`path`, below the root), made `size` x `size`: PACS, Office-31, DomainNet.
+
+    Where `path` holds the folders train and test, these hold the classes and are the split. Otherwise, of every class
+    `test_fraction` of the images (rounded, at least one) are for testing, drawn from `seed` and the class's name, so
+    not from the run's seed. Labels are the places of the folders' names among the sorted ones. `classes` names those
+    that are used, by default all. Images are resized by Pillow's bilinear filter, whatever their proportions, and kept
+    as uint8, RGB or `grey`.
+
+    Raises:
+        ConfigError: a folder is missing or empty, an image cannot be read, or they do not fit into memory.
+    """
+    folder = root / Path(path).expanduser()
+    if not folder.is_dir():
+        raise ConfigError(f"dataset.path: there is no folder {folder}; a relative path starts at dataset.root")
+    halves = [folder / "train", folder / "test"]
+    if all(half.is_dir() for half in halves):
+        train, test = (_files(half, classes) for half in halves)
+        _same_classes(halves[0], train, halves[1], test)
+    else:
+        train, test = _split(folder, _files(folder, classes), test_fraction, seed)
+    count = sum(len(files) for split in (train, test) for files in split.values())
+    check_room(count * size * size * (1 if grey else 3), "dataset.size", f"{size} for {count} images")
+    return Dataset(_read(train, size, grey), _read(test, size, grey), len(train), tuple(train))
+
+
+def _files(folder: Path, wanted: Sequence[str] | None) -> Files:
+    """Return the images of every class, both sorted by name."""
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not names:
+        raise ConfigError(f"dataset.path: {folder} holds no folders, allowed: a folder of images for each class")
+    for name in wanted or ():
+        if name not in names:
+            raise ConfigError(f"dataset.classes: there is no folder '{name}' in {folder}{nearest(name, names)}")
+    return {name: _images(folder / name) for name in names if wanted is None or name in wanted}
+
+
+def _images(folder: Path) -> list[Path]:
+    """Return the images of one class."""
+    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    images = [entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file()]
+    if not images:
+        below = next((entry for entry in entries if entry.is_dir()), None)
+        hint = "" if below is None else f"; it holds the folder {below.name}: is {folder} the path that was meant?"
+        raise ConfigError(
+            f"dataset.path: {folder} holds no images, allowed: at least one in every class's folder{hint}"
+        )
+    return images
+
+
+def _same_classes(folder: Path, files: Files, other: Path, others: Files) -> None:
+    unlike = sorted(set(files) ^ set(others))
+    if unlike:
+        has, lacks = (folder, other) if unlike[0] in files else (other, folder)
+        raise ConfigError(f"dataset.path: {has} has a class '{unlike[0]}' and {lacks} has not; both must have the same")
+
+
+def _split(folder: Path, files: Files, fraction: float, seed: int) -> tuple[Files, Files]:
+    """Draw the test images of every class; both parts keep the order of the names."""
+    train: dict[str, Sequence[Path]] = {}
+    test: dict[str, Sequence[Path]] = {}
+    for name, images in files.items():
+        if len(images) < 2:
+            raise ConfigError(f"dataset.path: {folder / name} holds one image, allowed: two and more, one for testing")
+        count = min(max(1, round(fraction * len(images))), len(images) - 1)
+        order = seeding.generator(seed, "image_folder", name).permutation(len(images))
+        chosen = set(order[:count].tolist())
+        train[name] = [image for number, image in enumerate(images) if number not in chosen]
+        test[name] = [image for number, image in enumerate(images) if number in chosen]
+    return train, test
+
+
+def _read(files: Files, size: int, grey: bool) -> Split:
+    """Decode every image once, in threads: Pillow lets go of the interpreter while it decodes and resizes."""
+    paths = [path for images in files.values() for path in images]
+    x = np.empty((len(paths), 1 if grey else 3, size, size), np.uint8)
+
+    def fill(row: int) -> None:
+        x[row] = _decoded(paths[row], size, grey)
+
+    # catch_warnings is not for threads, so all of them share this one: palettes, EXIF data, large images
+    with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor() as pool:
+        for start in range(0, len(paths), AT_ONCE):
+            list(pool.map(fill, range(start, min(start + AT_ONCE, len(paths)))))
+    sizes = [len(images) for images in files.values()]
+    return Split(x, np.repeat(np.arange(len(sizes), dtype=np.int64), sizes))
+
+
+def _decoded(path: Path, size: int, grey: bool) -> Array:
+    """Return an image as uint8 [channels, size, size]."""
+    try:
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("L" if grey else "RGB").resize((size, size), Image.Resampling.BILINEAR))
+    except DAMAGE as error:
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise ConfigError(
+            f"dataset.path: {path} cannot be read as an image ({reason}); replace or remove it"
+        ) from error
+    return pixels[None] if grey else pixels.transpose(2, 0, 1)

@@ -1,0 +1,217 @@
+"""Folders of images: what is read, how it is split, and what is refused; all on folders that the tests write."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from raysim.config import load
+from raysim.data.image_folder import image_folder
+from raysim.data.load import load_dataset
+from raysim.errors import ConfigError
+from raysim.federation import build_federation
+
+
+def write(folder: Path, value: int, width: int = 8, height: int = 8, mode: str = "RGB") -> None:
+    """An image in one colour: (value, value + 1, value + 2), or the value as grey."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    colour: Any = value if mode in ("L", "P") else (value, value + 1, value + 2, 9)[: len(mode)]
+    Image.new(mode, (width, height), colour).save(folder)
+
+
+def many(folder: Path, **counts: int) -> None:
+    """So many images of each class; image n of class c (both from 0) has the value 100 c + 10 n."""
+    for number, (name, count) in enumerate(counts.items()):
+        for n in range(count):
+            write(folder / name / f"{n:02}.png", 100 * number + 10 * n)
+
+
+def values(split: Any) -> list[int]:
+    return [int(value) for value in split.x[:, 0, 0, 0]]
+
+
+def test_every_image_is_resized_as_pillow_does_and_kept_as_uint8(tmp_path):
+    draws = np.random.default_rng(0)
+    pictures = {f"{n}.png": draws.integers(0, 256, (7 + n, 12, 3), np.uint8) for n in range(4)}
+    for name, picture in pictures.items():
+        for label in ("cat", "dog"):
+            (tmp_path / "pets" / label).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture).save(tmp_path / "pets" / label / name)
+    found = load_dataset(image_folder, str(tmp_path), False, {"path": "pets", "size": 5, "test_fraction": 0.25})
+    assert (found.shape, found.train.x.dtype, found.classes, found.names) == ((3, 5, 5), np.uint8, 2, ("cat", "dog"))
+    assert (len(found.train), len(found.test)) == (6, 2)
+    expected = [
+        np.asarray(Image.fromarray(picture).resize((5, 5), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+        for picture in pictures.values()
+    ]
+    for split in (found.train, found.test):
+        for x in split.x:
+            assert any(np.array_equal(x, picture) for picture in expected)
+    both = np.concatenate([found.train.x[found.train.y == 0], found.test.x[found.test.y == 0]])
+    assert sorted(x.tobytes() for x in both) == sorted(x.tobytes() for x in expected)
+
+
+def test_grey_is_pillows(tmp_path):
+    """ITU-R 601: 0.299 R + 0.587 G + 0.114 B of (50, 51, 52) is 50.8; of (150, 151, 152) 150.8."""
+    many(tmp_path, a=2)
+    write(tmp_path / "a" / "00.png", 50)
+    write(tmp_path / "a" / "01.png", 150)
+    found = image_folder(tmp_path, False, path=".", grey=True, size=2)
+    assert found.shape == (1, 2, 2)
+    assert sorted([*values(found.train), *values(found.test)]) == [51, 151]
+
+
+def test_train_and_test_folders_are_the_split(tmp_path):
+    many(tmp_path / "train", dog=3, cat=1)
+    many(tmp_path / "test", dog=1, cat=1)
+    found = image_folder(tmp_path, False, path=str(tmp_path))
+    assert found.names == ("cat", "dog")  # sorted, however they were written
+    assert (values(found.train), found.train.y.tolist()) == ([100, 0, 10, 20], [0, 1, 1, 1])
+    assert (values(found.test), found.test.y.tolist()) == ([100, 0], [0, 1])
+
+
+def test_train_alone_is_a_class(tmp_path):
+    """DomainNet has a class of that name."""
+    many(tmp_path, boat=3, train=3)
+    assert image_folder(tmp_path, False, path=".").names == ("boat", "train")
+
+
+def test_a_fraction_of_every_class_is_for_testing(tmp_path):
+    """round(0.3 n) of n, at least 1 and not all: of 10 and 4 images 3 and 1, of 2 images 1."""
+    many(tmp_path, a=10, b=4, c=2)
+    found = image_folder(tmp_path, False, path=".", test_fraction=0.3)
+    assert np.bincount(found.test.y).tolist() == [3, 1, 1]
+    assert np.bincount(found.train.y).tolist() == [7, 3, 1]
+    assert sorted(values(found.train) + values(found.test)) == sorted([
+        *range(0, 100, 10), *range(100, 140, 10), 200, 210
+    ])  # fmt: skip
+    assert values(found.train) == sorted(values(found.train))
+    most = image_folder(tmp_path, False, path=".", test_fraction=0.99)
+    assert np.bincount(most.train.y).tolist() == [1, 1, 1]
+
+
+def test_the_split_is_drawn_from_its_seed_and_the_classs_name(tmp_path):
+    many(tmp_path, a=10, b=10)
+    first, again, other = (image_folder(tmp_path, False, path=".", test_fraction=0.4, seed=seed) for seed in (0, 0, 1))
+    alone = image_folder(tmp_path, False, path=".", test_fraction=0.4, classes=("b",))
+    assert [value + 100 for value in values(first.test)[:4]] != values(first.test)[4:]
+    assert values(first.test) == values(again.test) != values(other.test)
+    assert values(alone.test) == [value for value in values(first.test) if value >= 100]
+    assert alone.names == ("b",)
+
+
+def test_what_is_no_image_is_let_be(tmp_path):
+    many(tmp_path, a=3)
+    (tmp_path / "a" / ".DS_Store").write_bytes(b"x")
+    (tmp_path / "a" / "Thumbs.db").write_bytes(b"x")
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / "README.txt").write_text("x")
+    found = image_folder(tmp_path, False, path=".")
+    assert len(found.train) + len(found.test) == 3
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK"])
+def test_images_of_every_kind_become_rgb(tmp_path, mode):
+    for n in range(3):
+        write(tmp_path / "a" / f"{n}.{'jpg' if mode == 'CMYK' else 'png'}", 7, mode=mode)
+    assert image_folder(tmp_path, False, path=".").shape == (3, 32, 32)
+
+
+def refusal(root: Path, **keys: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_dataset(image_folder, str(root), False, {"path": ".", **keys})
+    return str(caught.value)
+
+
+def test_what_is_missing_is_named(tmp_path):
+    assert refusal(tmp_path, path="PACS") == (
+        f"dataset.path: there is no folder {tmp_path}/PACS; a relative path starts at dataset.root"
+    )
+    assert refusal(tmp_path) == (
+        f"dataset.path: {tmp_path} holds no folders, allowed: a folder of images for each class"
+    )
+    many(tmp_path / "photo", dog=3)
+    (tmp_path / "photo" / "cat").mkdir()
+    assert refusal(tmp_path / "photo") == (
+        f"dataset.path: {tmp_path}/photo/cat holds no images, allowed: at least one in every class's folder"
+    )
+    assert refusal(tmp_path) == (
+        f"dataset.path: {tmp_path}/photo holds no images, allowed: at least one in every class's folder; "
+        f"it holds the folder cat: is {tmp_path}/photo the path that was meant?"
+    )
+    assert refusal(tmp_path / "photo", classes=("dgo",)) == (
+        f"dataset.classes: there is no folder 'dgo' in {tmp_path}/photo; did you mean 'dog'?"
+    )
+    write(tmp_path / "photo" / "cat" / "1.png", 1)
+    assert refusal(tmp_path / "photo") == (
+        f"dataset.path: {tmp_path}/photo/cat holds one image, allowed: two and more, one for testing"
+    )
+    assert "its files cannot be read: [Errno 36] File name too long" in refusal(tmp_path, path="x" * 300)
+
+
+def test_train_and_test_must_have_the_same_classes(tmp_path):
+    many(tmp_path / "train", dog=2, cat=2)
+    many(tmp_path / "test", dog=2)
+    assert refusal(tmp_path) == (
+        f"dataset.path: {tmp_path}/train has a class 'cat' and {tmp_path}/test has not; both must have the same"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"GIF89a", b"\xff\xd8\xff\xe0 no jpeg", None])
+def test_an_image_that_cannot_be_read_is_named(tmp_path, content):
+    many(tmp_path, dog=4)
+    whole = (tmp_path / "dog" / "02.png").read_bytes()
+    (tmp_path / "dog" / "02.png").write_bytes(whole[: len(whole) // 2] if content is None else content)
+    said = refusal(tmp_path)
+    assert said.startswith(f"dataset.path: {tmp_path}/dog/02.png cannot be read as an image (")
+    assert said.endswith("); replace or remove it")
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    many(tmp_path, dog=4)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=2 * 4 * 9 * 3 - 1))
+    assert refusal(tmp_path, size=3).startswith("dataset.size: found 3 for 4 images, which takes 0.0 GiB, allowed:")
+
+
+# as domains
+
+
+def config(root: Path, *domains: str, **more: object) -> Any:
+    return load({
+        "name": "folders",
+        "dataset": {"name": "image_folder", "path": domains[0], "size": 4, "root": str(root)},
+        "scenario": {
+            "kind": "domain_incremental",
+            "tasks": len(domains),
+            "shift": {"domains": [{"name": "image_folder", "path": path, "size": 4} for path in domains]},
+        },
+        "clients": {"count": 2},
+        "model": {"name": "mlp"},
+        "training": {"rounds_per_task": 1},
+    }, more)  # fmt: skip
+
+
+def test_a_folder_for_each_domain(tmp_path):
+    many(tmp_path / "photo", dog=10, cat=5)
+    many(tmp_path / "sketch", dog=5, cat=5)
+    federation = build_federation(config(tmp_path, "photo", "sketch"))
+    assert [task.name for task in federation.tasks] == ["image_folder photo", "image_folder sketch"]
+    assert [len(task.train) for task in federation.tasks] == [12, 8]
+    assert [len(task.test) for task in federation.tasks] == [3, 2]
+    assert federation.dataset.names == ("cat", "dog")
+    assert len(build_federation(config(tmp_path, "photo", "sketch", **{"dataset.train_samples": 4})).dataset.train) == 8
+
+
+@pytest.mark.parametrize("more", [{"dog": 5, "cat": 5, "cow": 5}, {"dog": 5, "cow": 5}])
+def test_domains_with_other_classes_are_refused(tmp_path, more):
+    many(tmp_path / "photo", dog=5, cat=5)
+    many(tmp_path / "sketch", **more)
+    only = "only image_folder photo has a class 'cat'" if "cat" not in more else (
+        "only image_folder sketch has a class 'cow'"
+    )  # fmt: skip
+    with pytest.raises(ConfigError) as caught:
+        build_federation(config(tmp_path, "photo", "sketch"))
+    assert str(caught.value) == f"scenario.shift.domains: {only}; all must have the same ones"
