@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from raysim.data.pixels import Source
+from raysim.device import sent
 from raysim.federation import Federation
 
+NONE = torch.zeros((), dtype=torch.int64)
 CHUNK = 500  # samples: fixed, as a matrix product may round differently with another number of rows
 
 
@@ -39,17 +41,20 @@ def score(
     module: nn.Module, dtype: torch.dtype, test: Source, federation: Federation, parts: Sequence[Chunk]
 ) -> Scores:
     """Count the right answers on these parts. One forward pass serves all protocols of a part."""
-    right: dict[str, list[int]] = {protocol: [0] * len(federation.tasks) for protocol in federation.protocols}
+    right: dict[str, list[Tensor]] = {protocol: [NONE] * len(federation.tasks) for protocol in federation.protocols}
     module.eval()
     with torch.no_grad():
         for part in parts:
             task = federation.tasks[part.task]
-            rows = torch.from_numpy(task.test[part.start : part.start + CHUNK].astype("int64")).to(test.device)
+            rows = torch.from_numpy(task.test[part.start : part.start + CHUNK].astype("int64"))
+            rows = sent(rows, test.device)
             logits = module(test.fetch(rows, part.task).to(dtype))
             labels = test.labels(rows)
             for protocol, seen in _views(logits, task.classes, federation):
-                right[protocol][part.task] += int((seen.argmax(1) == labels).sum())
-    return right
+                right[protocol][part.task] = right[protocol][part.task] + (seen.argmax(1) == labels).sum()
+    return {
+        protocol: [int(count) for count in counts] for protocol, counts in right.items()
+    }  # a GPU is asked here only
 
 
 def _views(logits: Tensor, classes: Sequence[int], federation: Federation) -> Iterator[tuple[str, Tensor]]:
