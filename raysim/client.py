@@ -191,7 +191,9 @@ class Client:
         if fresh.any():
             self._offered[step.positions] = True
             which = fresh.nonzero().view(-1)  # places, not a mask: a GPU would have to count one first
-            logits = step.logits.detach().index_select(0, sent(which, step.logits.device))
+            logits = None
+            if self.memory is not None and self.memory.keeps_logits:
+                logits = step.logits.detach().index_select(0, sent(which, step.logits.device))
             shown = None if step.draws is None else step.draws[which]
             self._remember(step.positions[which], self.generator("memory"), shown, logits)
 
@@ -206,8 +208,7 @@ class Client:
         rows, task = self.stream.locate(positions)
         tasks = task.numpy() if isinstance(task, Tensor) else np.full(len(positions), task)
         labels = self.data.labels(rows).numpy()
-        kept = logits if self.memory.keeps_logits else None
-        self.memory.offer(positions, labels, tasks, draws, augmentation, kept)
+        self.memory.offer(positions, labels, tasks, draws, augmentation, logits)
 
     def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the samples at these positions of the stream, x [n, ...] in the model's dtype and y [n]."""
