@@ -15,10 +15,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-from floor import BATCH, LR, TEST, images
 from rich.console import Console
 from rich.table import Table
+from workload import BATCH, LR, saved
 
 import raysim
 from raysim.events import Event, RoundDone
@@ -90,9 +89,7 @@ def main() -> None:
     asked = parser.parse_args()
     found: dict[str, list[Rounds]] = {name: [] for name in METHODS}
     with tempfile.TemporaryDirectory() as folder:
-        what, x, y = images(SAMPLES)
-        data = Path(folder, "data.npz")
-        np.savez(data, x_train=x, y_train=y, x_test=x[:TEST], y_test=y[:TEST])
+        what, data = saved(folder, SAMPLES)
         for turn in range(asked.repeats):
             for number, (name, methods) in enumerate(METHODS.items()):
                 found[name].append(run(methods, data, asked.rounds, Path(folder, f"{turn}-{number}")))

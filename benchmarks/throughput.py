@@ -16,10 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-from floor import BATCH, LR, TEST, WARM_UP, cpu_seconds, images
 from rich.console import Console
 from rich.table import Table
+from timing import WARM_UP, cpu_seconds
+from workload import BATCH, LR, saved
 
 import raysim
 from raysim.actors.cluster import own_cluster
@@ -83,9 +83,7 @@ def main() -> None:
     cores = this_machine().cpus
     table = Table("schedule", "clients per actor", "cores busy", "client updates per second")
     with tempfile.TemporaryDirectory() as folder, own_cluster(this_machine()):
-        name, x, y = images(SAMPLES)
-        data = Path(folder, "data.npz")
-        np.savez(data, x_train=x, y_train=y, x_test=x[:TEST], y_test=y[:TEST])
+        name, data = saved(folder, SAMPLES)
         for per_actor in (1, "auto"):
             found: dict[str, list[Stretch]] = {schedule: [] for schedule in SCHEDULES}
             for turn in range(asked.repeats):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from raysim import seeding, training
 from raysim.data.opened import Opened
+from raysim.device import sent
 from raysim.messages import Delta
 from raysim.method import ClientHalf
 from raysim.state import half_state, restore_half
@@ -42,8 +43,8 @@ class Client:
     the stage of its last phase), its memory, its count of phases, its exchanges since.
 
     During a phase: `arrived` (the positions it trains on), `finished` (what arrived since it last began a stage, in
-    stages that are over), `received` (the parameters [P] it was sent), `share` (its weight in this cohort), `lr`,
-    `trained` (how many samples an epoch runs over), `steps` (how many gradient steps were taken).
+    stages that are over), `share` (its weight in this cohort), `lr`, `trained` (how many samples an epoch runs over),
+    `steps` (how many gradient steps were taken).
     """
 
     def __init__(self, number: int, stream: Stream, halves: Mapping[str, ClientHalf], host: Host) -> None:
@@ -58,7 +59,6 @@ class Client:
         self._exchange = 0
         self.host = host
         self.arrived = self.finished = torch.zeros(0, dtype=torch.int64)
-        self.received = host.model.parameters[:0]
         self.share = 0.0
         self.trained = self.steps = 0
         self.lr = 0.0
@@ -75,6 +75,12 @@ class Client:
     def model(self) -> FlatModel:
         """The model at hand: one per host, holding this client's parameters during its phase."""
         return self.host.model
+
+    @property
+    def received(self) -> Tensor:
+        """The parameters [P] that it was sent: one copy per host, read only."""
+        parameters: Tensor = self.post("model").parameters
+        return parameters
 
     def post(self, name: str) -> Any:
         """Return what the server posted under this name."""
@@ -104,9 +110,8 @@ class Client:
         self.phases += 1
         self.exchanges, self._exchange = {}, 0
         self.round, self.lr, self.share = phase.round, phase.lr, share
-        self.received = self.model.parameters.clone()
         self.trained, self.steps = len(self.arrived), 0
-        self.records, self._aside, self._generators = {}, {}, {}
+        self.forget()
         seeding.seed_torch(*self._named("model"))
         stage = self.stream.stage(phase.window)
         if stage != self.begun:
@@ -142,6 +147,10 @@ class Client:
         """Begin an exchange of messages outside a training phase; its streams are its own, whatever others exchange."""
         self.exchanges[method] = self._exchange = self.exchanges.get(method, 0) + 1
         self.share = share
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what belongs to one phase or exchange: at its beginning, and at its end, so that nothing outlives it."""
         self.records, self._aside, self._generators = {}, {}, {}
 
     def generator(self, purpose: str) -> np.random.Generator:
@@ -182,9 +191,12 @@ class Client:
         fresh = ~self._offered[step.positions]
         if fresh.any():
             self._offered[step.positions] = True
-            logits = step.logits.detach()[: len(fresh)][fresh.to(step.logits.device)]
-            shown = None if step.draws is None else step.draws.cpu()[fresh]
-            self._remember(step.positions[fresh], self.generator("memory"), shown, logits)
+            which = fresh.nonzero().view(-1)  # places, not a mask: a GPU would have to count one first
+            logits = None
+            if self.memory is not None and self.memory.keeps_logits:
+                logits = step.logits.detach().index_select(0, sent(which, step.logits.device))
+            shown = None if step.draws is None else step.draws[which]
+            self._remember(step.positions[which], self.generator("memory"), shown, logits)
 
     def _remember(
         self,
@@ -196,17 +208,18 @@ class Client:
         assert self.memory is not None
         rows, task = self.stream.locate(positions)
         tasks = task.numpy() if isinstance(task, Tensor) else np.full(len(positions), task)
-        labels = self.data.labels(rows.to(self.data.device)).cpu().numpy()
-        kept = logits if self.memory.keeps_logits else None
-        self.memory.offer(positions, labels, tasks, draws, augmentation, kept)
+        labels = self.data.labels(rows).numpy()
+        self.memory.offer(positions, labels, tasks, draws, augmentation, logits)
 
     def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the samples at these positions of the stream, x [n, ...] in the model's dtype and y [n]."""
         rows, task = self.stream.locate(positions)
         device = self.model.device
-        rows = rows.to(device)
+        rows = sent(rows, device)
         x = self.data.fetch(
-            rows, task.to(device) if isinstance(task, Tensor) else task, None if draws is None else draws.to(device)
+            rows,
+            sent(task, device) if isinstance(task, Tensor) else task,
+            None if draws is None else sent(draws, device),
         )
         return x.to(self.model.dtype), self.data.labels(rows)
 

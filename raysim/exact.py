@@ -59,19 +59,23 @@ class ExactSum:
         largest = float(value.abs().max()) if value.numel() else 0.0
         if not largest <= self.grid.bound:  # also true of NaN
             raise OutOfRange(f"{largest:g}, allowed: finite and at most {self.grid.bound:g}")
-        steps = self._checked(round(weight * 2.0**WEIGHT_BITS))
+        self._weigh(round(weight * 2.0**WEIGHT_BITS), 1)
+        if self.limbs is None:
+            self.limbs = np.zeros((len(self.grid.bits), *value.shape), np.int64)
         rest = value.detach().to(torch.float64) * weight
-        limbs = []
-        for bits in self.grid.bits:
-            whole = torch.round(rest * 2.0**bits)
-            rest = rest - whole * 2.0**-bits  # exact: both are multiples of rest's last bit
-            limbs.append(whole.to(torch.int64))
-        self._accumulate(torch.stack(limbs).cpu().numpy(), steps, 1)
+        for limb, bits in enumerate(self.grid.bits):
+            whole = (rest * 2.0**bits).round_()
+            self.limbs[limb] += whole.to(torch.int64).cpu().numpy()
+            rest -= whole.mul_(2.0**-bits)  # exact: both are multiples of rest's last bit
 
     def merge(self, other: ExactSum) -> None:
         """Add another host's sum to this one."""
         if other.limbs is not None:
-            self._accumulate(other.limbs, self._checked(other.weight), other.terms)
+            self._weigh(other.weight, other.terms)
+            if self.limbs is None:
+                self.limbs = other.limbs.copy()  # what came from another process is read only
+            else:
+                self.limbs += other.limbs
 
     def mean(self) -> Tensor:
         """Return sum(weight * value) / sum(weight), float64."""
@@ -83,11 +87,12 @@ class ExactSum:
         """Return the sum of the values, float64, where each of `count` clients was given the weight 1 / count."""
         return self._value() * count
 
-    def _checked(self, weight: int) -> int:
+    def _weigh(self, weight: int, terms: int) -> None:
         if weight < 0 or self.weight + weight > HEAVIEST:
             found = (self.weight + weight) * 2.0**-WEIGHT_BITS
             raise ValueError(f"found weights of sum {found:g}, allowed: none below 0, and at most 1 together")
-        return weight
+        self.weight += weight
+        self.terms += terms
 
     def _value(self) -> Tensor:
         assert self.limbs is not None
@@ -95,8 +100,3 @@ class ExactSum:
         for limb, bits in zip(self.limbs[::-1], self.grid.bits[::-1], strict=True):
             value += limb * 2.0**-bits
         return torch.from_numpy(value)
-
-    def _accumulate(self, limbs: npt.NDArray[np.int64], weight: int, terms: int) -> None:
-        self.limbs = limbs if self.limbs is None else self.limbs + limbs
-        self.weight += weight
-        self.terms += terms

@@ -14,6 +14,7 @@ from raysim.compatibility import memory_of, methods_of
 from raysim.config import Config
 from raysim.data.opened import Opened
 from raysim.data.pixels import Source
+from raysim.device import sent
 from raysim.errors import RunError
 from raysim.federation import Federation
 from raysim.memory import Memory
@@ -85,6 +86,7 @@ class Host:
                 self._train(client, order, reply)
             else:
                 self._op(client, order, reply)
+            client.forget()
         return reply
 
     def evaluate(self, chunks: Sequence[Chunk], posts: Sequence[Post] = ()) -> Scores:
@@ -116,7 +118,7 @@ class Host:
             return None
         mask = torch.ones(self.federation.classes, dtype=torch.bool)
         mask[list(admitted)] = False
-        return mask.to(self.model.device)
+        return sent(mask, self.model.device)
 
     def data_of(self, client: int) -> Source | Opened:
         """Return what a client's positions refer to: the train split, shared by all, or the user's own stream."""

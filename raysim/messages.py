@@ -9,6 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from raysim.device import sent
+from raysim.vector import Weights
+
 Reduction = Literal["mean", "sum", "by_client"]
 
 
@@ -61,6 +64,8 @@ class Ask:
 def on_device(value: Any, device: torch.device) -> Any:
     """Return a message with its tensors on a device, however deep in lists, tuples and mappings."""
     if isinstance(value, Tensor):
+        return sent(value, device)
+    if isinstance(value, Weights):
         return value.to(device)
     if isinstance(value, Mapping):
         return {key: on_device(part, device) for key, part in value.items()}

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from raysim.data.pixels import Source
+from raysim.device import sent
 from raysim.federation import Federation
-
-CHUNK = 500  # samples: fixed, as a matrix product may round differently with another number of rows
 
 
 @dataclass(frozen=True)
@@ -41,18 +40,29 @@ def score(
     module: nn.Module, dtype: torch.dtype, test: Source, federation: Federation, parts: Sequence[Chunk]
 ) -> Scores:
     """Count the right answers on these parts. One forward pass serves all protocols of a part."""
-    right = none_right(federation)
+    answered: dict[str, list[list[Tensor]]] = {p: [[] for _ in federation.tasks] for p in federation.protocols}
     module.eval()
     with torch.no_grad():
         for part in parts:
             task = federation.tasks[part.task]
-            rows = torch.from_numpy(task.test[part.start : part.start + CHUNK].astype("int64")).to(test.device)
+            rows = torch.from_numpy(task.test[part.start : part.start + CHUNK].astype("int64"))
+            rows = sent(rows, test.device)
             logits = module(test.fetch(rows, part.task).to(dtype))
             labels = test.labels(rows)
             for protocol, seen in _views(logits, task.classes, federation):
-                answered = labels[seen.argmax(1) == labels]
-                right[protocol][part.task] += np.bincount(answered.cpu().numpy(), minlength=federation.classes)
-    return right
+                wrong = seen.argmax(1) != labels
+                answered[protocol][part.task].append(labels.masked_fill(wrong, federation.classes))
+    return {
+        protocol: np.stack([_counted(parts, federation.classes) for parts in of_tasks])
+        for protocol, of_tasks in answered.items()
+    }
+
+
+def _counted(answered: Sequence[Tensor], classes: int) -> npt.NDArray[np.int64]:
+    """Count labels below `classes`, each (int64 [classes]); a GPU is asked here only."""
+    if not answered:
+        return np.zeros(classes, np.int64)
+    return np.bincount(torch.cat(list(answered)).cpu().numpy(), minlength=classes + 1)[:classes]
 
 
 def none_right(federation: Federation) -> Scores:

@@ -39,7 +39,6 @@ class Stream:
         self.rows = tuple(rows)
         self.tasks = tuple(range(len(rows)) if tasks is None else tasks)
         self._portions = [0, *(int(end) for end in np.cumsum([len(r) for r in rows]))]
-        self._starts = torch.tensor(self._portions)
         self._windows = self._portions if windows is None else [0, *windows]
         self._stages = list(range(len(self._windows) - 1) if stages is None else stages)
 
@@ -83,16 +82,21 @@ class Stream:
 
     def locate(self, positions: Tensor) -> tuple[Tensor, int | Tensor]:
         """Return the rows (int64 [n]) at these positions, and their task: one number where all are of one task."""
-        portions = torch.searchsorted(self._starts, positions, right=True) - 1
-        rows = torch.empty_like(positions)
-        present = torch.unique(portions).tolist()
-        for portion in present:
+        wanted = positions.numpy()
+        if len(wanted) and (only := self._portion(wanted.min())) == self._portion(wanted.max()):
+            return torch.from_numpy(self._rows(only, wanted)), self.tasks[only]
+        portions = np.searchsorted(self._portions, wanted, side="right") - 1
+        rows = np.empty_like(wanted)
+        for portion in np.unique(portions):
             mine = portions == portion
-            index = (positions[mine] - self._starts[portion]).numpy()
-            rows[mine] = torch.from_numpy(self.rows[portion][index].astype(np.int64))
-        if len(present) == 1:
-            return rows, self.tasks[present[0]]
-        return rows, torch.tensor(self.tasks)[portions]
+            rows[mine] = self._rows(portion, wanted[mine])
+        return torch.from_numpy(rows), torch.tensor(self.tasks)[torch.from_numpy(portions)]
+
+    def _portion(self, position: int) -> int:
+        return bisect_right(self._portions, position) - 1
+
+    def _rows(self, portion: int, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self.rows[portion][positions - self._portions[portion]].astype(np.int64)
 
 
 def in_windows(rows: Sequence[Rows], tasks: Sequence[int], size: int) -> Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,14 @@ import torch
 from torch import Tensor
 
 from raysim import optimizer
+from raysim.device import sent
 from raysim.messages import Delta
 from raysim.method import ClientHalf, overrides
 
 if TYPE_CHECKING:
     from raysim.client import Client
+    from raysim.data.opened import Opened
+    from raysim.data.pixels import Source
 
 
 NONE = torch.zeros(())  # what a step's logits and loss are before the forward pass
@@ -24,8 +28,8 @@ NONE = torch.zeros(())  # what a step's logits and loss are before the forward p
 class Step:
     """One step of the local loop.
 
-    `positions` (int64 [n]) are those of the new data, `draws` (int64 [n, 3] or None) their augmentation; x [n, ...] and
-    y [n] may hold more rows, which a method added. `ends_epoch` marks the last step of an epoch.
+    `positions` (int64 [n]) are those of the new data, `draws` (int64 [n, 3] or None) their augmentation, both on the
+    CPU; x [n, ...] and y [n] may hold more rows, which a method added. `ends_epoch` marks the last step of an epoch.
     """
 
     client: Client
@@ -56,25 +60,36 @@ def local_training(client: Client) -> Delta:
     model.module.train()
     for _ in range(knobs.local_epochs):
         epoch = positions[torch.from_numpy(shuffle.permutation(len(positions)))]
-        rows, task = client.stream.locate(epoch)
-        rows = rows.to(model.device)
-        labels = client.data.labels(rows)
-        tasks = task.to(model.device) if isinstance(task, Tensor) else task
-        parts = batches(len(epoch), knobs.batch_size, model.normalises)
-        for part in parts:
-            of_task = tasks[part] if isinstance(tasks, Tensor) else tasks
-            drawn = _drawn(client, augment, part.stop - part.start)
-            x = client.data.fetch(rows[part], of_task, drawn).to(model.dtype)
-            loop.step(Step(client, loop.number, part is parts[-1], epoch[part], drawn, x, labels[part]))
+        for step in _steps(client, epoch, augment, loop.number):
+            loop.step(step)
     client.steps = loop.number
     client.record("loss", loop.mean_loss())
     return Delta(model.parameters - client.received, model.buffers - buffers)
 
 
-def _drawn(client: Client, augment: np.random.Generator | None, samples: int) -> Tensor | None:
-    if augment is None:
-        return None
-    return torch.from_numpy(client.data.draw(augment, samples)).to(client.model.device)
+def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, first: int) -> Iterator[Step]:
+    """Yield the steps of one epoch over these positions. What a GPU has to be sent, it is sent once for the epoch."""
+    model, size = client.model, client.host.config.training.batch_size
+    parts = batches(len(epoch), size, model.normalises)
+    draws = None if augment is None else _drawn(client.data, augment, parts)
+    rows, task = client.stream.locate(epoch)
+    rows, tasks = sent(rows, model.device), sent(task, model.device) if isinstance(task, Tensor) else task
+    labels = client.data.labels(rows)
+    shown = None if draws is None else sent(draws, model.device)
+    for number, part in enumerate(parts, first):
+        of_task = tasks[part] if isinstance(tasks, Tensor) else tasks
+        x = client.data.fetch(rows[part], of_task, _part(shown, part)).to(model.dtype)
+        yield Step(client, number, part is parts[-1], epoch[part], _part(draws, part), x, labels[part])
+
+
+def _drawn(data: Source | Opened, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
+    """Draw an epoch's augmentation (int64 [n, 3]), batch by batch."""
+    drawn = [data.draw(augment, part.stop - part.start) for part in parts]
+    return torch.from_numpy(np.concatenate([np.zeros((0, 3), np.int64), *drawn]))
+
+
+def _part(draws: Tensor | None, part: slice) -> Tensor | None:
+    return None if draws is None else draws[part]
 
 
 def batches(samples: int, size: int, normalises: bool) -> list[slice]:

@@ -9,6 +9,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from raysim.device import sent
 from raysim.errors import ConfigError
 
 
@@ -24,6 +25,10 @@ class Weights:
     def nbytes(self) -> int:
         """Bytes as a deployment would send it."""
         return self.parameters.nbytes + self.buffers.nbytes + self.integers.nbytes
+
+    def to(self, device: torch.device) -> Weights:
+        """Return it on a device."""
+        return Weights(*(sent(vector, device) for vector in (self.parameters, self.buffers, self.integers)))
 
 
 class FlatModel:

@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
 from raysim.client import Client
+from raysim.device import sent
 from raysim.errors import Diverged
 from raysim.memory import MemoryUse
 from raysim.method import ClientHalf, Method
@@ -100,7 +101,7 @@ class ReFed(Method):
                     order = torch.from_numpy(shuffle.permutation(len(stored)))
                     for part in batches(len(stored), size, normalises=False):
                         x, y = client.show(stored[order[part]])
-                        of_epoch[order[part].to(model.device)] = squared_norms(model, client.cross_entropy, x, y)
+                        of_epoch[sent(order[part], model.device)] = squared_norms(model, client.cross_entropy, x, y)
                         if not (model.normalises and len(y) == 1):  # BatchNorm has no statistics of one sample
                             self._step(client, x, y)
             model.load(received)

@@ -37,11 +37,6 @@ class Opened:
         self._held = source(Split(like.train.x[:1], like.train.y[:1]))
 
     @property
-    def device(self) -> torch.device:
-        """Where the samples are."""
-        return self._held.device
-
-    @property
     def augment(self) -> tuple[Augmentation, ...]:
         """What training samples are augmented by."""
         return self._held.augment
@@ -66,7 +61,7 @@ class Opened:
         self._positions, self._held = wanted, self._source(Split(x, y))
 
     def labels(self, rows: Tensor) -> Tensor:
-        """The labels (int64 [B]) at positions (int64 [B])."""
+        """The labels (int64 [B]) at positions (int64 [B]), where those are."""
         held = self._rows(rows)  # which may change what is held
         return self._held.labels(held)
 

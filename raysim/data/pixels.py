@@ -35,6 +35,7 @@ class Source:
         self.augment = tuple(augment)
         self.x = _borrow(split.x.reshape(len(split), -1)).to(self.device)
         self.y = _borrow(split.y).to(self.device)
+        self._known = _borrow(split.y)  # the labels for whoever asks on the CPU, so that no GPU has to be asked
         self._maps = None if all(pixels is None for pixels in maps) else self._stack(maps)
         self._identity = tuple(pixels is None for pixels in maps)
         self._white = torch.tensor(255.0, device=self.device)  # a tensor: CUDA divides by a number only roughly
@@ -51,8 +52,8 @@ class Source:
         return len(self.y)
 
     def labels(self, rows: Tensor) -> Tensor:
-        """The labels (int64 [B]) of `rows` (int64 [B])."""
-        return self.y.index_select(0, rows)
+        """The labels (int64 [B]) of `rows` (int64 [B]), where those are: on this device or on the CPU."""
+        return (self._known if rows.device.type == "cpu" else self.y).index_select(0, rows)
 
     def draw(self, generator: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
         """Draw this source's augmentation for `n` samples: int64 [n, 3] (dy, dx, flip), for `fetch`."""

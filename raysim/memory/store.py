@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.device import sent
 from raysim.memory.policies import POLICIES, Ints, Policy
 
 ANY_POLICY = ("reservoir", "class_balanced", "class_ring", "task_ring", "sliding_window", "random", "importance")
@@ -94,7 +95,7 @@ class Memory:
                 torch.from_numpy(kept),
                 positions[index],
                 None if augmentation is None else augmentation[index],
-                None if logits is None else logits[index.to(logits.device)],
+                None if logits is None else logits[sent(index, logits.device)],
             )
 
     def replace(self, positions: Tensor) -> None:
@@ -114,7 +115,7 @@ class Memory:
             return Entries(torch.zeros(0, dtype=torch.int64), None, None)
         columns = [_joined([getattr(part, name) for part in parts]) for name in ("positions", "draws", "logits")]
         if chosen is not None:
-            columns = [None if c is None else c[chosen.to(c.device)] for c in columns]
+            columns = [None if c is None else c[sent(chosen, c.device)] for c in columns]
         positions, draws, logits = columns
         assert positions is not None
         return Entries(positions, draws, logits)
@@ -155,7 +156,7 @@ class Part:
         if draws is not None:
             self.draws = _written(self.draws, rows, slots, draws)
         if logits is not None:
-            self.logits = _written(self.logits, rows, slots.to(logits.device), logits)
+            self.logits = _written(self.logits, rows, sent(slots, logits.device), logits)
 
 
 def _last_of_each(slots: Ints) -> tuple[Ints, Ints]:

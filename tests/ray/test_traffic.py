@@ -171,3 +171,27 @@ def test_what_clients_hold_and_how_many_share_a_host_does_not_change_what_crosse
     assert len(performed(crowd)) == len(performed(few)) == 2 * 2 * ROUNDS  # one of each of two hosts
     assert {len(reply.bytes_up) for reply in performed(crowd)} == {6}
     assert max(crowd.sizes()["replies"]) < max(few.sizes()["replies"]) + 1000  # what 4 clients more record
+
+
+def test_a_round_of_resnet18_moves_one_broadcast_and_one_sum_per_host(run: Any) -> None:
+    """11,173,962 trainable parameters less 6 of 10 classes' 513 = 11,170,884, and 9,600 statistics of BatchNorm.
+
+    The sum of a parameter is one integer of 8 bytes, that of a statistic two; a broadcast is 4 bytes of each.
+    """
+    parameters, statistics, hosts = 11_170_884, 9_600, 2
+    traffic = run(
+        model={"name": "resnet18"},
+        dataset={"name": "synthetic", "classes": 4, "shape": [3, 8, 8], "train": 16, "test": 8},
+        scenario={"kind": "class_incremental", "tasks": 1},
+        training={"rounds_per_task": 1, "batch_size": 2},
+        resources__clients_per_actor=2,
+    )
+    sizes, replies = traffic.sizes(), performed(traffic)
+    assert len(replies) == hosts
+    assert all(len(reply.bytes_up) == CLIENTS / hosts for reply in replies)
+    whole = LIMB * (parameters + 2 * statistics)
+    assert all(whole <= found <= whole + OVERHEAD for found in sizes["replies"])
+    broadcast = 4 * (parameters + statistics)
+    assert len(sizes["put"]) == 2  # the initial model, and the one that the round made
+    assert all(broadcast <= found <= broadcast + OVERHEAD for found in sizes["put"])
+    assert max(sizes["perform"] + sizes["evaluate"]) <= OVERHEAD

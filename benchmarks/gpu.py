@@ -1,0 +1,56 @@
+"""Clients per GPU against throughput: one process with many clients against many processes with few.
+
+    python benchmarks/gpu.py [--samples N] [--rounds N] [--repeats N]
+
+As many clients share one GPU as the rows say, dealt to 1, 2, 4, ... host processes that each ask for their share of it;
+the same code path as on CPUs. All have the same samples in all, the ways take turns, medians. Needs a GPU; without one
+this says so, and is done. MNIST where $RAYSIM_DATA has it, else noise of its shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from workload import BATCH, saved, with_raysim
+
+from raysim.actors.cluster import own_cluster
+from raysim.resources import this_machine
+
+CLIENTS, PROCESSES = (8, 64, 512), (1, 2, 4, 8)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=30720, help="of all clients together; a multiple of 512 (30720)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each run that are counted (5)")
+    parser.add_argument("--repeats", type=int, default=3, help="how often the ways take turns (3)")
+    asked = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("no GPU here: nothing to measure")
+        return
+    ways = [(clients, processes) for clients in CLIENTS for processes in PROCESSES if processes <= clients]
+    found: dict[tuple[int, int], list[float]] = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as folder, own_cluster(this_machine()):
+        name, data = saved(folder, asked.samples)
+        for turn in range(asked.repeats):
+            for clients, processes in ways:
+                share = {"clients_per_actor": clients // processes, "gpus_per_actor": 1 / processes}
+                out = Path(folder, f"{turn}-{clients}-{processes}")
+                found[clients, processes] += with_raysim(data, clients, asked.rounds, out, resources=share).seconds
+    table = Table("clients on the GPU", "processes", "s per round", "client updates per s", "x one process")
+    for (clients, processes), seconds in found.items():
+        alone = median(found[clients, 1])
+        own = median(seconds)
+        table.add_row(str(clients), str(processes), f"{own:.4f}", f"{clients / own:.0f}", f"{alone / own:.2f}")
+    table.title = f"{torch.cuda.get_device_name()}, {name}, MNIST CNN, batch {BATCH}: medians"
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()

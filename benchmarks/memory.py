@@ -1,0 +1,87 @@
+"""Memory against the number of clients, as slopes: packed onto one host per CPU, and with one actor each.
+
+    python benchmarks/memory.py [--repeats N]
+
+The peak of a whole run (PSS of all its processes, Ray's included: summary.json's peak_memory_bytes), each run a process
+of its own. The 60,000 images are the same whatever the number of clients, as are the tasks (two rotations), so what
+grows is what clients cost: stream, replay memory (DER's, with logits), state. All take part in both rounds. MNIST where
+$RAYSIM_DATA has it, else noise of its shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+from workload import saved
+
+from raysim.resources import this_machine
+
+SAMPLES = 60000
+PACKED, APART = (10, 100, 1000, 4000), (4, 8, 16)
+MIB = 2**20
+
+
+def peak(data: Path, clients: int, per_actor: str, out: Path) -> int:
+    """Return the peak memory of a run in bytes."""
+    asked = [
+        "name=memory",
+        f"dataset={{name: npz, path: {data}}}",
+        "scenario={kind: domain_incremental, tasks: 2, shift: rotation}",
+        f"clients.count={clients}",
+        "model.name=mnist_cnn",
+        "training={rounds_per_task: 1, batch_size: 32, optimizer: {lr: 0.01}}",
+        "methods={der: {}}",
+        f"resources.clients_per_actor={per_actor}",
+        "logging.tensorboard=false",
+    ]
+    empty = out.with_suffix(".yaml")
+    empty.write_text("{}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "raysim", "run", str(empty), *asked, "--quiet", "--out", str(out)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    summary = json.loads((out / "summary.json").read_text())
+    return int(summary["peak_memory_bytes"])
+
+
+def rows(table: Table, how: str, sizes: Sequence[int], found: Sequence[float]) -> None:
+    """Add a row for each size, with the slope from the one before it and from the first."""
+    slopes = [
+        (high - low) / (many - few) for (few, many), (low, high) in zip(pairwise(sizes), pairwise(found), strict=True)
+    ]
+    for size, nbytes, slope in zip(sizes, found, (None, *slopes), strict=True):
+        overall = None if slope is None else (nbytes - found[0]) / (size - sizes[0])
+        shown = ("" if s is None else f"{s / 1024:.0f}" for s in (slope, overall))
+        table.add_row(how, str(size), f"{nbytes / MIB:.0f}", *shown)
+    table.add_section()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3, help="how often the sizes take turns (3)")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        what, data = saved(folder, SAMPLES)
+        cases = [("packed", "auto", n) for n in PACKED] + [("one actor each", "1", n) for n in APART]
+        found: dict[tuple[str, int], list[int]] = {(how, n): [] for how, _, n in cases}
+        for turn in range(asked.repeats):
+            for how, per_actor, clients in cases:
+                out = Path(folder, f"{turn}-{per_actor}-{clients}")
+                found[how, clients].append(peak(data, clients, per_actor, out))
+    table = Table("", "clients", "peak, MiB", "KiB per further client", "since the first row")
+    for how, sizes in (("packed", PACKED), ("one actor each", APART)):
+        rows(table, how, sizes, [median(found[how, n]) for n in sizes])
+    table.title = f"{what}, MNIST CNN, DER, {int(this_machine().cpus)} cores: medians of {asked.repeats}"
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()

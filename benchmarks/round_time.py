@@ -1,0 +1,199 @@
+"""Where a round's time goes: in the coordinator, which this process stands in for, and in a host's client updates.
+
+    python benchmarks/round_time.py [--samples N] [--rounds N]
+
+CPU time per client update of the thread that does the work, so that other programs count little; evaluation excluded.
+The coordinator's own work is what it does besides waiting for its hosts; "all threads" adds Ray's in the same process.
+A host's work is timed in this process, where one host has all clients. MNIST CNN, MNIST where $RAYSIM_DATA has it, else
+noise of its shape. (Called round_time, as a module called profile would hide Python's own from everything here.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+
+import ray
+import torch
+from rich.console import Console
+from rich.table import Table
+from workload import config, saved
+
+from raysim import config as configs
+from raysim.actors import allocator, runner, tensors
+from raysim.actors.cluster import own_cluster
+from raysim.client import Client
+from raysim.data.pixels import Source
+from raysim.events import RoundDone
+from raysim.exact import ExactSum
+from raysim.exchange import Exchange
+from raysim.federation import build_federation
+from raysim.host import Host
+from raysim.ledger import Ledger
+from raysim.local import LocalRunner
+from raysim.models.mnist_cnn import MnistCnn
+from raysim.optimizer import Sgd
+from raysim.reply import Reply
+from raysim.resources import place, this_machine
+from raysim.server import Server
+from raysim.simulation import Simulation
+from raysim.stream import Stream
+from raysim.synchronous import Synchronous
+from raysim.vector import FlatModel
+
+WARM_UP = 2  # rounds that are not counted
+
+COORDINATOR = {
+    "draw the cohort": [(Server, "sample"), (Server, "gather")],
+    "make orders": [(Exchange, "_order")],
+    "count bytes": [(Ledger, "send"), (Ledger, "receive"), (Ledger, "taken")],
+    "post the model": [(runner.RayRunner, "_by_reference")],
+    "send orders": [(runner.RayRunner, "begin"), (runner.RayRunner, "_start")],
+    "wait": [(ray, "wait")],
+    "take answers": [(runner.RayRunner, "_await")],
+    "merge sums": [(Reply, "merge")],
+    "make the model": [(Exchange, "updated")],
+    "virtual time, tasks": [(Synchronous, "_outcome")],
+    "the rest": [(Simulation, "_timed_round")],
+}
+HOST = {
+    "copy the model in": [(FlatModel, "load")],
+    "enter the phase": [(Client, "enter")],
+    "make batches": [(Stream, "locate"), (Source, "fetch"), (Source, "labels")],
+    "forward": [(MnistCnn, "__call__"), (Client, "cross_entropy")],
+    "backward": [(torch.Tensor, "backward")],
+    "SGD step": [(Sgd, "step")],
+    "exact sum": [(ExactSum, "add")],
+    "the rest": [(Host, "perform")],
+}
+SETTINGS: list[tuple[int, str | int, dict[str, Any]]] = [
+    (10, 1, {"kind": "synchronous"}),
+    (100, "auto", {"kind": "synchronous"}),
+    (1000, "auto", {"kind": "synchronous"}),
+    (100, "auto", {"kind": "asynchronous", "concurrency": 10, "buffer_size": 10}),
+]
+
+
+@dataclass
+class Shares:
+    """CPU seconds of this thread by label; what is done inside another label counts for the inner one only."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    inside: list[str] = field(default_factory=list)
+    since: float = 0.0
+
+    def timed(self, label: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(call)
+        def within(*arguments: Any, **more: Any) -> Any:
+            self._turn()
+            self.inside.append(label)
+            try:
+                return call(*arguments, **more)
+            finally:
+                self._turn()
+                self.inside.pop()
+
+        return within
+
+    def _turn(self) -> None:
+        now = time.thread_time()
+        if self.inside:
+            self.seconds[self.inside[-1]] = self.seconds.get(self.inside[-1], 0.0) + now - self.since
+        self.since = now
+
+    @contextmanager
+    def of(self, places: dict[str, list[tuple[Any, str]]]) -> Iterator[None]:
+        """Time these functions while this lasts."""
+        found = [(label, owner, name) for label, several in places.items() for owner, name in several]
+        before = [(owner, name, getattr(owner, name)) for _, owner, name in found]
+        for (label, owner, name), (_, _, call) in zip(found, before, strict=True):
+            setattr(owner, name, self.timed(label, call))
+        try:
+            yield
+        finally:
+            for owner, name, call in before:
+                setattr(owner, name, call)
+
+
+def rounds(simulation: Simulation, shares: Shares, many: int) -> tuple[int, float, float]:
+    """Do the rounds; return the client updates of those that count, and their CPU (all threads) and wall seconds."""
+    updates, cpu, wall = 0, 0.0, 0.0
+    for event in simulation.events():
+        if not isinstance(event, RoundDone) or event.round > WARM_UP + many:
+            continue
+        if event.round == WARM_UP:
+            shares.seconds.clear()
+            cpu, wall = -time.process_time(), -time.perf_counter()
+        elif event.round > WARM_UP:
+            updates += len(event.cohort)
+        if event.round == WARM_UP + many:
+            cpu, wall = cpu + time.process_time(), wall + time.perf_counter()
+            kept = dict(shares.seconds)
+    shares.seconds = kept
+    return updates, cpu, wall
+
+
+def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
+    shares, federation = Shares(), build_federation(asked)
+    tensors.register()
+    hosts = runner.RayRunner(asked, ray.put(federation), place(asked, this_machine()))
+    try:
+        with shares.of(COORDINATOR):
+            return shares, *rounds(Simulation(asked, federation, hosts), shares, many)
+    finally:
+        for host in hosts._hosts:
+            ray.kill(host)
+
+
+def of_host(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
+    shares, federation = Shares(), build_federation(asked)
+    allocator.keep_memory()
+    with shares.of(HOST):
+        simulation = Simulation(asked, federation, LocalRunner(asked, federation))
+        return shares, *rounds(simulation, shares, many)
+
+
+def table(title: str, places: dict[str, Any], columns: dict[str, tuple[Shares, int, float, float]]) -> Table:
+    shown = Table("us per client update", *columns, title=title)
+    for label in places:
+        found = [1e6 * shares.seconds.get(label, 0.0) / updates for shares, updates, _, _ in columns.values()]
+        shown.add_row(label, *(f"{us:.0f}" for us in found))
+    own = [sum(v for k, v in shares.seconds.items() if k != "wait") / n for shares, n, _, _ in columns.values()]
+    shown.add_section()
+    shown.add_row("own work", *(f"{1e6 * us:.0f}" for us in own))
+    shown.add_row("own work, all threads", *(f"{1e6 * cpu / n:.0f}" for _, n, cpu, _ in columns.values()))
+    shown.add_row("seconds per update (wall)", *(f"{wall / n:.5f}" for _, n, _, wall in columns.values()))
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=60000, help="of all clients together (60000)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that are counted (5)")
+    asked = parser.parse_args()
+    coordinator, host = {}, {}
+    with tempfile.TemporaryDirectory() as folder, own_cluster(this_machine()):
+        name, data = saved(folder, asked.samples)
+        for clients, per_actor, schedule in SETTINGS:
+            resources = {"clients_per_actor": per_actor}
+            knobs = configs.load(
+                config(data, clients, WARM_UP + asked.rounds + 1, resources=resources, schedule=schedule)
+            )
+            kind = "" if schedule["kind"] == "synchronous" else ", FedBuff"
+            coordinator[f"{clients} clients, {per_actor}{kind}"] = of_coordinator(knobs, asked.rounds)
+            if per_actor == "auto" and not kind:
+                host[f"{clients} clients of {asked.samples // clients}"] = of_host(knobs, asked.rounds)
+    console = Console(width=120)
+    console.print(f"{name}, {asked.samples} samples of all clients together, {int(this_machine().cpus)} cores")
+    console.print(table("the coordinator", COORDINATOR, coordinator))
+    console.print(table("a host", HOST, host))
+
+
+if __name__ == "__main__":
+    main()

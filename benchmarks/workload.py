@@ -1,0 +1,81 @@
+"""What the benchmarks train: the MNIST CNN on images that are dealt out equally, and how raysim is asked to do it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from timing import WARM_UP, Clock
+
+import raysim
+from raysim import ClientHalf, Delta, Method
+from raysim.client import Client
+from raysim.data.mnist import mnist
+from raysim.errors import ConfigError
+from raysim.events import Event, RoundDone
+
+BATCH, LR = 32, 0.01
+TEST = 100  # evaluation is not timed, so a few samples do
+
+
+@dataclass(frozen=True, kw_only=True)
+class Idle(Method):
+    """Idle: clients send a change of nothing, untrained; what is left is what a round costs without its training."""
+
+    class Client(ClientHalf):
+        def train(self, client: Client) -> Delta:
+            return Delta(torch.zeros_like(client.received), torch.zeros_like(client.model.buffers))
+
+
+@dataclass
+class Watch(Clock):
+    """A clock that looks on as a run's display."""
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, RoundDone):
+            self.round_done()
+
+    def say(self, text: str) -> None:
+        pass
+
+
+def images(count: int) -> tuple[str, np.ndarray, np.ndarray]:
+    """Return what the images are, the images (uint8 [count, 28, 28, 1]) and their labels (int64)."""
+    try:
+        train = mnist(Path(os.environ.get("RAYSIM_DATA", "")), False).train
+        return "MNIST", train.x[:count].reshape(count, 28, 28, 1), train.y[:count]
+    except ConfigError:
+        draws = np.random.default_rng(0)
+        return "noise", draws.integers(0, 256, (count, 28, 28, 1), np.uint8), draws.integers(0, 10, count)
+
+
+def saved(folder: str, count: int) -> tuple[str, Path]:
+    """Write the images to a file; return what they are, and the file."""
+    what, x, y = images(count)
+    path = Path(folder, "data.npz")
+    np.savez(path, x_train=x, y_train=y, x_test=x[:TEST], y_test=y[:TEST])
+    return what, path
+
+
+def config(data: Path, clients: int, rounds: int, **more: Any) -> dict[str, Any]:
+    """Return a config of one task; keyword arguments are blocks that it has besides or in place of these."""
+    return {
+        "name": "benchmark",
+        "dataset": {"name": "npz", "path": str(data)},
+        "scenario": {"kind": "class_incremental", "tasks": 1},
+        "clients": {"count": clients},
+        "model": {"name": "mnist_cnn"},
+        "training": {"rounds_per_task": rounds, "batch_size": BATCH, "optimizer": {"lr": LR}},
+        **more,
+    }
+
+
+def with_raysim(data: Path, clients: int, rounds: int, out: Path, **more: Any) -> Clock:
+    """Time the rounds with raysim on Ray. One round more is run: the last one waits for the evaluation at its end."""
+    watch = Watch(rounds)
+    raysim.run(config(data, clients, WARM_UP + rounds + 1, **more), out=out, display=watch)
+    return watch

@@ -1,0 +1,16 @@
+"""Tensors on their way to where the model is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return the tensor on a device, without waiting for what the device still has to do.
+
+    A copy from pinned memory takes its turn among a GPU's other work; from any other memory torch waits for all of it.
+    """
+    if device.type == "cpu" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
