@@ -71,7 +71,14 @@ class Finished:
     interrupted: bool
 
 
-Event = Started | RoundDone | Checkpoint | Finished
+@dataclass(frozen=True)
+class Notice:
+    """One line that the user should read."""
+
+    text: str
+
+
+Event = Started | RoundDone | Checkpoint | Finished | Notice
 OWN_PLACE = ("evaluation", "task_done", "so_far")  # keys of a round that its line has elsewhere, or not at all
 
 

@@ -29,6 +29,11 @@ def contradictions(config: Config) -> Errors:
     if isinstance(config.schedule, Asynchronous):
         yield from _asynchronous(config, config.schedule)
     yield from _clients(config)
+    if config.resources.dashboard and config.resources.address is not None:
+        words = (
+            "found true, allowed: false with resources.address, whose cluster was started with a dashboard or without"
+        )
+        yield explained(("resources", "dashboard"), words, True)
 
 
 def _participation(config: Config) -> Errors:
