@@ -17,9 +17,12 @@ PATIENCE = 30  # seconds for which others may still hold what the hosts need: th
 
 
 def beside_the_driver() -> dict[str, Any]:
-    """Return the options of the coordinator: no CPU, on the driver's node, whose loss ends the run in any case."""
+    """Return the options of the coordinator: no CPU, on the driver's node, whose loss ends the run in any case.
+
+    Not softly: Ray (2.60) then goes elsewhere when the node has no idle process.
+    """
     here = ray.get_runtime_context().get_node_id()
-    return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=True)}
+    return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,16 @@ def test_hosts_are_spread_or_packed_or_go_where_the_custom_resources_are(
     held.give_back()
 
 
+class Where:
+    def node(self) -> str:
+        return ray.get_runtime_context().get_node_id()
+
+
+def test_the_coordinator_is_always_on_the_node_of_the_driver(joined: Any) -> None:
+    actors = [ray.remote(Where).options(**placing.beside_the_driver()).remote() for _ in range(3)]
+    assert set(ray.get([actor.node.remote() for actor in actors])) == {ray.get_runtime_context().get_node_id()}
+
+
 LACKING = {
     "resources.custom: found 'fats', allowed: fast; did you mean 'fast'?": {"custom": {"fats": 1}},
     "resources.custom: found fast 2, allowed: what one node of the cluster has": {"custom": {"fast": 2}},
