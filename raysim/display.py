@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from raysim.config import Config
-from raysim.events import Event, RoundDone, Started
+from raysim.events import Event, Notice, RoundDone, Started
 from raysim.figures import NAMES
 from raysim.metrics import Matrix, average_accuracy
 from raysim.result import Result
@@ -51,6 +51,8 @@ class Lines:
         """Write a line where the model was evaluated."""
         if isinstance(event, Started):
             self._rounds = event.rounds
+        elif isinstance(event, Notice):
+            self.say(event.text)
         elif isinstance(event, RoundDone) and event.evaluation:
             loss = "" if event.loss is None else f", loss {event.loss:.3f}"
             self.say(f"task {event.tasks[-1]}, round {event.round} of {self._rounds}{loss}, {accuracy_so_far(event)}")
@@ -74,6 +76,8 @@ class Live:
         if isinstance(event, Started):
             first = f"task 1/{self._tasks}" if not event.done else f"going on from round {event.done}"
             self._progress.reset(self._bar, total=event.rounds, completed=event.done, description=first)
+        elif isinstance(event, Notice):
+            self.say(event.text)
         elif isinstance(event, RoundDone):
             if event.evaluation:
                 self._accuracy = accuracy_so_far(event)

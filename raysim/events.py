@@ -77,7 +77,14 @@ class Finished:
     per_client: Mapping[str, Mapping[str, Any]] | None = None
 
 
-Event = Started | RoundDone | Checkpoint | Finished
+@dataclass(frozen=True)
+class Notice:
+    """One line that the user should read."""
+
+    text: str
+
+
+Event = Started | RoundDone | Checkpoint | Finished | Notice
 OWN_PLACE = ("evaluation", "task_done", "so_far")  # keys of a round that its line has elsewhere, or not at all
 
 

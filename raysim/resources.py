@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import psutil
 import torch
 
 from raysim.config import Config
+from raysim.config.messages import nearest, show
 from raysim.demand import PROCESS_BYTES, SHARED_BYTES, Demand
 from raysim.errors import ConfigError
 
@@ -22,21 +23,36 @@ CPUS_OF_A_RUN = 1  # in a sweep, where all clients of a run are in one process
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a cluster has, all nodes together; `memory` is null where it is not known."""
+    """What a cluster has, all nodes together, or one node; `memory` is null where it is not known.
+
+    `custom` are the custom resources by name; `nodes` is what each node has, none for a cluster of one.
+    """
 
     cpus: float
     gpus: float
     memory: int | None
+    custom: Mapping[str, float] = field(default_factory=dict)
+    nodes: Sequence[Capacity] = ()
+
+    def room(self, cpus: float, gpus: float, custom: Mapping[str, float]) -> float:
+        """Return for how many actors there is room that ask for so much each; an actor is on one node."""
+        if self.nodes:
+            return sum(node.room(cpus, gpus, custom) for node in self.nodes)
+        fits: list[float] = [_fit(gpus, self.gpus)] if gpus else []
+        wanted = [(cpus, self.cpus), *((share, self.custom.get(name, 0.0)) for name, share in custom.items())]
+        return min([*fits, *(int(has / share + 1e-9) for share, has in wanted if share)], default=math.inf)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The host actors of a run: which clients each owns, and what each asks Ray for."""
+    """The host actors of a run: which clients each owns, what each asks Ray for, and whether they go to few nodes."""
 
     clients: Sequence[Sequence[int]]
     cpus: float
     gpus: float
     memory_bytes: int
+    custom: Mapping[str, float] = field(default_factory=dict)
+    packed: bool = False
 
     @property
     def actors(self) -> int:
@@ -63,13 +79,20 @@ def place(config: Config, capacity: Capacity, demand: Demand | None = None) -> P
     """
     wanted = config.resources
     check_gpus(config, capacity)
+    check_custom(config, capacity)
     actors = _actors(config, capacity)
-    cpus = _cpus(wanted.cpus_per_actor, actors, capacity)
-    if wanted.gpus_per_actor and actors > _fit(wanted.gpus_per_actor, capacity.gpus):
+    if capacity.room(0, wanted.gpus_per_actor, {}) < actors:
         raise ConfigError(
             f"resources.gpus_per_actor: found {wanted.gpus_per_actor:g} for each of {actors} actors, the cluster has "
             f"{capacity.gpus:g} GPUs; give each less, or set resources.clients_per_actor=auto"
         )
+    room = capacity.room(0, wanted.gpus_per_actor, wanted.custom)
+    if room < actors:
+        raise ConfigError(
+            f"resources.custom: found {_listed(wanted.custom)} for each of {actors} actors, the cluster has room for "
+            f"{room:g} of them; give each less, or set resources.clients_per_actor=auto"
+        )
+    cpus = _cpus(config, actors, capacity)
     memory = (demand or Demand()).total(actors, at_once(config, actors, cpus))
     if capacity.memory is not None and memory > MOST_OF_MEMORY * capacity.memory:
         raise ConfigError(
@@ -78,7 +101,8 @@ def place(config: Config, capacity: Capacity, demand: Demand | None = None) -> P
             + _what_fits(config, capacity, demand or Demand())
         )
     clients = config.clients.count
-    return Placement([range(first, clients, actors) for first in range(actors)], cpus, wanted.gpus_per_actor, memory)
+    dealt = [range(first, clients, actors) for first in range(actors)]
+    return Placement(dealt, cpus, wanted.gpus_per_actor, memory, wanted.custom, wanted.placement == "pack")
 
 
 def at_once(config: Config, actors: int, cpus: float) -> int:
@@ -150,30 +174,64 @@ def check_gpus(config: Config, capacity: Capacity) -> None:
         )
 
 
+def check_custom(config: Config, capacity: Capacity) -> None:
+    """Refuse custom resources that no node has. Raises ConfigError."""
+    for name in config.resources.custom:
+        if name not in capacity.custom:
+            given = [other for other in capacity.custom if ":" not in other]  # the others are Ray's names for its nodes
+            there = ", ".join(given) or "none, as this cluster has none; see resources.address"
+            raise ConfigError(f"resources.custom: found {show(name)}, allowed: {there}{nearest(name, given)}")
+    wanted = config.resources
+    if wanted.custom and capacity.room(0, wanted.gpus_per_actor, wanted.custom) < 1:
+        raise ConfigError(
+            f"resources.custom: found {_listed(wanted.custom)}, allowed: what one node of the cluster has"
+        )
+
+
+def _listed(custom: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:g}" for name, share in custom.items())
+
+
 def _actors(config: Config, capacity: Capacity) -> int:
     """Return the number of host actors, at most one per client."""
     wanted, clients = config.resources, config.clients.count
     if wanted.clients_per_actor != "auto":
         return math.ceil(clients / wanted.clients_per_actor)
-    fits = [clients]
-    if wanted.gpus_per_actor:
-        fits.append(_fit(wanted.gpus_per_actor, capacity.gpus))
-    if wanted.cpus_per_actor != "auto":
-        fits.append(_fit(wanted.cpus_per_actor, capacity.cpus))
-    elif not wanted.gpus_per_actor:
-        fits.append(_fit(1.0, capacity.cpus))
-    return max(1, min(fits))
+    cpus = wanted.cpus_per_actor
+    if cpus == "auto":
+        cpus = 0.0 if wanted.gpus_per_actor else 1.0
+    return max(1, int(min(clients, capacity.room(cpus, wanted.gpus_per_actor, wanted.custom))))
 
 
-def _cpus(wanted: float | str, actors: int, capacity: Capacity) -> float:
-    if isinstance(wanted, str):
-        return min(1.0, math.floor(capacity.cpus / actors * 1e4) / 1e4)  # Ray counts in ten-thousandths
-    if wanted * actors > capacity.cpus + 1e-9:
-        raise ConfigError(
-            f"resources.cpus_per_actor: found {wanted:g} for each of {actors} actors, the cluster has "
-            f"{capacity.cpus:g} CPUs; allowed: auto, or at most {capacity.cpus / actors:.4g}"
-        )
-    return wanted
+def _cpus(config: Config, actors: int, capacity: Capacity) -> float:
+    """Return the CPUs of each actor: those that are demanded, or the largest share that they all can have."""
+    wanted = config.resources
+
+    def fits(cpus: float) -> bool:
+        return capacity.room(cpus, wanted.gpus_per_actor, wanted.custom) >= actors
+
+    shares = sorted({share for node in capacity.nodes or [capacity] for share in _shares(node.cpus, actors)})
+    most = max(filter(fits, shares), default=0.0)
+    if wanted.cpus_per_actor == "auto" and most:
+        return min(1.0, most)
+    if wanted.cpus_per_actor != "auto" and fits(wanted.cpus_per_actor):
+        return wanted.cpus_per_actor
+    found = "auto" if wanted.cpus_per_actor == "auto" else f"{wanted.cpus_per_actor:g}"
+    raise ConfigError(
+        f"resources.cpus_per_actor: found {found} for each of {actors} actors, the cluster has {_cpus_of(capacity)}; "
+        f"allowed: auto, or at most {most:.4g}"
+    )
+
+
+def _shares(cpus: float, actors: int) -> list[float]:
+    """Return the equal shares of a node's CPUs among one actor, two actors, and so on."""
+    return [math.floor(cpus / count * 1e4) / 1e4 for count in range(1, actors + 1)]  # Ray counts in ten-thousandths
+
+
+def _cpus_of(capacity: Capacity) -> str:
+    """Return the CPUs of a cluster in words; those of its nodes too, as no actor spans two."""
+    nodes = f" on {len(capacity.nodes)} nodes, of which each actor takes one" if len(capacity.nodes) > 1 else ""
+    return f"{capacity.cpus:g} CPUs{nodes}"
 
 
 def _fit(share: float, whole: float) -> int:

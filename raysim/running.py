@@ -112,9 +112,8 @@ def _starts(
         return
     from raysim.actors import cluster, coordinator
 
-    address = config.resources.address
     wanted = demand(config, federation)
-    with cluster.own_cluster(capacity) if address is None else cluster.joined_cluster(address) as there:
+    with cluster.cluster_of([config], capacity) as there:
         data = coordinator.shared(federation)
 
         def start(saved: Saved | None, apart: bool) -> Attempt:

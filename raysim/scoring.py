@@ -14,6 +14,8 @@ from raysim.data.pixels import Source
 from raysim.device import sent
 from raysim.federation import Federation
 
+CHUNK = 500  # samples: fixed, as a matrix product may round differently with another number of rows
+
 
 @dataclass(frozen=True)
 class Chunk:

@@ -6,40 +6,66 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from signal import SIGINT, SIGTERM
 
 import ray
 
+from raysim.actors import authentication, joining
+from raysim.actors.loopback import LOOPBACK, on_loopback
+from raysim.config import Config
+from raysim.config.own_code import own_code
+from raysim.config.schema import RAYS_OWN
 from raysim.errors import ConfigError
 from raysim.resources import Capacity
 
-LOOPBACK = "127.0.0.1"
 LONGEST_FOLDER = 25  # /raysim-12345678, /session_DATE_TIME_MICROSECONDS_PID and /sockets/plasma_store take 82 of 107
 
 
+def cluster_of(configs: Sequence[Config], machine: Capacity) -> AbstractContextManager[Capacity]:
+    """Join the cluster that runs name, or start one of this machine; give what it has.
+
+    Args:
+        configs: the configs of the runs, which all name the same address.
+        machine: what a cluster of one's own is given.
+    """
+    address = configs[0].resources.address
+    if address is None:
+        return own_cluster(machine, any(config.resources.dashboard for config in configs))
+    return joined_cluster(address, sorted({str(path) for config in configs for path in own_code(config)}))
+
+
 @contextmanager
-def own_cluster(capacity: Capacity) -> Iterator[Capacity]:
-    """Start Ray on this machine's loopback interface, without a dashboard; stop it and delete its files at the end.
+def own_cluster(capacity: Capacity, dashboard: bool = False) -> Iterator[Capacity]:
+    """Start Ray on this machine's loopback interface; stop it and delete its files at the end.
 
     A Ray that this Python process has started already is used as it is, and left running; so give what there is.
+
+    Raises:
+        ConfigError: a dashboard is wanted and not installed.
     """
     if ray.is_initialized():
         yield present()
         return
+    if dashboard and find_spec("aiohttp") is None:
+        raise ConfigError("resources.dashboard: found true, but it is not installed; pip install 'ray[default]'")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    authentication.have_one()
     files = _folder()
     try:
-        with _interrupts_later():
+        with _interrupts_later(), on_loopback():
             ray.init(
+                "local",
                 num_cpus=int(capacity.cpus),
                 num_gpus=int(capacity.gpus),
-                include_dashboard=False,
+                include_dashboard=dashboard,
+                dashboard_host=LOOPBACK,
                 log_to_driver=False,
                 configure_logging=True,
                 logging_level=logging.ERROR,
@@ -54,19 +80,19 @@ def own_cluster(capacity: Capacity) -> Iterator[Capacity]:
 
 
 @contextmanager
-def joined_cluster(address: str) -> Iterator[Capacity]:
+def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]:
     """Join a running cluster and give what it has.
 
+    Args:
+        address: HOST:PORT, or auto for the cluster on this machine.
+        code: folders and files of the user's own modules, which its workers are sent.
+
     Raises:
-        ConfigError: nothing answers there.
+        ConfigError: it cannot be joined.
     """
     joined = not ray.is_initialized()
     if joined:
-        _somebody_listens(address)
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
-            raise _no_cluster(address, error) from error
+        joining.join(address, code)
     try:
         yield present()
     finally:
@@ -74,27 +100,18 @@ def joined_cluster(address: str) -> Iterator[Capacity]:
             ray.shutdown()
 
 
-def _somebody_listens(address: str) -> None:
-    """Try HOST:PORT first: Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and "/" not in address and port.isdigit():
-        try:
-            socket.create_connection((host, int(port)), timeout=10).close()
-        except (OSError, OverflowError) as error:
-            raise _no_cluster(address, error) from error
-
-
-def _no_cluster(address: str, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"resources.address: no cluster answers at {address} ({error}); start one with `ray start --head`, "
-        "or leave address out"
-    )
-
-
 def present() -> Capacity:
-    """Return what a cluster that this process has joined has now; nodes come and go."""
-    have = ray.cluster_resources()
-    return Capacity(have.get("CPU", 0.0), have.get("GPU", 0.0), None)
+    """Return what the cluster that this process has joined has now; nodes come and go."""
+    nodes = [_node(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+    custom: Counter[str] = Counter()
+    for node in nodes:
+        custom.update(node.custom)
+    return Capacity(sum(node.cpus for node in nodes), sum(node.gpus for node in nodes), None, dict(custom), nodes)
+
+
+def _node(has: Mapping[str, float]) -> Capacity:
+    custom = {name: amount for name, amount in has.items() if name not in RAYS_OWN}
+    return Capacity(has.get("CPU", 0.0), has.get("GPU", 0.0), None, custom)
 
 
 def _folder() -> str:

@@ -12,13 +12,14 @@ import ray
 import torch
 from ray.exceptions import RayError
 
-from raysim import host
-from raysim.actors import failures, tensors
+from raysim import host, machine
+from raysim.actors import failures, placing, tensors
+from raysim.actors.placing import Places
 from raysim.actors.runner import RayRunner
 from raysim.checkpoints import Saved
 from raysim.config import Config
 from raysim.errors import Lost, told_briefly
-from raysim.events import Checkpoint, Event, Finished
+from raysim.events import Checkpoint, Event, Finished, Notice
 from raysim.federation import Federation
 from raysim.resources import Placement
 from raysim.simulation import Simulation
@@ -33,7 +34,7 @@ class Start:
 
     config: Config
     federation: list[Any]
-    placement: Placement
+    places: Places
     server: bytes | None
     clients: list[Any]
     apart: bool
@@ -56,10 +57,12 @@ class Coordinator:
         start = self._start
         (reference,) = start.federation
         with told_briefly():
-            runner = RayRunner(start.config, reference, start.placement, start.clients, start.apart)
+            runner = RayRunner(start.config, reference, start.places, start.clients, start.apart)
             self._simulation = Simulation(start.config, ray.get(reference), runner, start.server)
             if self._stopping:
                 self._simulation.stop()
+            if notice := machine.differing(runner.machines):
+                yield Notice(notice)
             for event in self._simulation.events():
                 yield event
                 if isinstance(event, Checkpoint):
@@ -96,9 +99,11 @@ class Remote:
     def __init__(self, config: Config, federation: Any, placement: Placement, saved: Saved | None, apart: bool) -> None:
         tensors.register()
         clients = [] if saved is None else [ray.put({k: saved.clients[k] for k in own}) for own in placement.clients]
-        start = Start(config, [federation], placement, None if saved is None else saved.server, clients, apart)
+        places = placing.reserved(placement)
+        start = Start(config, [federation], places, None if saved is None else saved.server, clients, apart)
+        self._places = places
         actor: Any = ray.remote(Coordinator)
-        self._actor = actor.options(num_cpus=0, max_concurrency=2).remote(start)
+        self._actor = actor.options(**placing.beside_the_driver(), max_concurrency=2).remote(start)
 
     def events(self) -> Generator[Event, None, None]:
         """Iterate over the events of the run; end the coordinator, and with it the hosts, when left."""
@@ -117,6 +122,7 @@ class Remote:
             raise failures.failure(error, "the coordinator") from None
         finally:
             ray.kill(self._actor)
+            self._places.give_back()
 
     def stop(self) -> None:
         """Ask for the end after the round in progress."""

@@ -10,7 +10,7 @@ from typing import Any
 import ray
 import torch
 
-from raysim import host
+from raysim import host, machine
 from raysim.actors import allocator, tensors
 from raysim.config import Config
 from raysim.errors import told_briefly
@@ -42,8 +42,10 @@ class Host:
         with told_briefly():
             self._host = host.Host(config, federation, clients, device)
 
-    def ready(self) -> None:
-        """Answer when the constructor is through."""
+    def ready(self) -> tuple[str, str]:
+        """Answer when the constructor is through: the node's address and id, and the kind of machine that it is."""
+        node = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:8]}"
+        return node, machine.kind(self._host.model.device)
 
     def perform(self, order: Order, mail: Any, posted: Sequence[Posted]) -> Reply:
         """Carry out an order and reply with the sum over this host's clients; the mail is one object for all hosts."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,11 +11,12 @@ from ray.exceptions import RayActorError, RayError
 
 from raysim.actors import failures
 from raysim.actors.host import Host, Posted
+from raysim.actors.placing import Places
+from raysim.actors.turns import Turns
 from raysim.config import Config
 from raysim.host import Order
 from raysim.messages import Post, tensor_bytes
 from raysim.reply import Reply
-from raysim.resources import Placement, at_once
 from raysim.scoring import Chunk, Scores, merged
 
 LARGE_MAIL = 64 * 2**10  # bytes
@@ -46,26 +46,31 @@ class RayRunner:
     Args:
         config: the resolved config.
         federation: a reference to the data.
-        placement: the host actors to start.
+        places: where the host actors are started.
         records: a reference for each host to its clients' records, where the run goes on from a checkpoint.
         apart: whether a host is asked for one client at a time, so that the loss of a host shows which it died of.
+
+    `machines` are the kinds of machine of the nodes that have hosts, by node.
     """
 
     def __init__(
-        self, config: Config, federation: Any, placement: Placement, records: Sequence[Any] = (), apart: bool = False
+        self, config: Config, federation: Any, places: Places, records: Sequence[Any] = (), apart: bool = False
     ) -> None:
         actor: Any = ray.remote(Host)
-        actor = actor.options(num_cpus=placement.cpus, num_gpus=placement.gpus, scheduling_strategy="SPREAD")
-        self._placement = placement
-        self._abreast = at_once(config, placement.actors, placement.cpus)
-        self._hosts = [actor.remote(config, federation, list(clients)) for clients in placement.clients]
+        self._placement = placement = places.placement
+        self._hosts = [
+            actor.options(**options).remote(config, federation, list(clients))
+            for options, clients in zip(places.options(), placement.clients, strict=True)
+        ]
         self._home = {client: h for h, clients in enumerate(placement.clients) for client in clients}
         self._posted: dict[str, Posted] = {}
         self._held: list[dict[str, int]] = [{} for _ in self._hosts]
-        self._waiting: deque[_Call] = deque()
         self._under_way: dict[Any, _Call] = {}
         self._apart = apart
-        self._await([host.ready.remote() for host in self._hosts])
+        ready: list[tuple[str, str]] = self._await([host.ready.remote() for host in self._hosts])
+        self.machines = dict(ready)
+        shared_cpus = placement.cpus < 1 and not placement.gpus and config.resources.cpus_per_actor == "auto"
+        self._turns = Turns[_Call]([node for node, _ in ready], placement.cpus if shared_cpus else None)
         self._await([host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)])
 
     def begin(self, order: Order, posts: Sequence[Post]) -> list[_Call]:
@@ -94,7 +99,8 @@ class RayRunner:
 
     def _queued(self, calls: Iterable[_Call]) -> list[_Call]:
         made = list(calls)
-        self._waiting.extend(made)
+        for call in made:
+            self._turns.wait(call.host, call)
         self._start()
         return made
 
@@ -112,13 +118,8 @@ class RayRunner:
         return members.items()
 
     def _start(self) -> None:
-        """Start calls in their order, no more at a time than can compute.
-
-        Where there are more hosts than CPUs, hosts that wait their turn keep the caches to those that work: ten on two
-        cores took a sixth less of the CPUs' time.
-        """
-        while self._waiting and len(self._under_way) < self._abreast:
-            call = self._waiting.popleft()
+        """Start the calls whose turn has come."""
+        for call in self._turns.begin():
             held = self._held[call.host]
             missing = [post for post in call.posted if held.get(post.name) != post.version]
             held |= {post.name: post.version for post in missing}
@@ -137,6 +138,7 @@ class RayRunner:
                 call = self._under_way[done]
                 (call.answer,), call.done = self._await([done]), True
                 del self._under_way[done]
+                self._turns.end(call.host)
                 self._start()
 
     def _by_reference(self, posts: Sequence[Post]) -> list[Posted]:

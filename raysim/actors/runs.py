@@ -92,8 +92,10 @@ class RayRuns:
             yield Failed(cell, error)
             return
         kind: Any = ray.remote(RunProcess)
-        gpus = cell.config.resources.gpus_per_actor
-        placed = kind.options(num_cpus=CPUS_OF_A_RUN, num_gpus=gpus, max_concurrency=2)
+        takes = cell.config.resources
+        placed = kind.options(
+            num_cpus=CPUS_OF_A_RUN, num_gpus=takes.gpus_per_actor, resources=takes.custom, max_concurrency=2
+        )
         actor = placed.remote(cell.config, ray.put(federation), ray.put(kept))
         self._under_way[actor.events.options(num_returns="streaming").remote()] = cell, actor
         if self._stopping:

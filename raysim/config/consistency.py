@@ -32,6 +32,13 @@ def contradictions(config: Config) -> Errors:
     if isinstance(config.schedule, Asynchronous):
         yield from _asynchronous(config, config.schedule)
     yield from _clients(config)
+    yield from _dashboard(config)
+
+
+def _dashboard(config: Config) -> Errors:
+    if config.resources.dashboard and config.resources.address is not None:
+        words = "found true, allowed: false with resources.address, whose cluster has its own or none"
+        yield explained(("resources", "dashboard"), words, True)
 
 
 def _participation(config: Config) -> Errors:

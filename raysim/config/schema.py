@@ -28,6 +28,7 @@ from raysim.config.time import Clients, Schedule, Synchronous
 
 FOLDER_NAME = re.compile(r"\w([\w .+=@,-]*[\w+=@])?")
 LONGEST_NAME = 200  # bytes; file systems allow 255
+RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")  # resources that Ray counts by itself
 
 
 def _folder_name(name: str) -> str:
@@ -42,6 +43,12 @@ def _gpu_share(number: float) -> float:
     return number
 
 
+def _custom(shares: dict[str, float]) -> dict[str, float]:
+    if any(name in RAYS_OWN for name in shares):
+        raise ValueError("Ray counts these itself")
+    return shares
+
+
 class Resources(Block):
     """What the actors are given."""
 
@@ -54,7 +61,21 @@ class Resources(Block):
     clients_per_actor: Literal["auto"] | Count = Field(
         default=1, description="Clients that one actor owns; auto makes one actor per CPU or GPU share."
     )
+    custom: Annotated[
+        dict[str, Positive],
+        AfterValidator(_custom),
+        Allowed("a block of names that `ray start --resources` gave, each with a number > 0"),
+    ] = Field(
+        default_factory=dict,
+        description="What each host actor takes of a cluster's custom resources, as in {fast_node: 0.1}.",
+    )
+    placement: Literal["spread", "pack"] = Field(
+        default="spread", description="Whether host actors are spread over a cluster's nodes or packed onto few."
+    )
     address: str | None = Field(default=None, description="The Ray cluster to join; null starts one on this machine.")
+    dashboard: bool = Field(
+        default=False, description="Whether the cluster that is started has Ray's dashboard, on this machine only."
+    )
     deterministic: bool = Field(
         default=True, description="Whether GPUs compute the same bits every time, at some cost."
     )

@@ -155,7 +155,7 @@ def _runs(to_do: Sequence[Cell], local: bool, jobs: int | None, kept: Callable[[
     from raysim.actors import cluster
     from raysim.actors.runs import RayRuns
 
-    with cluster.own_cluster(machine) if address is None else cluster.joined_cluster(address) as there:
+    with cluster.cluster_of([cell.config for cell in to_do], machine) as there:
         yield RayRuns(to_do, _check(to_do, there, jobs), kept)
 
 
@@ -163,5 +163,6 @@ def _check(to_do: Sequence[Cell], capacity: resources.Capacity, jobs: int | None
     """Return how many runs there is room for at a time. Raises ConfigError where there is none for one of them."""
     for cell in to_do:
         resources.check_gpus(cell.config, capacity)
+        resources.check_custom(cell.config, capacity)
     share = max((cell.config.resources.gpus_per_actor for cell in to_do), default=0.0)
     return resources.runs_at_once(capacity, share, jobs)

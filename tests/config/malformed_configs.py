@@ -215,6 +215,14 @@ ON_THE_COMMAND_LINE = [
     (["resources.cpus_per_actor=atuo"], ("resources.cpus_per_actor=atuo: found 'atuo', allowed: auto or a number > 0; "
      "did you mean 'auto'?")),
     (["resources.clients_per_actor=0"], "resources.clients_per_actor=0: found 0, allowed: auto or a whole number >= 1"),
+    (["resources.placement=sprad"], ("resources.placement=sprad: found 'sprad', allowed: spread or pack; did you mean "
+     "'spread'?")),
+    (["resources.custom={CPU: 1}"], ("resources.custom={CPU: 1}: found {CPU: 1}, allowed: a block of names that "
+     "`ray start --resources` gave, each with a number > 0")),
+    (["resources.custom={fast: 0}"], ("resources.custom={fast: 0}: found {fast: 0}, allowed: a block of names that "
+     "`ray start --resources` gave, each with a number > 0")),
+    (["resources={dashboard: true, address: auto}"], ("resources={dashboard: true, address: auto}: "
+     "resources.dashboard: found true, allowed: false with resources.address, whose cluster has its own or none")),
     (["logging.tensorboard=no"], "logging.tensorboard=no: found 'no', allowed: true or false"),
     (["training.optimizer={name: adam, betas: [0.9, 1]}"], ("training.optimizer={name: adam, betas: [0.9, 1]}: "
      "training.optimizer.betas: found [0.9, 1], allowed: a list of 2: each a number >= 0 and < 1")),

@@ -154,3 +154,64 @@ def test_this_machine_has_cpus_and_memory():
     found = resources.this_machine()
     assert found.cpus >= 1
     assert found.memory > 2**28
+
+
+def cluster_of(*nodes, **custom):
+    """A cluster of nodes with so many CPUs each; the custom resources are the first node's."""
+    each = [Capacity(cpus, 0, None, custom if number == 0 else {}) for number, cpus in enumerate(nodes)]
+    return Capacity(sum(nodes), 0, None, custom, each)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count", "cpus"),
+    [
+        ((2, 2, 2), 3, 1.0),
+        ((1, 1, 1), 4, 0.5),  # 0.75 of the 3 CPUs would fit once on each node: the fourth would wait for ever
+        ((4, 1), 5, 1.0),
+        ((4, 1), 6, 0.8),  # five on the node with 4, one on the other
+        ((3, 2), 7, 0.6666),  # 4 and 3
+    ],
+)
+def test_equal_shares_fit_on_nodes(placed, nodes, count, cpus):
+    assert placed(count, cluster_of(*nodes)).cpus == cpus
+
+
+def test_auto_makes_as_many_actors_as_the_nodes_take(placed):
+    """At 2 CPUs each, nodes of 3, 3 and 1 take 1 + 1 + 0, though there are 7 CPUs."""
+    assert placed(9, cluster_of(3, 3, 1), clients_per_actor="auto", cpus_per_actor=2).actors == 2
+    assert placed(9, cluster_of(3, 3, 1), clients_per_actor="auto").actors == 7
+
+
+def test_custom_resources_limit_the_actors_and_travel_with_the_placement(placed):
+    """1 `fast` on one node of 2 CPUs: at 0.25 each, four actors of half a CPU; auto takes as many as have a CPU."""
+    cluster = cluster_of(2, 8, fast=1)
+    found = placed(4, cluster, custom={"fast": 0.25}, placement="pack")
+    assert (found.actors, found.cpus, found.custom, found.packed) == (4, 0.5, {"fast": 0.25}, True)
+    assert placed(9, cluster, custom={"fast": 0.25}, clients_per_actor="auto").actors == 2
+    assert placed(9, cluster, custom={"fast": 0.6}, clients_per_actor="auto").actors == 1
+    assert not placed(4, cluster).packed
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"cpus_per_actor": 2}, r"found 2 for each of 3 actors, .* 7 CPUs on 3 nodes, .* at most 1\.5$"),
+        (
+            {"custom": {"fast": 0.4}},
+            r"custom: found fast 0\.4 for each of 3 actors, the cluster has room for 2 of them",
+        ),
+        ({"custom": {"fast": 1.5}}, r"custom: found fast 1\.5, allowed: what one node of the cluster has"),
+        ({"custom": {"slow": 1}}, r"custom: found 'slow', allowed: fast$"),
+    ],
+)
+def test_what_no_node_has_is_refused_in_one_line(placed, wanted, words):
+    """Three actors on nodes of 3, 3 and 1 CPUs: two at 1.5 on a node of 3, or at 2 one on each."""
+    with pytest.raises(ConfigError, match=words):
+        placed(3, cluster_of(3, 3, 1, fast=1), **wanted)
+
+
+def test_a_cluster_of_ones_own_has_no_custom_resources(placed):
+    with pytest.raises(
+        ConfigError, match=r"found 'fast', allowed: none, as this cluster has none; see resources\.address"
+    ):
+        placed(2, custom={"fast": 1})

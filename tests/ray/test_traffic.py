@@ -10,8 +10,8 @@ import pytest
 import ray
 
 from raysim import config as configs
+from raysim.actors import placing, tensors
 from raysim.actors import runner as ray_runner
-from raysim.actors import tensors
 from raysim.federation import build_federation
 from raysim.reply import Reply
 from raysim.resources import Capacity, place
@@ -111,7 +111,8 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
     traffic = Traffic()
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
-        runner = ray_runner.RayRunner(config, ray.put(federation), place(config, Capacity(CPUS, 0, None)))
+        places = placing.reserved(place(config, Capacity(CPUS, 0, None)))
+        runner = ray_runner.RayRunner(config, ray.put(federation), places)
         hosts = runner._hosts
         try:
             runner._hosts = [_Tapped(host, traffic) for host in hosts]
@@ -119,8 +120,7 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
             for _ in Simulation(config, federation, runner).events():
                 pass
         finally:
-            for host in hosts:
-                ray.kill(host)
+            places.give_back()
     return traffic
 
 

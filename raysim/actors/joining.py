@@ -1,0 +1,111 @@
+"""Joining a cluster that runs: one that does not answer, or will not have us, is said in one line within seconds."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+
+import ray
+from ray.exceptions import AuthenticationError
+
+from raysim.actors import authentication
+from raysim.actors.loopback import LOOPBACK, on_loopback
+from raysim.errors import ConfigError
+
+ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # Ray tries once a second, twenty times unless this says otherwise
+
+
+def join(address: str, code: Sequence[str]) -> None:
+    """Connect this process to the cluster at an address.
+
+    Args:
+        address: HOST:PORT as `ray start --head` printed it, or auto for the cluster on this machine.
+        code: folders and files of the user's own modules; sent to all workers of this job.
+
+    Raises:
+        ConfigError: nothing answers there, it wants another token, or it is of another version.
+    """
+    host, port = _parts(address)
+    if port is not None:
+        _try(address, host, port)
+    own = {"py_modules": list(code)} if code else None
+    with _few_attempts(), _without_warnings(), on_loopback() if _only_here(host, port) else nullcontext():
+        try:
+            ray.init(address=address, runtime_env=own, log_to_driver=False, logging_level=logging.ERROR)
+        except (OSError, ValueError, RuntimeError, AuthenticationError) as error:
+            raise _explained(address, error) from error
+
+
+def _parts(address: str) -> tuple[str, int | None]:
+    host, _, port = address.rpartition(":")
+    return host, int(port) if host and "/" not in address and port.isdigit() else None
+
+
+def _try(address: str, host: str, port: int) -> None:
+    """Try whether somebody listens, first: Ray itself would try for minutes."""
+    try:
+        socket.create_connection((host, port), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, str(error)) from error
+
+
+def _only_here(host: str, port: int | None) -> bool:
+    """Return whether a cluster at a loopback address listens there alone. Ray looks for it at the machine's own."""
+    if port is None or host not in ("localhost", LOOPBACK, "[::1]"):
+        return False
+    try:
+        socket.create_connection((ray.util.get_node_ip_address(), port), timeout=10).close()
+    except OSError:
+        return True
+    return False
+
+
+def _explained(address: str, error: BaseException) -> ConfigError:
+    told = " ".join(str(error).split())
+    if authentication.refused(error):
+        return ConfigError(
+            f"resources.address: the cluster at {address} wants its token: copy ~/.ray/auth_token from the machine "
+            "where it was started, or set RAY_AUTH_TOKEN; and RAY_AUTH_MODE=token"
+        )
+    if "ersion mismatch" in told:
+        return ConfigError(f"resources.address: the cluster at {address} is of another version: {told}")
+    return _no_cluster(address, told)
+
+
+def _no_cluster(address: str, told: str) -> ConfigError:
+    return ConfigError(
+        f"resources.address: no cluster answers at {address} ({told}); start one with `ray start --head`, "
+        "or leave address out"
+    )
+
+
+@contextmanager
+def _few_attempts() -> Iterator[None]:
+    given = os.environ.get(ATTEMPTS)
+    os.environ[ATTEMPTS] = given or "3"
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[ATTEMPTS]
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep what Ray's C++ half writes to standard error, a line for each attempt; show it if the attempts succeed."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+            kept.seek(0)
+            os.write(before, kept.read())
+        finally:
+            os.dup2(before, 2)
+            os.close(before)

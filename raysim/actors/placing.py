@@ -1,0 +1,82 @@
+"""Where actors go: the coordinator to the driver's node, the hosts spread over the nodes or packed onto few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from raysim.actors import cluster
+from raysim.errors import Lost, RunError
+from raysim.resources import Placement
+
+PATIENCE = 30  # seconds for which others may still hold what the hosts need: those of a run before it, for one
+
+
+def beside_the_driver() -> dict[str, Any]:
+    """Return the options of the coordinator: no CPU, on the driver's node, whose loss ends the run in any case.
+
+    Not softly: Ray (2.60) then goes elsewhere when the node has no idle process.
+    """
+    here = ray.get_runtime_context().get_node_id()
+    return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
+
+
+@dataclass(frozen=True)
+class Places:
+    """What is reserved for the host actors of a run."""
+
+    placement: Placement
+    group: PlacementGroup
+
+    def options(self) -> list[dict[str, Any]]:
+        """Return each host actor's options."""
+        each = {
+            "num_cpus": self.placement.cpus,
+            "num_gpus": self.placement.gpus,
+            "resources": dict(self.placement.custom),
+        }
+        places = [PlacementGroupSchedulingStrategy(self.group, index) for index in range(self.placement.actors)]
+        return [{**each, "scheduling_strategy": place} for place in places]
+
+    def give_back(self) -> None:
+        """End the hosts, and let others have what they had; Ray would keep it until this process leaves the cluster."""
+        remove_placement_group(self.group)
+
+
+def reserved(placement: Placement) -> Places:
+    """Reserve what all hosts need, on nodes that have it.
+
+    All or nothing: hosts that got only a part of it would wait for ever for the rest.
+
+    Raises:
+        Lost: the cluster has no room for them any more.
+        RunError: others hold it.
+    """
+    each = {"CPU": placement.cpus, "GPU": placement.gpus, **placement.custom}
+    each = {name: share for name, share in each.items() if share}
+    group = placement_group([each] * placement.actors, strategy="PACK" if placement.packed else "SPREAD")
+    places = Places(placement, group)
+    try:
+        _await(places)
+    except BaseException:
+        places.give_back()
+        raise
+    return places
+
+
+def _await(places: Places) -> None:
+    wanted = places.placement
+    for _ in range(PATIENCE):
+        if places.group.wait(1):
+            return
+        if cluster.present().room(wanted.cpus, wanted.gpus, wanted.custom) < wanted.actors:
+            raise Lost("a node", "the others have no room for its hosts as they were to be placed")
+    listed = ", ".join(f"{share:g} {name}" for name, share in places.group.bundle_specs[0].items())
+    raise RunError(
+        f"{wanted.actors} hosts need {listed} each, which the cluster has but others hold (see `ray status`); "
+        "wait until they are done, or give each less"
+    )

@@ -1,0 +1,41 @@
+"""Which code of the user's own a config names: what workers on other machines must be sent."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from raysim.config.document import plain, walk
+from raysim.config.named import OWN
+from raysim.config.schema import Config
+
+INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")]
+
+
+def own_code(config: Config) -> list[Path]:
+    """Return the files and folders of the top-level modules and packages of all package.module:name in a config.
+
+    Installed packages are not among them: they must be installed on the other machines too, as raysim is.
+    """
+    names = {text.partition(":")[0].partition(".")[0] for text in _texts(config) if OWN.fullmatch(text)}
+    found = {path for name in names - {"raysim"} for path in _paths(name)}
+    return sorted(path for path in found if not any(path.is_relative_to(place) for place in INSTALLED))
+
+
+def _texts(config: Config) -> Iterator[str]:
+    """Yield all strings of a config, the names of its methods among them."""
+    for keys, value in walk(plain(config)):
+        yield from (text for text in (value, *keys[-1:]) if isinstance(text, str))
+
+
+def _paths(name: str) -> Iterator[Path]:
+    """Yield where a module lies that the config has been read with; text that only looks like a name has none."""
+    module = sys.modules.get(name)
+    if module is None:
+        return
+    if hasattr(module, "__path__"):
+        yield from (Path(place).resolve() for place in module.__path__)
+    elif module.__file__ is not None:
+        yield Path(module.__file__).resolve()

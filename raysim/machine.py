@@ -1,0 +1,40 @@
+"""What a machine computes with. The bits of a run hang on it, so machines of different kinds deserve a word."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+CPU_LIST = Path("/proc/cpuinfo")
+
+
+def kind(device: torch.device) -> str:
+    """Return this machine's CPU, the instructions that torch uses on it, torch's version, and its GPU if used."""
+    instructions = torch.backends.cpu.get_cpu_capability()
+    gpu = f", {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
+    return f"{_cpu()} with {instructions}, torch {torch.__version__}{gpu}"
+
+
+def _cpu() -> str:
+    """Return the CPU's model where the system lists it (Linux on x86), else what Python knows."""
+    lines = CPU_LIST.read_text(encoding="utf-8", errors="replace").splitlines() if CPU_LIST.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def differing(kinds: Mapping[str, str]) -> str | None:
+    """Return what to tell the user where nodes are of several kinds, or None.
+
+    Args:
+        kinds: the kind of each node's machine, by the node's address.
+    """
+    nodes: dict[str, list[str]] = {}
+    for node, found in kinds.items():
+        nodes.setdefault(found, []).append(node)
+    if len(nodes) < 2:
+        return None
+    listed = "; ".join(f"{found} ({', '.join(sorted(where))})" for found, where in sorted(nodes.items()))
+    return f"the nodes compute with {listed}: another run may place clients otherwise and differ in its last bits"

@@ -1,0 +1,60 @@
+"""What workers on other machines must be sent: the files of what a config names as package.module:name."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raysim.config import load
+from raysim.config.own_code import own_code
+
+CONFIG = {
+    "name": "own",
+    "dataset": {"name": "digits"},
+    "scenario": {"kind": "class_incremental", "tasks": 2},
+    "clients": {"count": 2},
+    "model": {"name": "mlp"},
+    "training": {"rounds_per_task": 1},
+}
+SOURCE = """
+from raysim import Method
+
+def model(shape, classes, *, note: str = "x"):
+    ...
+
+class Mine(Method):
+    "A method."
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a package, a module, and a module that no config names."""
+    (tmp_path / "own_package" / "inner").mkdir(parents=True)
+    for name in ("own_package/__init__.py", "own_package/inner/__init__.py"):
+        (tmp_path / name).write_text("")
+    for name in ("own_package/inner/deep.py", "own_module.py", "not_named.py"):
+        (tmp_path / name).write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.split(".")[0] in ("own_package", "own_module")]:
+        del sys.modules[name]
+
+
+def test_raysims_own_names_need_nothing() -> None:
+    assert own_code(load(CONFIG, {"methods": {"fedprox": {}, "raysim.algorithms.er:Er": {}}})) == []
+
+
+def test_packages_go_whole_and_modules_as_files(project: Path) -> None:
+    """Of a package its top folder, once, however often it is named; text that only looks like a name is no matter."""
+    named = {
+        "model": {"name": "own_package.inner.deep:model", "note": "not_named:model"},
+        "methods": {"own_module:Mine": {}, "own_package.inner.deep:Mine": {}},
+    }
+    assert own_code(load(CONFIG, named)) == [project / "own_module.py", project / "own_package"]
+
+
+@pytest.mark.parametrize("name", ["torch.nn:Flatten", "collections:Counter"])
+def test_what_is_installed_is_not_sent(name: str) -> None:
+    assert own_code(load(CONFIG, {"model": {"name": name}})) == []

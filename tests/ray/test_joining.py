@@ -1,0 +1,95 @@
+"""Joining a cluster that `ray start` started, with a token and without: a run, or one line within seconds."""
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+import raysim
+
+pytestmark = pytest.mark.ray
+
+LIMIT = 120  # seconds until a hang is a hang
+ENOUGH = {"status": "done", "rounds": 6}
+
+
+@dataclass
+class Head:
+    """A cluster of one node on the loopback interface, and the home folder with its token."""
+
+    address: str
+    home: Path
+    process: psutil.Process
+
+    def environment(self, home: Path) -> dict[str, str]:
+        return {**_bare(), "HOME": str(home)}
+
+
+def _bare() -> dict[str, str]:
+    """The environment without what this process's own Ray put there."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Head]:
+    with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as folder, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        (Path(folder) / ".ray").mkdir()
+        (Path(folder) / ".ray" / "auth_token").write_text(secrets.token_hex(32))
+        environment = {**_bare(), "HOME": folder, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+        command = ["start", "--head", "--block", "--num-cpus=2", f"--port={port}", "--node-ip-address=127.0.0.1"]
+        more = ["--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={folder}/t"]
+        ray = Path(sys.executable).with_name("ray")
+        process = subprocess.Popen([ray, *command, *more], env=environment, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout
+            assert any("Ray runtime started" in line for line in process.stdout)
+            yield Head(f"127.0.0.1:{port}", Path(folder), psutil.Process(process.pid))
+        finally:
+            process.terminate()
+            process.communicate(timeout=LIMIT)
+
+
+def run(config: dict[str, Any], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "raysim", "run", "config.yaml", "--out", "out", "--quiet"]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT)
+
+
+@pytest.fixture
+def config(small: dict[str, Any], head: Head) -> dict[str, Any]:
+    return {**small, "resources": {"address": head.address, "clients_per_actor": 4}}
+
+
+def test_a_run_shows_the_token_and_leaves_the_cluster_as_it_was(
+    config: dict[str, Any], head: Head, tmp_path: Path
+) -> None:
+    ended = run(config, head.environment(head.home), tmp_path)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    result = raysim.load(tmp_path / "out")
+    assert {key: getattr(result, key) for key in ENOUGH} == ENOUGH
+    names = [" ".join(process.cmdline()) for process in head.process.children(recursive=True)]
+    assert any("raylet" in name for name in names)
+    assert not any("Host" in name or "Coordinator" in name for name in names)
+
+
+def test_without_the_token_one_line_says_where_it_is(config: dict[str, Any], head: Head, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    ended = run(config, head.environment(home), tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"resources.address: the cluster at {head.address} wants its token: copy ~/.ray/")
+    assert ended.stderr.count("\n") == 1
+    assert list(home.iterdir()) == []
