@@ -216,9 +216,13 @@ def _cpus(config: Config, actors: int, capacity: Capacity) -> float:
         return min(1.0, most)
     if wanted.cpus_per_actor != "auto" and fits(wanted.cpus_per_actor):
         return wanted.cpus_per_actor
-    found = "auto" if wanted.cpus_per_actor == "auto" else f"{wanted.cpus_per_actor:g}"
+    if wanted.cpus_per_actor == "auto":
+        raise ConfigError(
+            f"resources.clients_per_actor: found {_of(actors)}, too many to share {_cpus_of(capacity)}; "
+            "set resources.clients_per_actor=auto, which makes one actor per CPU"
+        )
     raise ConfigError(
-        f"resources.cpus_per_actor: found {found} for each of {actors} actors, the cluster has {_cpus_of(capacity)}; "
+        f"resources.cpus_per_actor: found {wanted.cpus_per_actor:g} for each of {actors} actors, the cluster has {_cpus_of(capacity)}; "
         f"allowed: auto, or at most {most:.4g}"
     )
 

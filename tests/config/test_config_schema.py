@@ -86,7 +86,11 @@ DEFAULTS: dict[str, object] = {
         "dashboard": False,
         "deterministic": True,
     },
-    "evaluation": {"every": "task", "every_rounds": None, "split": "test"},
+    "evaluation": {
+        "every": "task",
+        "every_rounds": None,
+        **EVALUATED,
+    },
     "checkpoint": {"every_rounds": 20, "keep": 2, "tries": 3},
     "logging": {"tensorboard": True},
 }
@@ -108,7 +112,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
         (["scenario={kind: class_incremental, tasks: 5}"], {"kind": "class_incremental", "tasks": 5,
          "order": "same", "online": False, "class_order": "natural", "boundaries": "synchronous"}),
         (["participation={count: 4}"], {"fraction": None, "count": 4, "sampler": "uniform"}),
-        (["evaluation={every_rounds: 5}"], {"every": None, "every_rounds": 5, "split": "test"}),
+        (["evaluation={every_rounds: 5}"], {"every": None, "every_rounds": 5} | EVALUATED),
         (["methods={der: {alpha: 0.1}, fedprox: }"], {"der": {"alpha": 0.1, "sizes": [1, 2], "share": 1.0},
          "fedprox": {"mu": 1e-05}}),
     ],

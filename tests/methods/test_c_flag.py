@@ -885,7 +885,7 @@ def test_tables_that_do_not_fit_are_refused_with_the_figure(c_flag_config, simul
     config = c_flag_config(knobs={"table": "keep"}, training__batch_size=1)
 
     class Free:
-        available = 8064 / 0.8 - 1
+        available, total = 8064 / 0.8 - 1, 2**40
 
     monkeypatch.setattr("raysim.iag.psutil.virtual_memory", lambda: Free)
     monkeypatch.setattr("raysim.iag.GIB", 1000)
