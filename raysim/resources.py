@@ -222,8 +222,8 @@ def _cpus(config: Config, actors: int, capacity: Capacity) -> float:
             "set resources.clients_per_actor=auto, which makes one actor per CPU"
         )
     raise ConfigError(
-        f"resources.cpus_per_actor: found {wanted.cpus_per_actor:g} for each of {actors} actors, the cluster has {_cpus_of(capacity)}; "
-        f"allowed: auto, or at most {most:.4g}"
+        f"resources.cpus_per_actor: found {wanted.cpus_per_actor:g} for each of {actors} actors, the cluster has "
+        f"{_cpus_of(capacity)}; allowed: auto, or at most {most:.4g}"
     )
 
 
