@@ -65,6 +65,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "C-FLAG": {"methods": {"c_flag": {"sample_size": 8}}},
 }
 Kill = Callable[[], bool]
+Replace = Callable[[], object]
 
 
 @dataclass
@@ -81,10 +82,10 @@ class Tally:
 class Killer:
     """Kills at random moments, never before the run has gone on after the last kill; times how long that takes."""
 
-    def __init__(self, kill: Kill, kills: int, draws: random.Random) -> None:
+    def __init__(self, kill: Kill, replace: Replace, kills: int, draws: random.Random) -> None:
         self.done = 0
         self.pauses: list[float] = []
-        self._kill, self._left, self._draws = kill, kills, draws
+        self._kill, self._replace, self._left, self._draws = kill, replace, kills, draws
         self._killed: float | None = None
         self._pending = False
 
@@ -100,6 +101,7 @@ class Killer:
 
     def say(self, text: str) -> None:
         if "going on from round" in text:
+            self._replace()  # here, as only a process's main thread can start nodes
             self._pending = False
 
     def _strike(self) -> None:
@@ -134,12 +136,6 @@ def losses(out: Path) -> list[int]:
     return [json.loads(line)["rounds_recomputed"] for line in lines]
 
 
-def in_this_process(kill: Kill, config: Mapping[str, Any], out: Path, kills: int, draws: random.Random) -> Killer:
-    killer = Killer(kill, kills, draws)
-    raysim.run(config, out=out, display=killer)
-    return killer
-
-
 def driver(config: Mapping[str, Any], out: Path, kills: int, draws: random.Random) -> int:
     """Kill the driver of a run, and resume it, again and again; return how often it was killed."""
     file = out.parent / f"{out.name}.yaml"
@@ -167,19 +163,18 @@ def rounds(out: Path) -> int:
 
 
 @contextmanager
-def nodes(draws: random.Random) -> Iterator[Kill]:
-    """Give a cluster of three nodes, and what kills one that is not the driver's; another takes its place."""
+def nodes(draws: random.Random) -> Iterator[tuple[Kill, Replace]]:
+    """Give a cluster of three nodes, what kills one that is not the driver's, and what puts another in its place."""
     cluster = Cluster(initialize_head=True, connect=True, head_node_args={"num_cpus": 0})
     others = [cluster.add_node(num_cpus=2) for _ in range(2)]
     cluster.wait_for_nodes()
 
     def kill() -> bool:
-        others.append(cluster.add_node(num_cpus=2))
         cluster.remove_node(others.pop(draws.randrange(2)), allow_graceful=False)
         return True
 
     try:
-        yield kill
+        yield kill, lambda: others.append(cluster.add_node(num_cpus=2))
     finally:
         ray.shutdown()
         cluster.shutdown()
@@ -189,12 +184,13 @@ def carry_out(what: str, kills: int, seed: int, folder: Path, oracle: Mapping[st
     """Make that many kills of one kind."""
     tally, draws = Tally(), random.Random(f"{seed} {what}")
     with ExitStack() as stack:
-        kill: Kill = bool  # none: the driver's is not killed from here
+        kill: Kill = bool  # nothing: the driver is not killed from here
+        replace: Replace = bool
         if what in ("host", "coordinator"):
             stack.enter_context(own_cluster(Capacity(2, 0, None)))
             kill = actor(what.capitalize(), draws)
         elif what == "node":
-            kill = stack.enter_context(nodes(draws))
+            kill, replace = stack.enter_context(nodes(draws))
         for number in count():
             if tally.kills >= kills:
                 return tally
@@ -204,7 +200,8 @@ def carry_out(what: str, kills: int, seed: int, folder: Path, oracle: Mapping[st
             if what == "driver":
                 tally.kills += driver(config, out, wanted, draws)
             else:
-                killer = in_this_process(kill, config, out, wanted, draws)
+                killer = Killer(kill, replace, wanted, draws)
+                raysim.run(config, out=out, display=killer)
                 tally.kills += killer.done
                 tally.pauses += killer.pauses
             tally.runs += 1

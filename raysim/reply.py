@@ -129,7 +129,7 @@ class Reply:
 
 
 def _tensor(limbs: npt.NDArray[np.int64] | None) -> Tensor | None:
-    return None if limbs is None else torch.from_numpy(np.ascontiguousarray(limbs))
+    return None if limbs is None else torch.from_numpy(limbs.copy())  # what Ray hands out is read only
 
 
 def _mean(values: Sequence[float]) -> float:
