@@ -91,9 +91,7 @@ def demand(config: Config, federation: Federation) -> Demand:
         host=(2 + posts) * vector + min(kept, KEPT_BYTES),
         working=max(SUM_VECTORS * vector, evaluating if tested > LARGEST_KEPT else 0) + takes * size,
         clients=[
-            vector
-            + sum(method.keeps(client) for method in methods.values()) * size
-            + _memory(config, federation, stream)
+            sum(method.keeps(client) for method in methods.values()) * size + _memory(config, federation, stream)
             for client, stream in zip(clients, federation.streams, strict=True)
         ],
     )

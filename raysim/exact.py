@@ -10,7 +10,7 @@ As the weights of a sum are at most 1 together, its integers then stay below 2^6
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,10 @@ class ExactSum:
                 self.limbs = other.limbs.copy()  # what came from another process is read only
             else:
                 self.limbs += other.limbs
+
+    def fresh(self) -> ExactSum:
+        """Return a sum of nothing yet, of the same kind."""
+        return replace(self, limbs=None, weight=0, terms=0)
 
     def mean(self) -> Tensor:
         """Return sum(weight * value) / sum(weight), float64."""

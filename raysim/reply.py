@@ -57,10 +57,7 @@ class Reply:
     def merge(self, other: Reply) -> None:
         """Add another host's part."""
         for name, part in other.sums.items():
-            if name in self.sums:
-                self.sums[name].merge(part)
-            else:
-                self.sums[name] = replace(part)  # adding to it leaves the host's as it is
+            self.sums.setdefault(name, part.fresh()).merge(part)
         for name, terms in other.by_client.items():
             self.by_client.setdefault(name, {}).update(terms)
         for name, numbers in other.records.items():

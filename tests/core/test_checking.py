@@ -94,21 +94,21 @@ def test_what_hangs_on_values_is_not_guessed(check):
     assert "3 hosts" in said["actors"]
 
 
-def test_a_clients_own_bytes_are_its_model_its_methods_and_its_memory(tiny):
-    """236 bytes each for the model it was sent and its variate; 5 positions of 8 bytes and 4 logits of 4."""
+def test_a_clients_own_bytes_are_its_methods_and_its_memory(tiny):
+    """236 bytes for a variate; 5 positions of 8 bytes and 4 logits of 4; of the model a client keeps nothing."""
     memory = {"capacity": 5}
 
     def clients(**overrides):
         config = tiny(memory=memory, **overrides)
         return demand(config, build_federation(config)).clients
 
-    assert clients() == [236] * 3
-    assert clients(methods={"scaffold": {}}) == [2 * 236] * 3
-    assert clients(methods={"der": {}}) == [236 + 5 * (8 + 16)] * 3
-    assert clients(methods={"er": {}}, memory__per="task") == [236 + 10 * 8] * 3
+    assert clients() == [0] * 3
+    assert clients(methods={"scaffold": {}}) == [236] * 3
+    assert clients(methods={"der": {}}) == [5 * (8 + 16)] * 3
+    assert clients(methods={"er": {}}, memory__per="task") == [10 * 8] * 3
     # C-FLAG: its gradient between the phases; with a table that is kept 3 rows more, of 12 samples in batches of 4
-    assert clients(methods={"c_flag": {"alpha": 0.01}}) == [2 * 236 + 40] * 3
-    assert clients(methods={"c_flag": {"alpha": 0.01, "table": "keep"}}) == [5 * 236 + 40] * 3
+    assert clients(methods={"c_flag": {"alpha": 0.01}}) == [236 + 40] * 3
+    assert clients(methods={"c_flag": {"alpha": 0.01, "table": "keep"}}) == [4 * 236 + 40] * 3
 
 
 WINDOWS = {"boundaries": {"asynchronous": {"window": 7, "rounds_per_window": 2}}}

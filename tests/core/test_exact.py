@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysim.exact import DELTAS, WIDE, ExactSum, OutOfRange
+from raysim.reply import Reply
 
 GRIDS = pytest.mark.parametrize("grid", [DELTAS, WIDE], ids=["deltas", "wide"])
 
@@ -162,6 +163,21 @@ def test_merging_leaves_the_other_sum_as_it_was():
     fresh.add(torch.tensor([4.0]), 0.5)
     assert other.mean().item() == 2.0
     assert fresh.mean().item() == 3.0
+
+
+def test_replies_add_up_parts_that_came_read_only_and_leave_them_as_they_were():
+    """Two hosts' means of 1 and 3, each of weight 1/2, are 2; Ray's arrays cannot be written to."""
+    parts = []
+    for value in (1.0, 3.0):
+        part = Reply(2, sums={"x": total(DELTAS, [(torch.tensor([value]), 0.5)])}, steps=int(value))
+        part.sums["x"].limbs.setflags(write=False)
+        parts.append(part)
+    merged = Reply(2)
+    for part in parts:
+        merged.merge(part)
+    assert merged.sums["x"].mean().tolist() == [2.0]
+    assert [part.sums["x"].mean().tolist() for part in parts] == [[1.0], [3.0]]
+    assert merged.steps == 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
