@@ -128,9 +128,8 @@ def _opener(config: Config) -> Opener | None:
 
 def _data(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
     dataset, tasks = _loaded(config, download)
-    if config.evaluation.split == "test":
-        return dataset, tasks
-    return held_out(dataset, tasks, config.evaluation.validation_fraction, config.seed)
+    fraction = config.evaluation.validation_fraction
+    return (dataset, tasks) if fraction is None else held_out(dataset, tasks, fraction, config.seed)
 
 
 def _loaded(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:

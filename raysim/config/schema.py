@@ -95,8 +95,10 @@ class Evaluation(Block):
         description="The samples that it is tested on: the test set, or a part of the training samples that is held "
         "out from training, so that choosing hyper-parameters sees no test data.",
     )
-    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=0.1, description="The part of every task's training samples that split: validation holds out."
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None,
+        description="The part of every task's training samples that split: validation holds out, by default 0.1; "
+        "split: test makes it null.",
     )
     per_client: bool = Field(
         default=False,
@@ -109,6 +111,16 @@ class Evaluation(Block):
         if isinstance(values, dict) and values.get("every_rounds") is not None:
             return {"every": None, **values}
         return values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_tenth(cls, values: object) -> object:
+        if not isinstance(values, dict):
+            return values
+        given = values.get("validation_fraction")
+        if values.get("split", "test") == "test":  # dropped, so that split: test is all that a tuned run changes
+            return {**values, "validation_fraction": None}
+        return {**values, "validation_fraction": 0.1 if given is None else given}
 
     @model_validator(mode="after")
     def _one(self) -> Evaluation:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from raysim.report.labels import label_of, shown
 from raysim.report.reading import Run
 
-NOT_OF_THE_SETTING = ("name", "seed", "methods", "resources", "logging", "checkpoint")
+NOT_OF_THE_SETTING = ("name", "seed", "methods", "resources", "logging", "checkpoint", "evaluation.per_client")
 
 Flat = Mapping[str, object]
 
@@ -93,7 +93,8 @@ def flat(values: Mapping[str, object], above: str = "") -> dict[str, object]:
 
 
 def _of_the_setting(run: Run) -> dict[str, object]:
-    return flat({key: value for key, value in run.config.items() if key not in NOT_OF_THE_SETTING})
+    left_out = tuple(f"{key}." for key in NOT_OF_THE_SETTING)
+    return {key: value for key, value in flat(run.config).items() if not f"{key}.".startswith(left_out)}
 
 
 def _identity(values: Flat) -> str:

@@ -226,6 +226,9 @@ ON_THE_COMMAND_LINE = [
     (["logging.tensorboard=no"], "logging.tensorboard=no: found 'no', allowed: true or false"),
     (["training.optimizer={name: adam, betas: [0.9, 1]}"], ("training.optimizer={name: adam, betas: [0.9, 1]}: "
      "training.optimizer.betas: found [0.9, 1], allowed: a list of 2: each a number >= 0 and < 1")),
+    (["evaluation.split=train"], "evaluation.split=train: found 'train', allowed: test or validation"),
+    (["evaluation={split: validation, validation_fraction: 0}"], ("evaluation={split: validation, validation_fraction: "
+     "0}: evaluation.validation_fraction: found 0, allowed: a number > 0 and < 1 or null")),
     (["scenario.tasks=1001"], "scenario.tasks=1001: found 1001, allowed: a whole number >= 1 and <= 1000"),
     (["clients.count=1e6"], "clients.count=1e6: found 1000000.0, allowed: a whole number >= 1 and <= 1000000"),
     (["training.rounds_per_task=333334"], ("training.rounds_per_task=333334: found 333334, allowed: at most 333333, "

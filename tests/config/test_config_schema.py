@@ -26,7 +26,7 @@ REQUIRED: dict[str, object] = {
 }
 
 # Section 3 of the design, typed from it; what exists in later versions only (checkpoint) is not there.
-EVALUATED = {"split": "test", "validation_fraction": 0.1, "per_client": False}
+EVALUATED = {"split": "test", "validation_fraction": None, "per_client": False}
 DEFAULTS: dict[str, object] = {
     "name": "demo",
     "seed": 0,

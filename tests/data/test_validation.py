@@ -71,18 +71,18 @@ SCENARIOS = {
 }
 
 
+VALUES = {
+    "name": "held",
+    "dataset": {"name": "synthetic", "seed": 0},
+    "scenario": SCENARIOS["classes"],
+    "clients": {"count": 3},
+    "model": {"name": "mlp"},
+    "training": {"rounds_per_task": 1},
+}
+
+
 def federation_of(scenario, **evaluation):
-    return build_federation(
-        load({
-            "name": "held",
-            "dataset": {"name": "synthetic", "seed": 0},
-            "scenario": SCENARIOS[scenario],
-            "clients": {"count": 3},
-            "model": {"name": "mlp"},
-            "training": {"rounds_per_task": 1},
-            "evaluation": evaluation,
-        })
-    )  # fmt: skip
+    return build_federation(load({**VALUES, "scenario": SCENARIOS[scenario], "evaluation": evaluation}))
 
 
 def samples(split, rows=slice(None)):
@@ -101,6 +101,15 @@ def test_nobody_trains_on_what_is_held_out_and_no_test_sample_is_seen(scenario):
         assert len(found.test) == round(0.2 * len(was.train))
         assert len(found.train) + len(found.test) == len(was.train)
         assert (found.name, found.classes) == (was.name, was.classes)
+
+
+def test_the_fraction_is_a_tenth_and_belongs_to_validation_alone():
+    """So that a report takes a run of an older raysim, without the key, and one of today for the same setting."""
+    assert federation_of("classes", split="validation").dataset.test.x.shape[0] == 100
+    config = load({**VALUES, "evaluation": {"split": "validation", "validation_fraction": 0.3}})
+    assert config.evaluation.validation_fraction == 0.3
+    assert load(config, {"evaluation.split": "test"}).evaluation.validation_fraction is None
+    assert load(VALUES).evaluation.validation_fraction is None
 
 
 def test_a_stream_of_ones_own_cannot_be_held_out_of():

@@ -26,7 +26,7 @@ def test_seeds_methods_names_and_resources_make_no_setting(tmp_path: Path) -> No
         tmp_path,
         {"seed": 2},
         {"seed": 0, "name": "other", "resources": {"clients_per_actor": "auto"}, "logging": {"tensorboard": False}},
-        {"seed": 1, "methods": {"er": {}}},
+        {"seed": 1, "methods": {"er": {}}, "evaluation": {"per_client": True}},
     )
     assert shape(found) == [("made, other", [("FedAvg", [0, 2]), ("er", [1])])]
 
