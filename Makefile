@@ -23,7 +23,8 @@ demo: $(INSTALLED) ## run the quickstart and print the accuracy matrix
 	$(BIN)/raysim run configs/quickstart.yaml
 
 test: $(INSTALLED) ## run the whole suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto -m "not ray"
+	$(BIN)/python -m pytest -m ray
 
 check: $(INSTALLED) ## format, lint, types, and the tests that need no Ray
 	$(BIN)/ruff format --check .
