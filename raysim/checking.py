@@ -108,8 +108,10 @@ def _elsewhere(config: Config, takes: Demand) -> Lines:
         hosts = _counted(-(-clients // packed), "host")
     cpus = wanted.cpus_per_actor
     share = "an equal share of the CPUs, at most 1" if cpus == "auto" else _counted(cpus, "CPU")
-    asks = f"each host asks for {share}, and {_counted(wanted.gpus_per_actor, 'GPU')}"
-    yield "actors", f"1 coordinator and {hosts}, where the cluster at {wanted.address} has room; {asks}"
+    own = [f"{amount:g} {name}" for name, amount in wanted.custom.items()]
+    asks = "; ".join([share, _counted(wanted.gpus_per_actor, "GPU"), *own])
+    where = "packed onto few" if wanted.placement == "pack" else "spread over the"
+    yield "actors", f"1 coordinator and {hosts}, {where} nodes of {wanted.address}; each host asks for {asks}"
     most = takes.host_with(range(packed))
     yield "memory", f"about {_sized(takes.node)} on a node, and up to {_sized(most)} for each host there"
 

@@ -60,15 +60,15 @@ def test_one_client_at_a_time_keeps_one_core_busy(check):
 
 
 def test_of_a_cluster_it_says_what_actors_ask_for_and_joins_none(check):
-    wanted = {"address": "192.0.2.1:6379", "clients_per_actor": 2, "cpus_per_actor": 0.5}
+    wanted = {"address": "192.0.2.1:6379", "clients_per_actor": 2, "cpus_per_actor": 0.5, "custom": {"fast": 0.1}}
     said = check(resources=wanted)
-    where = "where the cluster at 192.0.2.1:6379 has room; each host asks for 0.5 CPUs, and 0 GPUs"
+    where = "spread over the nodes of 192.0.2.1:6379; each host asks for 0.5 CPUs; 0 GPUs; 0.1 fast"
     assert said["actors"] == f"1 coordinator and 2 hosts, {where}"
     assert "on a node, and up to" in said["memory"]
     assert said["time"].startswith("about 66.0 s of one core like this one")
-    said = check(resources={"address": "192.0.2.1:6379", "clients_per_actor": "auto"})
-    assert "as many hosts as there is room for" in said["actors"]
-    assert "an equal share of the CPUs, at most 1, and 0 GPUs" in said["actors"]
+    said = check(resources={"address": "192.0.2.1:6379", "clients_per_actor": "auto", "placement": "pack"})
+    assert "as many hosts as there is room for, packed onto few nodes of" in said["actors"]
+    assert "an equal share of the CPUs, at most 1; 0 GPUs" in said["actors"]
 
 
 def test_what_does_not_fit_is_refused_with_the_setting_that_would(check):
