@@ -87,12 +87,15 @@ LINES = [
 
 
 @st.composite
-def mutated(draw: Draw, huge: bool) -> bytes:
-    """A config file after up to three mutations of its tree and at most one of its text; some become huge numbers."""
+def mutated(draw: Draw, most: int, huge: bool) -> bytes:
+    """A config file after that many mutations of its tree, or fewer, and at most one of its text.
+
+    huge: whether some values become numbers that no run could end with.
+    """
     values = copy.deepcopy(draw(st.sampled_from([CLASSES, DOMAINS, APART])))
     odd = st.sampled_from(ODD + HUGE if huge else ODD) | st.integers(-9, 9) | st.floats(-9, 9) | st.text(max_size=9)
     mutations = st.sampled_from([_lost, _misspelt, _replaced, _replaced, _replaced, _replaced, _moved, _wrapped])
-    for _ in range(draw(st.integers(0, 3))):
+    for _ in range(draw(st.integers(0, most))):
         draw(mutations)(draw, values, odd)
     text = written(values).encode("utf-8", errors="surrogatepass")
     return draw(st.sampled_from([_kept, _kept, _kept, _kept, _kept, _line_put_in, _cut, _doubled, _byte]))(draw, text)

@@ -56,7 +56,7 @@ def is_one_line(text: str) -> bool:
 
 
 @settings(fixed, max_examples=300)
-@given(mutated(huge=True))
+@given(mutated(most=3, huge=True))
 def test_check_estimates_or_says_what_is_wrong(config: bytes) -> None:
     status, output, errors = answer(config, "check")
     if status == 0:
@@ -68,7 +68,7 @@ def test_check_estimates_or_says_what_is_wrong(config: bytes) -> None:
 
 
 @settings(fixed, max_examples=20)
-@given(mutated(huge=False))
+@given(mutated(most=1, huge=False))
 def test_a_run_ends_or_says_what_is_wrong(config: bytes) -> None:
     status, output, errors = answer(config, "run", "--local", "--quiet", "--out", "out")
     assert output == ""
