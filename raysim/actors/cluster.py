@@ -56,7 +56,8 @@ def own_cluster(capacity: Capacity, dashboard: bool = False) -> Iterator[Capacit
         raise ConfigError("resources.dashboard: found true, but it is not installed; pip install 'ray[default]'")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    authentication.have_one()
+    if not dashboard:  # which asks the user for it: then let Ray keep it where `ray get-auth-token` finds it
+        authentication.have_one()
     files = _folder()
     try:
         with _interrupts_later(), on_loopback():
