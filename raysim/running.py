@@ -114,6 +114,7 @@ def _starts(
 
     wanted = demand(config, federation)
     with cluster.cluster_of([config], capacity) as there:
+        resources.place(config, there, wanted)  # refuses what is not there before the run has a directory
         data = coordinator.shared(federation)
 
         def start(saved: Saved | None, apart: bool) -> Attempt:

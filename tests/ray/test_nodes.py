@@ -157,12 +157,11 @@ def test_hosts_are_spread_or_packed_or_go_where_the_custom_resources_are(
     held.give_back()
 
 
-class Where:
-    def node(self) -> str:
-        return ray.get_runtime_context().get_node_id()
-
-
 def test_the_coordinator_is_always_on_the_node_of_the_driver(joined: Any) -> None:
+    class Where:  # here, so that it goes to the workers by value
+        def node(self) -> str:
+            return ray.get_runtime_context().get_node_id()
+
     actors = [ray.remote(Where).options(**placing.beside_the_driver()).remote() for _ in range(3)]
     assert set(ray.get([actor.node.remote() for actor in actors])) == {ray.get_runtime_context().get_node_id()}
 
@@ -184,8 +183,9 @@ def test_what_no_node_has_is_refused_before_anything_starts(
 ) -> None:
     config["resources"] |= LACKING[told]
     with pytest.raises(ConfigError) as found:
-        raysim.run(config, out=tmp_path)
+        raysim.run(config, out=tmp_path / "run")
     assert str(found.value).startswith(told)
+    assert not (tmp_path / "run").exists()
 
 
 OWN_MODEL = """
