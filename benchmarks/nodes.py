@@ -1,11 +1,11 @@
 """Seconds per round on two nodes against one, with as many CPUs in all and the same hosts.
 
-    python benchmarks/nodes.py [--rounds N] [--repeats N]
+    python benchmarks/nodes.py [--rounds N] [--repeats N] [--settings N ...]
 
-Both clusters run on this machine's loopback interface (ray.cluster_utils), so this shows what it costs that the model,
-the mail and the sums cross from one object store to another, not what a network adds. The two take turns, so that
-whatever else the machine does falls on both. The time of a round is from one result to the next as the main process
-sees them, evaluation excluded; medians. MNIST where $RAYSIM_DATA has it, else noise of its shape.
+Both clusters run on this machine's loopback interface (ray.cluster_utils), so this shows what it costs that the model
+and the sums cross from one object store to another, not what a network adds. The two take turns, so that whatever else
+the machine does falls on both; ratios of turns stand beside the medians. ResNet-18's clients do not train: what is left
+is what moving 45 MB down and 90 MB up per host takes. MNIST where $RAYSIM_DATA has it, else noise of its shape.
 """
 
 from __future__ import annotations
@@ -19,37 +19,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-from floor import BATCH, LR, TEST, WARM_UP, Clock, images
 from ray.cluster_utils import Cluster
 from rich.console import Console
 from rich.table import Table
+from workload import saved, with_raysim
 
-import raysim
 from raysim.actors.loopback import LOOPBACK, on_loopback
 from raysim.resources import this_machine
 
 
 @dataclass(frozen=True)
 class Setting:
+    model: str
     clients: int
     samples: int
     clients_per_actor: int | str
-    model: str
+    trains: bool = True
 
 
 SETTINGS = [
-    Setting(10, 600, 1, "mnist_cnn"),
-    Setting(10, 600, "auto", "mnist_cnn"),
-    Setting(100, 60, "auto", "mnist_cnn"),
-    Setting(4, 32, "auto", "resnet18"),
+    Setting("mnist_cnn", 10, 600, 1),
+    Setting("mnist_cnn", 10, 600, "auto"),
+    Setting("mnist_cnn", 100, 60, "auto"),
+    Setting("resnet18", 4, 60, "auto", trains=False),
 ]
 
 
 @contextmanager
 def cluster_of(nodes: int, cpus: int) -> Iterator[str]:
     """Start a cluster of nodes that have so many CPUs each, and give its address."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder, on_loopback():  # a short path: sockets lie in it
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, on_loopback():  # a short path, as sockets lie in it
         os.environ["RAY_TMPDIR"] = folder
         head = {"include_dashboard": False, "num_cpus": cpus, "node_ip_address": LOOPBACK}
         cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -61,29 +60,34 @@ def cluster_of(nodes: int, cpus: int) -> Iterator[str]:
             cluster.shutdown()
 
 
-def timed(setting: Setting, address: str, data: Path, rounds: int, out: Path) -> Clock:
-    clock = Clock(rounds)
-    raysim.run(
-        {
-            "name": "benchmark",
-            "dataset": {"name": "npz", "path": str(data)},
-            "scenario": {"kind": "class_incremental", "tasks": 1},
-            "clients": {"count": setting.clients},
-            "model": {"name": setting.model},
-            "training": {"rounds_per_task": WARM_UP + rounds + 1, "batch_size": BATCH, "optimizer": {"lr": LR}},
-            "resources": {"address": address, "clients_per_actor": setting.clients_per_actor},
-        },
-        out=out,
-        display=clock,
-    )
-    return clock  # one round more was run: the last one waits for the evaluation at the task's end
+def seconds(setting: Setting, address: str, data: Path, rounds: int) -> list[float]:
+    """Return the seconds of the rounds of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        clock = with_raysim(
+            data,
+            setting.clients,
+            rounds,
+            Path(folder, "run"),
+            model={"name": setting.model},
+            methods={} if setting.trains else {"workload:Idle": {}},
+            resources={"address": address, "clients_per_actor": setting.clients_per_actor},
+        )
+    return clock.seconds
+
+
+def row(setting: Setting, turns: list[tuple[list[float], list[float]]]) -> list[str]:
+    one, two = (median(second for turn in turns for second in turn[side]) for side in (0, 1))
+    ratios = sorted(median(turn[1]) / median(turn[0]) for turn in turns)
+    what = setting.model if setting.trains else f"{setting.model}, idle"
+    size = [str(value) for value in (setting.clients, setting.samples, setting.clients_per_actor)]
+    return [what, *size, f"{one:.4f}", f"{two:.4f}", f"{two / one:.3f}", f"{ratios[0]:.2f} - {ratios[-1]:.2f}"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="rounds of each run that are counted (15)")
     parser.add_argument("--repeats", type=int, default=3, help="how often one node and two take turns (3)")
-    parser.add_argument("--settings", type=int, nargs="*", help="which of the settings, by number from 1 (all)")
+    parser.add_argument("--settings", type=int, nargs="*", help="which settings, by number from 1 (all)")
     asked = parser.parse_args()
     chosen = [SETTINGS[number - 1] for number in asked.settings or range(1, len(SETTINGS) + 1)]
     half = max(1, int(this_machine().cpus) // 2)
@@ -92,28 +96,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         addresses = [stack.enter_context(cluster_of(nodes, 2 * half // nodes)) for nodes in (1, 2)]
         for number, setting in enumerate(chosen):
-            name, x, y = images(setting.clients * setting.samples)
-            data = Path(folder, f"{number}.npz")
-            np.savez(data, x_train=x, y_train=y, x_test=x[:TEST], y_test=y[:TEST])
-            turns: list[list[Clock]] = []
-            for turn in range(asked.repeats):
-                outs = [Path(folder, f"{number}-{turn}-{nodes}") for nodes in (1, 2)]
-                turns.append(
-                    [timed(setting, at, data, asked.rounds, out) for at, out in zip(addresses, outs, strict=True)]
-                )
-            seconds = [median([s for turn in turns for s in turn[side].seconds]) for side in (0, 1)]
-            ratios = sorted(median(two.seconds) / median(one.seconds) for one, two in turns)
-            table.add_row(
-                setting.model,
-                str(setting.clients),
-                str(setting.samples),
-                str(setting.clients_per_actor),
-                *(f"{second:.4f}" for second in seconds),
-                f"{seconds[1] / seconds[0]:.3f}",
-                f"{ratios[0]:.2f} - {ratios[-1]:.2f}",
-            )
+            name, data = saved(folder, setting.clients * setting.samples)
+            turns = []
+            for _ in range(asked.repeats):
+                one, two = (seconds(setting, address, data, asked.rounds) for address in addresses)
+                turns.append((one, two))
+            table.add_row(*row(setting, turns))
             console.print(f"{number + 1} of {len(chosen)} settings done", highlight=False)
-    table.title = f"per round, {name}, batch {BATCH}, {2 * half} CPUs in all: medians of seconds"
+    table.title = f"per round, {name}, {2 * half} CPUs in all: medians of seconds"
     console.print(table)
 
 
