@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 import signal
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,14 +16,13 @@ from signal import SIGINT, SIGTERM
 import ray
 
 from raysim.actors import authentication, joining
+from raysim.actors.folder import session_folder
 from raysim.actors.loopback import LOOPBACK, on_loopback
 from raysim.config import Config
 from raysim.config.own_code import own_code
 from raysim.config.schema import RAYS_OWN
 from raysim.errors import ConfigError
 from raysim.resources import Capacity
-
-LONGEST_FOLDER = 25  # /raysim-12345678, /session_DATE_TIME_MICROSECONDS_PID and /sockets/plasma_store take 82 of 107
 
 
 def cluster_of(configs: Sequence[Config], machine: Capacity) -> AbstractContextManager[Capacity]:
@@ -58,26 +56,26 @@ def own_cluster(capacity: Capacity, dashboard: bool = False) -> Iterator[Capacit
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if not dashboard:  # which asks the user for it: then let Ray keep it where `ray get-auth-token` finds it
         authentication.have_one()
-    files = _folder()
-    try:
-        with _interrupts_later(), on_loopback():
-            ray.init(
-                "local",
-                num_cpus=int(capacity.cpus),
-                num_gpus=int(capacity.gpus),
-                include_dashboard=dashboard,
-                dashboard_host=LOOPBACK,
-                log_to_driver=False,
-                configure_logging=True,
-                logging_level=logging.ERROR,
-                _node_ip_address=LOOPBACK,
-                _temp_dir=files,
-            )
-        yield capacity
-    finally:
-        with _interrupts_later():
-            ray.shutdown()
-            shutil.rmtree(files, ignore_errors=True)
+    with session_folder() as files:
+        try:
+            with _interrupts_later(), on_loopback():
+                ray.init(
+                    "local",
+                    num_cpus=int(capacity.cpus),
+                    num_gpus=int(capacity.gpus),
+                    include_dashboard=dashboard,
+                    dashboard_host=LOOPBACK,
+                    log_to_driver=False,
+                    configure_logging=True,
+                    logging_level=logging.ERROR,
+                    _node_ip_address=LOOPBACK,
+                    _temp_dir=files,
+                )
+            yield capacity
+        finally:
+            with _interrupts_later():
+                ray.shutdown()
+                shutil.rmtree(files, ignore_errors=True)
 
 
 @contextmanager
@@ -113,12 +111,6 @@ def present() -> Capacity:
 def _node(has: Mapping[str, float]) -> Capacity:
     custom = {name: amount for name, amount in has.items() if name not in RAYS_OWN}
     return Capacity(has.get("CPU", 0.0), has.get("GPU", 0.0), None, custom)
-
-
-def _folder() -> str:
-    """Make the folder of Ray's session. Its sockets lie in it, and a socket's path has at most 107 bytes."""
-    short = len(os.fsencode(tempfile.gettempdir())) <= LONGEST_FOLDER
-    return tempfile.mkdtemp(prefix="raysim-", dir=None if short else "/tmp")
 
 
 @contextmanager
