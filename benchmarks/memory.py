@@ -3,7 +3,7 @@
     python benchmarks/memory.py [--repeats N]
 
 The peak of a whole run (PSS of all its processes, Ray's included: summary.json's peak_memory_bytes), each run a process
-of its own. The 60,000 images are the same whatever the number of clients, as are the tasks (two rotations), so what
+of its own. The 12,000 images are the same whatever the number of clients, as are the tasks (two rotations), so what
 grows is what clients cost: stream, replay memory (DER's, with logits), state. All take part in both rounds. MNIST where
 $RAYSIM_DATA has it, else noise of its shape.
 """
@@ -26,7 +26,7 @@ from workload import saved
 
 from raysim.resources import this_machine
 
-SAMPLES = 60000
+SAMPLES = 12000
 PACKED, APART = (10, 100, 1000, 4000), (4, 8, 16)
 MIB = 2**20
 

@@ -26,7 +26,7 @@ from rich.table import Table
 from workload import config, saved
 
 from raysim import config as configs
-from raysim.actors import allocator, runner, tensors
+from raysim.actors import allocator, placing, runner, tensors
 from raysim.actors.cluster import own_cluster
 from raysim.client import Client
 from raysim.data.pixels import Source
@@ -142,13 +142,13 @@ def rounds(simulation: Simulation, shares: Shares, many: int) -> tuple[int, floa
 def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
     shares, federation = Shares(), build_federation(asked)
     tensors.register()
-    hosts = runner.RayRunner(asked, ray.put(federation), place(asked, this_machine()))
+    places = placing.reserved(place(asked, this_machine()))
     try:
+        hosts = runner.RayRunner(asked, ray.put(federation), places)
         with shares.of(COORDINATOR):
             return shares, *rounds(Simulation(asked, federation, hosts), shares, many)
     finally:
-        for host in hosts._hosts:
-            ray.kill(host)
+        places.give_back()
 
 
 def of_host(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:

@@ -62,11 +62,12 @@ class ExactSum:
         self._weigh(round(weight * 2.0**WEIGHT_BITS), 1)
         if self.limbs is None:
             self.limbs = np.zeros((len(self.grid.bits), *value.shape), np.int64)
-        rest = value.detach().to(torch.float64) * weight
+        rest = value.detach().to(torch.float64, copy=True).mul_(weight)
         for limb, bits in enumerate(self.grid.bits):
             whole = (rest * 2.0**bits).round_()
             self.limbs[limb] += whole.to(torch.int64).cpu().numpy()
-            rest -= whole.mul_(2.0**-bits)  # exact: both are multiples of rest's last bit
+            if limb + 1 < len(self.grid.bits):
+                rest -= whole.mul_(2.0**-bits)  # exact: both are multiples of rest's last bit
 
     def merge(self, other: ExactSum) -> None:
         """Add another host's sum to this one."""
