@@ -173,7 +173,7 @@ def test_ten_runs_in_one_process_leave_nothing(start: Callable[..., Run], config
     first, *_, last = json.loads(output)[1:]  # both kinds of run have been there once
     memory, threads, files, children, objects = (after - before for before, after in zip(first, last, strict=True))
     assert memory < 16 * 2**20
-    assert threads <= 1
+    assert threads < ON_RAY - 1  # a pool of torch's or Ray's may grow once, not with every run
     assert files <= 3 * ON_RAY
     assert children == 0
     assert objects < 1000 * (RUNS - 2)
