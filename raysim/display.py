@@ -126,7 +126,7 @@ def show_result(result: Result, console: Console) -> None:
     for protocol, values in result.evaluation.items():
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
-        say(console, f"accuracy in %, {NAMES[protocol]}: row t is after {when}, column i the test set of task i")
+        say(console, f"accuracy in %, {NAMES[protocol]}: row t is after {when}, column i is on task i")
         console.print(_matrix(values["accuracy"], console.width))
         metrics = ((key.replace("_", " "), value) for key, value in values.items() if key != "accuracy")
         say(console, ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics) + "\n")

@@ -30,6 +30,14 @@ class Evaluation(_Read):
     forward_transfer: float | None
 
 
+class OverClients(_Read):
+    """What summary.json says of the clients' own accuracies under one protocol: fractions, None where undefined."""
+
+    mean: float | None
+    worst: float | None
+    std: float | None
+
+
 class Summary(_Read):
     """What a report needs of summary.json; other keys are let be, as older and newer ones have others."""
 
@@ -40,6 +48,7 @@ class Summary(_Read):
     rounds: int
     updates: int
     evaluation: dict[str, Evaluation]
+    per_client: dict[str, OverClients] = {}
     bytes_up: int
     bytes_down: int
     seconds: float

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from raysim.figures import NAMES
 from raysim.report.grouping import Group, Setting
-from raysim.report.quantities import COSTS, LEARNING, Quantity
+from raysim.report.quantities import COSTS, FAIRNESS, LEARNING, Quantity
 from raysim.report.statistics import Difference, Summary, paired, summary
 
 NOTHING = "-"
@@ -33,13 +33,18 @@ class Table:
 
 
 def results(setting: Setting, protocol: str) -> Table:
-    """Return mean and sample standard deviation over seeds of every quantity, by group."""
-    columns = [_column(setting.groups, quantity, protocol) for quantity in (*LEARNING, *COSTS)]
+    """Return mean and sample standard deviation over seeds of every quantity, by group.
+
+    The columns about clients are there where a run of the setting has evaluation.per_client.
+    """
+    fairness = FAIRNESS if any(protocol in run.summary.per_client for run in setting.runs) else ()
+    quantities = (*LEARNING, *fairness, *COSTS)
+    columns = [_column(setting.groups, quantity, protocol) for quantity in quantities]
     rows = [
         (Cell(group.label), Cell(str(len(group.runs))), *(column[index] for column in columns))
         for index, group in enumerate(setting.groups)
     ]
-    headings = ("methods", "seeds", *(quantity.title for quantity in (*LEARNING, *COSTS)))
+    headings = ("methods", "seeds", *(quantity.title for quantity in quantities))
     alike = len({tuple(run.summary.seed for run in group.runs) for group in setting.groups}) == 1
     note = "" if alike else "Not all groups have the same seeds; what add-ons change is taken over common ones."
     return Table(f"{NAMES.get(protocol, protocol)}: mean ± standard deviation over seeds", headings, rows, note)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from raysim.report.content import Report
 from raysim.report.grouping import Group, Setting
-from raysim.report.reading import Evaluation, Run
+from raysim.report.reading import Evaluation, OverClients, Run
 
 METRICS = [name for name in Evaluation.model_fields if name != "accuracy"]
 OF_THE_RUN = ("rounds", "updates", "seconds", "seconds_per_round", "bytes_up", "bytes_down", "peak_memory_bytes")
@@ -37,5 +37,7 @@ def _row(setting: Setting, group: Group, run: Run) -> Iterator[tuple[str, object
         yield key, value if isinstance(value, str | int | float | None) else json.dumps(value)
     for protocol, values in run.evaluation.items():
         yield from ((f"{protocol}.{metric}", getattr(values, metric)) for metric in METRICS)
+    for protocol, over in run.summary.per_client.items():
+        yield from ((f"{protocol}.clients.{key}", getattr(over, key)) for key in OverClients.model_fields)
     yield from ((key, getattr(run.summary, key)) for key in OF_THE_RUN)
     yield "model_sha256", run.summary.model_sha256

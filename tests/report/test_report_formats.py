@@ -104,3 +104,11 @@ def test_what_a_run_does_not_have_is_empty_in_csv(tmp_path: Path) -> None:
     (setting,) = settings_of(find([tmp_path]).runs, [])
     (row,) = csv.DictReader(tidy.document(Report([Section(setting, [], [], [], [])], [], tmp_path)).splitlines())
     assert (row["domain_il.forgetting"], row["seconds_per_round"], row["domain_il.average_accuracy"]) == ("", "", "0.5")
+
+
+def test_clients_own_accuracies_are_in_csv(tmp_path: Path) -> None:
+    over = {"domain_il": {"accuracy": [0.5, None], "mean": 0.5, "worst": 0.25, "std": None}}
+    make_run(tmp_path / "a", per_client=over)
+    (setting,) = settings_of(find([tmp_path]).runs, [])
+    (row,) = csv.DictReader(tidy.document(Report([Section(setting, [], [], [], [])], [], tmp_path)).splitlines())
+    assert [row[f"domain_il.clients.{key}"] for key in ("mean", "worst", "std")] == ["0.5", "0.25", ""]

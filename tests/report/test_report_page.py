@@ -2,11 +2,7 @@
 
 import base64
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 import pytest
 from written_report import Written
@@ -109,16 +105,3 @@ def test_the_best_are_bold(page: Page, written: Written) -> None:
     bold = [around for (tag, _), around in zip(page.found, page.around, strict=True) if tag == "b"]
     assert len(bold) == len(best)
     assert all(around[-1] == "td" for around in bold)
-
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no chromium on PATH")
-def test_a_browser_has_nothing_to_complain_about(written: Written, tmp_path: Path) -> None:
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--enable-logging=stderr"]
-    command: list[Any] = [BROWSER, *options, "--dump-dom", (written.out / "report.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert "Setting 1" in done.stdout
-    assert "CONSOLE" not in done.stderr

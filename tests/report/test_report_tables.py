@@ -55,6 +55,21 @@ def test_the_cheaper_one_is_best_and_equals_share_it(tmp_path: Path) -> None:
     assert results(found, "domain_il").note == ""
 
 
+def test_clients_own_accuracies_are_columns_where_a_run_has_them(tmp_path: Path) -> None:
+    """FedAvg: worst clients 20 and 40 (mean 30, deviation sqrt(200) = 14.14); DER's run has none."""
+    over = {"accuracy": [0.7, 0.2], "mean": 0.45, "std": 0.25}
+    for seed, worst in ((0, 0.2), (1, 0.4)):
+        make_run(tmp_path / str(seed), {"seed": seed}, per_client={"domain_il": {**over, "worst": worst}})
+    make_run(tmp_path / "der", DER)
+    (found,) = settings_of(find([tmp_path]).runs, [])
+    table = results(found, "domain_il")
+    assert table.headings[5:8] == ("clients' mean, %", "worst client, %", "deviation over clients, %")
+    fedavg, der = table.rows
+    assert [cell.text for cell in fedavg[5:8]] == ["45.00 ± 0.00", "30.00 ± 14.14", "25.00 ± 0.00"]
+    assert [cell.text for cell in der[5:8]] == ["-", "-", "-"]
+    assert len(results(found, "class_il").headings) == len(table.headings) - 3
+
+
 def test_one_task_has_no_forgetting(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]}, seconds_per_round=None)
     (found,) = settings_of(find([tmp_path]).runs, [])
