@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import time
+from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -16,6 +17,7 @@ from raysim.config import Config
 from raysim.events import Checkpoint, Event, Started
 from raysim.federation import Federation
 from raysim.figures import timeline_image
+from raysim.lock import alone
 from raysim.losses import Losses, unfinished
 from raysim.recording import Recording, going_back
 from raysim.result import Result, load
@@ -32,6 +34,7 @@ class Course:
 
     Raises:
         RunError: the checkpoint is damaged, or another run's.
+        ConfigError: another process is at work in the directory.
     """
 
     def __init__(self, config: Config, federation: Federation, directory: Path, began: float) -> None:
@@ -42,8 +45,10 @@ class Course:
         self._made_with = versions()
         self.checkpoints = Checkpoints(directory, config, self._made_with["raysim"])
         self._losses = Losses(directory)
-        stopped = unfinished(directory)
-        self._recording = self._opened(stopped)
+        with ExitStack() as entered:
+            entered.enter_context(alone(directory, "run"))
+            self._recording = self._opened(unfinished(directory))
+            self._leaving = entered.pop_all()
         self._earlier = 0.0 if self.saved is None else float(self.saved.recorded["seconds"])
         if self.saved is None and not config.together:
             self._recording.picture("clients_at_tasks", timeline_image(federation.calendar.timeline()))
@@ -54,7 +59,8 @@ class Course:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._recording.__exit__(kind, error, trace)
+        with self._leaving:
+            self._recording.__exit__(kind, error, trace)
 
     @property
     def status(self) -> Literal["done", "interrupted"]:

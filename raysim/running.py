@@ -22,6 +22,7 @@ from raysim.errors import ConfigError
 from raysim.federation import Federation, build_federation
 from raysim.footprint import Footprint
 from raysim.local import LocalRunner
+from raysim.lock import alone
 from raysim.models.building import check_model
 from raysim.recording import claim
 from raysim.recovery import Attempt, Recovery
@@ -65,6 +66,9 @@ def run(
         claim(directory)
     elif (ended := resuming.finished(directory)) is not None:
         return ended
+    elif directory.exists():
+        with alone(directory, "run"):  # the course makes sure of it; this is to say so before anything starts
+            pass
     with seeding.torch_untouched():
         check_methods(resolved)
         capacity = resources.this_machine()

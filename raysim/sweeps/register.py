@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,29 +46,6 @@ def register(out: Path, name: str, cells: Sequence[Cell]) -> None:
         unfinished = out / f".{FILE}"
         unfinished.write_text(written({"name": name, "runs": {**here, **kept}}), encoding="utf-8")
         unfinished.replace(out / FILE)
-
-
-@contextmanager
-def alone(out: Path) -> Iterator[None]:
-    """Make the directory and keep other sweeps out: two would take each other's unfinished runs for their own.
-
-    Raises:
-        ConfigError: another sweep is at work there, or nothing can be written there.
-    """
-    with _writable(out):
-        out.mkdir(parents=True, exist_ok=True)
-        lock = os.open(out, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise ConfigError(f"--out {out}: another sweep is at work there; wait for it, or give another --out") from None
-    except OSError:  # a file system without locks, as some network ones are
-        pass
-    try:
-        yield
-    finally:
-        os.close(lock)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from raysim import resources
 from raysim.course import Course
 from raysim.errors import ConfigError, RunError
 from raysim.events import Finished
+from raysim.lock import alone
 from raysim.result import Result
 from raysim.running import interruptible
 from raysim.seeding import torch_untouched
@@ -18,7 +19,7 @@ from raysim.sweeps.display import Display, Silence
 from raysim.sweeps.grid import Cell
 from raysim.sweeps.local import LocalRuns
 from raysim.sweeps.outcome import Outcome, Status
-from raysim.sweeps.register import alone, register
+from raysim.sweeps.register import register
 from raysim.sweeps.telling import Begun, Failed, Runs, Told
 from raysim.sweeps.whole import Kept
 
@@ -68,7 +69,7 @@ def carry_out(agenda: Agenda, local: bool, jobs: int | None, display: Display) -
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
     records = _Records(agenda.out, display)
-    with torch_untouched(), _runs(agenda.to_do, local, jobs, records.kept) as runs, alone(agenda.out):
+    with torch_untouched(), _runs(agenda.to_do, local, jobs, records.kept) as runs, alone(agenda.out, "sweep"):
         register(agenda.out, agenda.name, [cell for cell, _ in agenda.runs])
         with interruptible(runs.stop, display.say):
             records.keep(runs)
@@ -84,7 +85,7 @@ class _Records:
         self._out = out
         self._display = display
         self._under_way: dict[str, tuple[Cell, Course]] = {}
-        self._hindered: dict[str, RunError] = {}
+        self._hindered: dict[str, ConfigError | RunError] = {}
         self._peaks: dict[str, int] = {}
 
     def keep(self, runs: Runs) -> None:
@@ -103,6 +104,7 @@ class _Records:
 
         Raises:
             RunError: its checkpoint is damaged.
+            ConfigError: another process is at work in its directory.
         """
         if cell.folder in self._hindered:
             raise self._hindered[cell.folder]
@@ -114,7 +116,7 @@ class _Records:
         if isinstance(told, Begun):
             try:
                 course = Course(cell.config, told.federation, self._out / cell.folder, told.began)
-            except RunError as error:
+            except (ConfigError, RunError) as error:
                 self._hindered[cell.folder] = error
             else:
                 self._under_way[cell.folder] = (cell, course)

@@ -12,8 +12,9 @@ import raysim
 from raysim.config import load
 from raysim.errors import ConfigError
 from raysim.events import RoundDone
+from raysim.lock import alone
 from raysim.sweeps.agenda import prepare
-from raysim.sweeps.register import alone, labels
+from raysim.sweeps.register import labels
 
 Grid = Callable[..., dict[str, Any]]
 
@@ -201,7 +202,7 @@ def test_a_changed_config_is_refused_with_what_differs(swept: Path, grid: Grid) 
 
 def test_two_sweeps_keep_out_of_each_others_way(grid: Grid, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with alone(out), pytest.raises(ConfigError, match="another sweep is at work there"):
+    with alone(out, "sweep"), pytest.raises(ConfigError, match="another sweep is at work there"):
         carried_out(grid({"seed": [0]}), out)
     assert list(out.iterdir()) == []
 
