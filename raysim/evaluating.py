@@ -52,7 +52,8 @@ def evaluate(directory: str | Path, overrides: Sequence[str] | Mapping[str, obje
         overrides: keys of dataset, scenario and evaluation that are to be others than the run's.
 
     Raises:
-        ConfigError: there is no such run, an override is of another block, or the data do not fit the model.
+        ConfigError: there is no such run, an override is of another block, the data do not fit the model, or it was
+            trained on the samples that it would be validated on.
     """
     config = _config(Path(directory), overrides)
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
@@ -116,4 +117,29 @@ def _config(directory: Path, overrides: Sequence[str] | Mapping[str, object]) ->
                 f"{given}: found a key of {block}, which the trained model cannot change, allowed: keys of "
                 f"{either(MAY_DIFFER)}"
             )
-    return load(load(directory / "config.yaml", overrides), {"model.weights": str(directory / "model.pt")})
+    own = load(directory / "config.yaml")
+    asked = load(own, overrides)
+    _check_held_out(own, asked)
+    return load(asked, {"model.weights": str(directory / "model.pt")})
+
+
+def _check_held_out(own: Config, asked: Config) -> None:
+    """Refuse to validate on samples that the model was trained on: only what the run itself held out is none of these.
+
+    Raises:
+        ConfigError: the run held nothing out, or other samples than those that are asked for.
+    """
+    if asked.evaluation.split != "validation":
+        return
+    if own.evaluation.split != "validation":
+        raise ConfigError(
+            "evaluation.split: found validation, allowed: test, as this run held no samples out and trained on them"
+        )
+    held_out = [
+        (config.dataset, config.scenario, config.evaluation.validation_fraction, config.seed) for config in (own, asked)
+    ]
+    if held_out[0] != held_out[1]:
+        raise ConfigError(
+            "evaluation.split: found validation of other data than the run's, some of which it may have trained on, "
+            "allowed: test, or the run's own dataset, scenario and evaluation.validation_fraction"
+        )

@@ -85,7 +85,7 @@ class Notice:
 
 
 Event = Started | RoundDone | Checkpoint | Finished | Notice
-OWN_PLACE = ("evaluation", "task_done", "so_far")  # keys of a round that its line has elsewhere, or not at all
+OWN_PLACE = ("evaluation", "task_done")  # keys of a round that its line has elsewhere, or not at all
 
 
 def line(event: RoundDone) -> dict[str, Any]:

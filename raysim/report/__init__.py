@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from raysim.errors import ConfigError, single_line
-from raysim.report import latex, markdown, page, tidy
+from raysim.report import latex, markdown, means, page, tidy
 from raysim.report.against import compare, misfit, published
 from raysim.report.content import Report, Section
 from raysim.report.grouping import settings_of
@@ -19,6 +19,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
     "report.md": markdown.document,
     "report.tex": latex.document,
     "report.csv": tidy.document,
+    "means.csv": means.document,
     "report.html": page.document,
 }
 
@@ -28,7 +29,7 @@ def report(directories: Sequence[str | Path], out: str | Path | None = None, aga
 
     Args:
         directories: where finished runs are looked for, at any depth.
-        out: where report.md, .tex, .csv, .html and plots/ go; by default the first directory.
+        out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory.
         against: the name of a paper whose published figures stand beside the measured ones.
 
     Raises:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raysim.report.labels import label_of, shown
+from raysim.report.labels import label_of, shown, title
 from raysim.report.reading import Run
 
 NOT_OF_THE_SETTING = ("name", "seed", "methods", "resources", "logging", "checkpoint", "evaluation.per_client")
@@ -75,8 +75,9 @@ def settings_of(runs: Sequence[Run], left_out: list[str]) -> list[Setting]:
     apart = [{key: flat[key] for key in flat if key in keys} for flat in flats]
     order = sorted(range(len(flats)), key=lambda index: [_rank(apart[index].get(key)) for key in keys])
     members_of = list(by_setting.values())
+    titles = _titles(apart, members_of)
     return [
-        Setting(number, _title(apart[index], members_of[index]), apart[index], _groups(members_of[index], left_out))
+        Setting(number, titles[index], apart[index], _groups(members_of[index], left_out))
         for number, index in enumerate(order, 1)
     ]
 
@@ -109,6 +110,14 @@ def _telling_keys(flats: Sequence[Flat]) -> list[str]:
     telling = [key for key in differing if len({_identity({key: v[key]}) for v in flats if key in v}) > 1]
     apart = {_identity({key: values.get(key) for key in telling}) for values in flats}
     return telling if len(apart) == len(flats) else differing
+
+
+def _titles(apart: Sequence[Flat], members_of: Sequence[Sequence[Run]]) -> list[str]:
+    """Return the settings' titles: their names in a sweep, where all have one and no two the same."""
+    names = [title(members) for members in members_of]
+    if None not in names and len(set(names)) == len(names):
+        return [name or "" for name in names]
+    return [_title(values, members) for values, members in zip(apart, members_of, strict=True)]
 
 
 def _title(apart: Flat, runs: Sequence[Run]) -> str:

@@ -27,11 +27,26 @@ def label_of(run: Run, among: Sequence[Run]) -> str:
 
 def given(run: Run) -> str | None:
     """Return what a run's methods are called on the axis of the sweep that it belongs to, or None."""
+    return _names(run).get("methods")
+
+
+def title(runs: Sequence[Run]) -> str | None:
+    """Return what a sweep calls the setting of these runs: their names on its axes but seed and methods; None where
+    they have none in common.
+    """
+    found = {
+        tuple((axis, name) for axis, name in _names(run).items() if axis not in ("seed", "methods")) for run in runs
+    }
+    return ", ".join(name for _, name in found.pop()) or None if len(found) == 1 else None
+
+
+def _names(run: Run) -> Mapping[str, str]:
+    """Return what a run is called on the axes of the sweep that it belongs to."""
     for above in run.directory.parents:
         if (above / FILE).is_file():
             with suppress(ConfigError):  # somebody else's file of that name
-                return labels(above).get(run.directory.relative_to(above).as_posix(), {}).get("methods")
-    return None
+                return labels(above).get(run.directory.relative_to(above).as_posix(), {})
+    return {}
 
 
 def derived(methods: Methods, among: Sequence[Methods]) -> str:

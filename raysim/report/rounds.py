@@ -12,12 +12,16 @@ from raysim.report.validation import first_problem
 
 
 class Round(BaseModel):
-    """One line: a server update. Bytes are of all clients together; accuracies are fractions, one per task."""
+    """One line: a server update. Bytes are of all clients together; accuracies are fractions, one per task.
+
+    `so_far` is how many tasks, from the first, may have been seen by then; lines of older raysims do not say it.
+    """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     round: int
     tasks: list[int]
+    so_far: int | None = None
     bytes_up: int
     bytes_down: int
     virtual_time: float | None = None

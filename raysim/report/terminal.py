@@ -1,4 +1,4 @@
-"""What `raysim report` prints: the result tables, the comparisons, what was left out and where the files are."""
+"""What `raysim report` prints: all tables, what was left out and where the files are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def show(report: Report, console: Console) -> None:
     """Print a report; the best of each column is bold where the console can show it."""
     for section in report.sections:
         say(console, section.heading)
-        for table in section.results:
+        for table in (*section.results, *section.gains):
             _show_table(table, console)
         for comparison in section.comparisons:
             _show_table(comparison.table, console)
@@ -24,7 +24,7 @@ def show(report: Report, console: Console) -> None:
                 say(console, f"departure: {line}")
     for line in report.left_out:
         say(console, f"left out: {line}")
-    say(console, f"report: {report.out / 'report.html'} (and .md, .tex, .csv, plots/)")
+    say(console, f"report: {report.out / 'report.html'} (and .md, .tex, .csv, means.csv, plots/)")
 
 
 def _show_table(table: Table, console: Console) -> None:

@@ -44,11 +44,13 @@ def test_bold_is_for_terminals(written: Written) -> None:
     assert re.findall(r"\x1b\[1m *(-?\d[^\x1b]*)\x1b\[0m", written.on_a_terminal) == best
     assert "\x1b" not in written.elsewhere
     assert "left out: runs/<b>failed</b>: found the status failed, counted: done\n" in written.elsewhere
-    assert written.elsewhere.endswith("report: out/report.html (and .md, .tex, .csv, plots/)\n")
+    assert written.elsewhere.endswith("report: out/report.html (and .md, .tex, .csv, means.csv, plots/)\n")
+    assert "domain-IL: what each add-on changes\n" in written.elsewhere
 
 
 def test_all_files_are_there(written: Written) -> None:
     assert sorted(path.name for path in written.out.iterdir()) == [
+        "means.csv",
         "plots",
         "report.csv",
         "report.html",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from made_runs import make_run
 
-from raysim.report import latex, markdown, tidy
+from raysim.report import latex, markdown, means, tidy
 from raysim.report.content import Comparison, Report, Section
 from raysim.report.grouping import settings_of
 from raysim.report.plots import Plot
@@ -112,3 +112,17 @@ def test_clients_own_accuracies_are_in_csv(tmp_path: Path) -> None:
     (setting,) = settings_of(find([tmp_path]).runs, [])
     (row,) = csv.DictReader(tidy.document(Report([Section(setting, [], [], [], [])], [], tmp_path)).splitlines())
     assert [row[f"domain_il.clients.{key}"] for key in ("mean", "worst", "std")] == ["0.5", "0.25", ""]
+
+
+def test_means_have_all_digits(tmp_path: Path) -> None:
+    """Accuracies (60 + 70) / 2 and (50 + 70) / 2: mean 62.5, deviation 5 / sqrt 2; fedprox has one seed."""
+    for seed, matrix in ((0, [[0.8, 0], [0.6, 0.7]]), (1, [[0.8, 0], [0.5, 0.7]])):
+        make_run(tmp_path / str(seed), {"seed": seed}, {"domain_il": matrix})
+    make_run(tmp_path / "b", {"methods": {"fedprox": {}}}, {"domain_il": [[0.8, 0], [0.6, 0.7]]})
+    (setting,) = settings_of(find([tmp_path]).runs, [])
+    rows = [*csv.DictReader(means.document(Report([Section(setting, [], [], [], [])], [], tmp_path)).splitlines())]
+    fedavg, fedprox = rows
+    assert (fedavg["methods"], fedavg["seeds"], fedavg["protocol"]) == ("FedAvg", "2", "domain_il")
+    assert float(fedavg["average accuracy, %"]) == pytest.approx(62.5)
+    assert float(fedavg["average accuracy, %, std"]) == pytest.approx(5 / 2**0.5)
+    assert (fedprox["average accuracy, %, std"], fedprox["worst client, %"]) == ("", "")

@@ -130,6 +130,19 @@ def test_groups_are_called_what_a_sweep_calls_their_methods(tmp_path: Path) -> N
     assert in_sweep(tmp_path, er="FL + replay", fl="FL") == ["FL", "FL + replay"]
 
 
+def test_settings_are_called_what_a_sweep_calls_them(tmp_path: Path) -> None:
+    lines = ["name: made", "runs:"]
+    for rate, name in ((0.1, "slow"), (0.5, "fast")):
+        make_run(tmp_path / name, {"training.optimizer.lr": rate})
+        lines.append(f"  {name}: {{methods: FL, seed: '0', pace: {name}}}")
+    assert [one.title for one in settings_of(find([tmp_path]).runs, [])] == [
+        "training.optimizer.lr=0.1",
+        "training.optimizer.lr=0.5",
+    ]
+    (tmp_path / "sweep.yaml").write_text("\n".join([*lines, ""]))
+    assert [one.title for one in settings_of(find([tmp_path]).runs, [])] == ["slow", "fast"]
+
+
 def test_where_a_sweep_calls_two_groups_the_same_their_methods_tell_them_apart(tmp_path: Path) -> None:
     assert in_sweep(tmp_path, er="FL", fl="FL") == ["FedAvg", "er"]
 

@@ -108,14 +108,24 @@ def test_evaluations_are_averaged_in_their_order(tmp_path: Path) -> None:
     np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_ydata(), [60, 80, 65])
 
 
-def test_accuracy_after_tasks_only_is_not_drawn_again(tmp_path: Path) -> None:
+def test_accuracy_after_tasks_only_is_drawn_against_bytes_and_not_again_against_rounds(tmp_path: Path) -> None:
     make_run(tmp_path / "a", rounds=OFTEN[1:])
-    assert list(plots_of_the_course(one_setting(tmp_path))) == []
+    (drawn,) = plots_of_the_course(one_setting(tmp_path))
+    assert drawn.stem == "1-domain_il-accuracy-bytes"
+    np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_ydata(), [80, 65])
+
+
+def test_the_tasks_so_far_are_those_that_the_round_says(tmp_path: Path) -> None:
+    """A round in which clients are at task 1 again, though two tasks were seen: (50 + 70) / 2, not 50."""
+    back = {**OFTEN[-1], "tasks": [1], "so_far": 2, "evaluation": {"domain_il": [0.5, 0.7]}}
+    make_run(tmp_path / "a", rounds=[*OFTEN, back])
+    rounds, _ = plots_of_the_course(one_setting(tmp_path))
+    np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_ydata(), [50, 80, 65, 60])
 
 
 def test_virtual_time_is_drawn_where_every_round_has_one(tmp_path: Path) -> None:
     make_run(tmp_path / "a", rounds=[{**line, "virtual_time": 2.5 * index} for index, line in enumerate(OFTEN[1:])])
-    (drawn,) = plots_of_the_course(one_setting(tmp_path))
+    _, drawn = plots_of_the_course(one_setting(tmp_path))
     np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_xdata(), [0, 2.5])
     assert axes_of(drawn.figure).get_xlabel() == "virtual time (s)"
 

@@ -40,7 +40,10 @@ VIRTUAL_TIME = Axis(
 
 
 def plots_of_the_course(setting: Setting) -> Iterator[Drawn]:
-    """Yield the plots for which the runs have the numbers: evaluations beyond those after tasks, virtual times.
+    """Yield the plots for which the runs have the numbers.
+
+    Against rounds, where there are evaluations beyond those after tasks, which have a plot already; against bytes,
+    where there are two evaluations; against virtual time, where every round has one.
 
     Raises:
         ConfigError: a rounds.jsonl is missing or broken.
@@ -50,7 +53,8 @@ def plots_of_the_course(setting: Setting) -> Iterator[Drawn]:
     after_tasks = setting.tasks if setting.in_step else 0
     often = all(sum(line.evaluation is not None for line in rounds) > after_tasks for rounds in every)
     timed = all(rounds and all(line.virtual_time is not None for line in rounds) for rounds in every)
-    axes = [*([ROUNDS, BYTES] if often else []), *([VIRTUAL_TIME] if timed else [])]
+    several = setting.tasks > 1 or often
+    axes = [*([ROUNDS] if often else []), *([BYTES] if several else []), *([VIRTUAL_TIME] if timed else [])]
     for protocol in setting.protocols:
         yield from (_accuracy(setting, courses, protocol, axis) for axis in axes)
 
@@ -81,7 +85,7 @@ def _accuracy(setting: Setting, courses: Sequence[Sequence[Rounds]], protocol: s
 def _points(rounds: Rounds, protocol: str, axis: Axis, in_step: bool) -> list[tuple[float, float]]:
     """Return for every evaluation where it lies on the axis, and its accuracy in %."""
     return [
-        (x, 100 * fmean(line.evaluation[protocol][: max(line.tasks) if in_step else None]))
+        (x, 100 * fmean(line.evaluation[protocol][: (line.so_far or max(line.tasks)) if in_step else None]))
         for line, x in zip(rounds, axis.of(rounds), strict=True)
         if line.evaluation is not None and protocol in line.evaluation and line.tasks
     ]

@@ -1,0 +1,79 @@
+"""The figures in the documentation's tables of results are those of the runs in results/, or the paper's.
+
+A table of results stands below `<!-- results/NAME ... -->`, one or more directories of sweeps. A row's first cell is
+what the sweep calls it. Its figures are in %: `mean ± standard deviation` over the sweep's seeds, of some metric, or
+the one value of a single seed. `paper:PAPER` in the mark adds that paper's published figures.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+from pages import GUIDES, ROOT, names
+
+from raysim.report.against import published
+from raysim.sweeps.register import labels
+
+TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
+FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")
+METRICS = ("average_accuracy", "forgetting", "backward_transfer")
+
+
+def tables() -> Iterator[tuple[str, str, str]]:
+    for page in GUIDES:
+        for found in TABLE.finditer(page.read_text(encoding="utf-8")):
+            yield names(page), found["mark"], found["rows"]
+
+
+def measured(directory: Path) -> dict[str, set[str]]:
+    """By every name that the sweep gives: the figures of the runs that have it, over the seeds."""
+    values = defaultdict(list)
+    for folder, axes in labels(directory).items():
+        path = directory / folder / "summary.json"
+        if path.exists():
+            others = tuple((axis, name) for axis, name in axes.items() if axis != "seed")
+            for protocol, found in json.loads(path.read_text())["evaluation"].items():
+                for metric in METRICS:
+                    values[others, protocol, metric].append(found[metric])
+    figures = defaultdict(set)
+    for (others, _, _), found in values.items():
+        if None not in found:
+            for _, name in others:
+                figures[name].add(shown(found))
+    return figures
+
+
+def shown(values: list[float]) -> str:
+    """In %, with the sample standard deviation where there are several."""
+    mean = format(100 * fmean(values), ".1f")
+    return mean if len(values) == 1 else f"{mean} ± {100 * stdev(values):.1f}"
+
+
+def of_the_paper(name: str) -> set[str]:
+    cells = [cell for column in published(name).tables for cell in column.cells.values()]
+    return {f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}") for mean, std in cells}
+
+
+@pytest.mark.parametrize(("page", "mark", "rows"), [*tables()])
+def test_figures_are_those_of_the_runs(page: str, mark: str, rows: str) -> None:
+    words = mark.split()
+    papers = set().union(*(of_the_paper(word.removeprefix("paper:")) for word in words if word.startswith("paper:")))
+    sweeps = [measured(ROOT / word) for word in words if word.startswith("results/")]
+    _, _, *body = rows.splitlines()
+    checked = 0
+    for row in body:
+        label, *cells = (cell.strip() for cell in row.strip("|").split("|"))
+        known = papers.union(*(figures.get(label, set()) for figures in sweeps))
+        for figure in FIGURE.findall(" ".join(cells)):
+            assert figure in known, f"{page}, {label}: {figure} is in no run of {mark}"
+            checked += 1
+    assert checked
+
+
+def test_all_results_are_in_the_documentation() -> None:
+    told = {word for _, mark, _ in tables() for word in mark.split()}
+    assert {f"results/{path.name}" for path in (ROOT / "results").iterdir() if path.is_dir()} <= told
