@@ -36,7 +36,8 @@ class Host:
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
         tensors.register()
         allocator.keep_memory()
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products
+        if not config.resources.gpus_per_actor:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all GPUs visible to an actor that asked for none
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
         host.torch_settings(device, config.resources.deterministic)
         with told_briefly():

@@ -29,7 +29,6 @@ class RunProcess:
     def __init__(self, config: Config, federation: Federation, kept: Kept | None) -> None:
         tensors.register()
         allocator.keep_memory()
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products
         if not config.resources.gpus_per_actor:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all GPUs visible to an actor that asked for none
         self._run = WholeRun(config, federation, kept)
