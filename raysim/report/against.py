@@ -1,7 +1,8 @@
 """Published figures beside measured ones.
 
 raysim/published/PAPER.yaml holds a paper's tables. A setting of the paper has a `config`, the part of a run's config
-that makes it that setting, and what else is `stated`, from which a run may depart: the departures are listed.
+that makes it that setting, and what else is `stated`, from which a run may depart: the departures are listed. A setting
+that is `like` an earlier one has all of that one in which it says nothing else.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from raysim.config.messages import nearest, show
 from raysim.config.reading import parse_value
@@ -34,6 +35,7 @@ class PublishedSetting(_Strict):
 
     config: dict[str, object] | None
     stated: dict[str, object] = {}
+    like: str | None = None
 
 
 class Column(_Strict):
@@ -55,6 +57,14 @@ class Published(_Strict):
     settings: dict[str, PublishedSetting]
     methods: dict[str, dict[str, dict[str, object]] | None]
     tables: list[Column]
+
+    @field_validator("settings")
+    @classmethod
+    def _whole(cls, settings: dict[str, PublishedSetting]) -> dict[str, PublishedSetting]:
+        whole: dict[str, PublishedSetting] = {}
+        for name, setting in settings.items():
+            whole[name] = setting if setting.like is None else _over(whole[setting.like], setting)
+        return whole
 
 
 def published(paper: str) -> Published:
@@ -82,15 +92,32 @@ def compare(paper: Published, setting: Setting) -> list[Comparison]:
 
 
 def misfit(paper: Published, setting: Setting) -> str:
-    """Say why a setting has no comparison: what keeps it from the nearest of the paper, or that no method fits."""
+    """Say why a setting has no comparison: what keeps it from the nearest of the paper, its metrics or its methods."""
     apart = {
         name: [*_departures(candidate.config, setting.groups[0])]
         for name, candidate in paper.settings.items()
         if candidate.config is not None
     }
     nearest_one = min(apart, key=lambda name: len(apart[name]))
-    why = ", ".join(apart[nearest_one]) or "none of the methods is in its tables"
+    metrics = {column.metric for column in paper.tables if column.setting == nearest_one}
+    unknown = "" if metrics & set(QUANTITIES) else f"raysim has no {', '.join(sorted(metrics))}"
+    why = ", ".join(apart[nearest_one]) or unknown or "none of the methods is in its tables"
     return f"setting {setting.number}: no comparison with {paper.paper}; nearest {nearest_one}: {why}"
+
+
+def _over(below: PublishedSetting, above: PublishedSetting) -> PublishedSetting:
+    """Return a setting with what it leaves to another; what its own config asks for is not `stated` otherwise."""
+    own = above.config or {}
+    stated = _merged(_merged(below.stated, above.stated), own)
+    return PublishedSetting(config=_merged(below.config or {}, own), stated=stated)
+
+
+def _merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
+    found = dict(below)
+    for key, value in above.items():
+        under = found.get(key)
+        found[key] = _merged(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+    return found
 
 
 def _comparison(paper: Published, name: str, stated: Mapping[str, object], setting: Setting) -> Comparison | None:
