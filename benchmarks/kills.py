@@ -34,8 +34,8 @@ from rich.table import Table
 
 import raysim
 from raysim.actors.cluster import own_cluster
+from raysim.capacity import Capacity
 from raysim.events import Event, RoundDone
-from raysim.resources import Capacity
 
 EVERY, ROUNDS, A_RUN = 5, 120, 5  # rounds between checkpoints, rounds of a run, kills in a run
 BASE: dict[str, Any] = {

@@ -25,7 +25,7 @@ from rich.table import Table
 from workload import saved, with_raysim
 
 from raysim.actors.loopback import LOOPBACK, on_loopback
-from raysim.resources import this_machine
+from raysim.capacity import this_machine
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from workload import config, saved
 from raysim import config as configs
 from raysim.actors import allocator, placing, runner, tensors
 from raysim.actors.cluster import own_cluster
+from raysim.capacity import this_machine
 from raysim.client import Client
 from raysim.data.pixels import Source
 from raysim.events import RoundDone
@@ -40,7 +41,7 @@ from raysim.local import LocalRunner
 from raysim.models.mnist_cnn import MnistCnn
 from raysim.optimizer import Sgd
 from raysim.reply import Reply
-from raysim.resources import place, this_machine
+from raysim.resources import place
 from raysim.server import Server
 from raysim.simulation import Simulation
 from raysim.stream import Stream

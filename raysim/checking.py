@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from raysim import resources
+from raysim.capacity import Capacity, this_machine
 from raysim.compatibility import check_methods
 from raysim.config import Config
 from raysim.config.time import Asynchronous
@@ -14,7 +15,7 @@ from raysim.federation import Federation, build_federation
 from raysim.models.building import check_model
 from raysim.pace import pace
 from raysim.rehearsal import Rehearsal, rehearse
-from raysim.resources import GIB, MIB, Capacity, Placement
+from raysim.resources import GIB, MIB, Placement
 from raysim.seeding import torch_untouched
 
 Lines = Iterator[tuple[str, str]]
@@ -29,7 +30,7 @@ def estimate(config: Config) -> Lines:
     """
     with torch_untouched():
         methods = check_methods(config)
-        capacity = resources.this_machine()
+        capacity = this_machine()
         if config.resources.address is None:
             resources.place(config, capacity)
         federation = build_federation(config, download=False)

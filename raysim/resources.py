@@ -3,44 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import psutil
-import torch
-
+from raysim.capacity import Capacity
 from raysim.config import Config
 from raysim.config.messages import nearest, show
-from raysim.demand import PROCESS_BYTES, SHARED_BYTES, Demand
+from raysim.demand import Demand
 from raysim.errors import ConfigError
 
 MIB = 2**20
 GIB = 2**30
 MOST_OF_MEMORY = 0.8
-CPUS_OF_A_RUN = 1  # in a sweep, where all clients of a run are in one process
-
-
-@dataclass(frozen=True)
-class Capacity:
-    """What a cluster has, all nodes together, or one node; `memory` is null where it is not known.
-
-    `custom` are the custom resources by name; `nodes` is what each node has, none for a cluster of one.
-    """
-
-    cpus: float
-    gpus: float
-    memory: int | None
-    custom: Mapping[str, float] = field(default_factory=dict)
-    nodes: Sequence[Capacity] = ()
-
-    def room(self, cpus: float, gpus: float, custom: Mapping[str, float]) -> float:
-        """Return for how many actors there is room that ask for so much each; an actor is on one node."""
-        if self.nodes:
-            return sum(node.room(cpus, gpus, custom) for node in self.nodes)
-        fits: list[float] = [_fit(gpus, self.gpus)] if gpus else []
-        wanted = [(cpus, self.cpus), *((share, self.custom.get(name, 0.0)) for name, share in custom.items())]
-        return min([*fits, *(int(has / share + 1e-9) for share, has in wanted if share)], default=math.inf)
 
 
 @dataclass(frozen=True)
@@ -58,12 +32,6 @@ class Placement:
     def actors(self) -> int:
         """The number of host actors."""
         return len(self.clients)
-
-
-def this_machine() -> Capacity:
-    """Return what a cluster of one's own on this machine would have."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Capacity(cpus, torch.cuda.device_count(), psutil.virtual_memory().total)
 
 
 def place(config: Config, capacity: Capacity, demand: Demand | None = None) -> Placement:
@@ -102,7 +70,26 @@ def place(config: Config, capacity: Capacity, demand: Demand | None = None) -> P
         )
     clients = config.clients.count
     dealt = [range(first, clients, actors) for first in range(actors)]
+    if demand is not None:
+        _check_nodes(config, capacity, cpus, dealt, max(map(demand.host_with, dealt)))
     return Placement(dealt, cpus, wanted.gpus_per_actor, memory, wanted.custom, wanted.placement == "pack")
+
+
+def _check_nodes(config: Config, capacity: Capacity, cpus: float, dealt: Sequence[range], each: int) -> None:
+    """Refuse hosts of so many bytes each that a cluster's nodes have no memory for. Raises ConfigError."""
+    wanted = config.resources
+
+    def holds(node: Capacity) -> float:
+        memory = math.inf if node.memory is None else node.memory // each
+        return min(memory, node.room(cpus, wanted.gpus_per_actor, wanted.custom))
+
+    room = sum(map(holds, capacity.nodes))
+    if capacity.nodes and room < len(dealt):
+        raise ConfigError(
+            f"resources.clients_per_actor: {_of(len(dealt))} of up to {each / GIB:.2g} GiB each, the cluster's nodes "
+            f"have memory for {room:g} of them; deal more clients to each, or take a smaller model, data set or "
+            "memory.capacity"
+        )
 
 
 def at_once(config: Config, actors: int, cpus: float) -> int:
@@ -135,33 +122,6 @@ def _what_fits(config: Config, capacity: Capacity, demand: Demand) -> str:
 
 def _of(actors: int) -> str:
     return f"{actors} actor{'s' if actors > 1 else ''}"
-
-
-def runs_at_once(capacity: Capacity, gpus: float, jobs: int | None) -> int:
-    """Return how many runs of a sweep, each a process of its own, a cluster carries out at a time.
-
-    Args:
-        capacity: what the cluster has.
-        gpus: what each run takes of its GPUs.
-        jobs: the most that are wanted.
-
-    Raises:
-        ConfigError: there is no room for one.
-    """
-    if capacity.cpus < CPUS_OF_A_RUN:
-        raise ConfigError(
-            f"resources.address: the cluster has {capacity.cpus:g} CPUs, and each run of a sweep takes "
-            f"{CPUS_OF_A_RUN}; join another, or leave address out"
-        )
-    fits = [_fit(CPUS_OF_A_RUN, capacity.cpus)]
-    if capacity.memory is not None:
-        room = MOST_OF_MEMORY * capacity.memory - SHARED_BYTES - PROCESS_BYTES  # Ray's and the driver's
-        fits.append(int(room / PROCESS_BYTES))
-    if gpus:
-        fits.append(_fit(gpus, capacity.gpus))
-    if jobs is not None:
-        fits.append(jobs)
-    return max(1, min(fits))
 
 
 def check_gpus(config: Config, capacity: Capacity) -> None:
@@ -236,8 +196,3 @@ def _cpus_of(capacity: Capacity) -> str:
     """Return the CPUs of a cluster in words; those of its nodes too, as no actor spans two."""
     nodes = f" on {len(capacity.nodes)} nodes, of which each actor takes one" if len(capacity.nodes) > 1 else ""
     return f"{capacity.cpus:g} CPUs{nodes}"
-
-
-def _fit(share: float, whole: float) -> int:
-    """Return how many shares fit; a share of one GPU never spans two."""
-    return int(whole) * int(1 / share + 1e-9) if share < 1 else int(whole / share + 1e-9)

@@ -12,6 +12,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from raysim import resources, resuming, seeding
+from raysim.capacity import Capacity, this_machine
 from raysim.checkpoints import Saved
 from raysim.compatibility import check_methods
 from raysim.config import Config, load
@@ -71,7 +72,7 @@ def run(
             pass
     with seeding.torch_untouched():
         check_methods(resolved)
-        capacity = resources.this_machine()
+        capacity = this_machine()
         if local:
             resources.check_gpus(resolved, capacity)
         elif resolved.resources.address is None:
@@ -108,7 +109,7 @@ def _carried_out(recovery: Recovery, course: Course, footprint: Footprint, displ
 
 @contextmanager
 def _starts(
-    config: Config, federation: Federation, capacity: resources.Capacity, local: bool
+    config: Config, federation: Federation, capacity: Capacity, local: bool
 ) -> Iterator[Callable[[Saved | None, bool], Attempt]]:
     """Give what starts the run, in this process or on a cluster, and again where it was lost."""
     if local:

@@ -18,11 +18,11 @@ import ray
 from raysim.actors import authentication, joining
 from raysim.actors.folder import session_folder
 from raysim.actors.loopback import LOOPBACK, on_loopback
+from raysim.capacity import Capacity
 from raysim.config import Config
 from raysim.config.own_code import own_code
 from raysim.config.schema import RAYS_OWN
 from raysim.errors import ConfigError
-from raysim.resources import Capacity
 
 
 def cluster_of(configs: Sequence[Config], machine: Capacity) -> AbstractContextManager[Capacity]:
@@ -110,7 +110,8 @@ def present() -> Capacity:
 
 def _node(has: Mapping[str, float]) -> Capacity:
     custom = {name: amount for name, amount in has.items() if name not in RAYS_OWN}
-    return Capacity(has.get("CPU", 0.0), has.get("GPU", 0.0), None, custom)
+    memory = int(has["memory"]) if "memory" in has else None
+    return Capacity(has.get("CPU", 0.0), has.get("GPU", 0.0), memory, custom)
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from raysim.config import Config
 from raysim.errors import ConfigError, RunError
 from raysim.events import Event
 from raysim.federation import Federation
-from raysim.resources import CPUS_OF_A_RUN
 from raysim.sweeps.grid import Cell
+from raysim.sweeps.room import CPUS_OF_A_RUN
 from raysim.sweeps.telling import Begun, Failed, Heard, Told
 from raysim.sweeps.whole import Kept, WholeRun, data_of
 

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from raysim import resources
+from raysim.capacity import Capacity, this_machine
 from raysim.course import Course
 from raysim.errors import ConfigError, RunError
 from raysim.events import Finished
@@ -20,6 +21,7 @@ from raysim.sweeps.grid import Cell
 from raysim.sweeps.local import LocalRuns
 from raysim.sweeps.outcome import Outcome, Status
 from raysim.sweeps.register import register
+from raysim.sweeps.room import runs_at_once
 from raysim.sweeps.telling import Begun, Failed, Runs, Told
 from raysim.sweeps.whole import Kept
 
@@ -148,7 +150,7 @@ def _runs(to_do: Sequence[Cell], local: bool, jobs: int | None, kept: Callable[[
     if len(addresses) > 1:
         raise ConfigError("resources.address: found one for some runs and another for others, allowed: one for all")
     address = next(iter(addresses), None)
-    machine = resources.this_machine()
+    machine = this_machine()
     if local or address is None:
         _check(to_do, machine, jobs)
     if local or not to_do:
@@ -161,10 +163,10 @@ def _runs(to_do: Sequence[Cell], local: bool, jobs: int | None, kept: Callable[[
         yield RayRuns(to_do, _check(to_do, there, jobs), kept)
 
 
-def _check(to_do: Sequence[Cell], capacity: resources.Capacity, jobs: int | None) -> int:
+def _check(to_do: Sequence[Cell], capacity: Capacity, jobs: int | None) -> int:
     """Return how many runs there is room for at a time. Raises ConfigError where there is none for one of them."""
     for cell in to_do:
         resources.check_gpus(cell.config, capacity)
         resources.check_custom(cell.config, capacity)
     share = max((cell.config.resources.gpus_per_actor for cell in to_do), default=0.0)
-    return resources.runs_at_once(capacity, share, jobs)
+    return runs_at_once(capacity, share, jobs)

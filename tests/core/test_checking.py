@@ -2,13 +2,13 @@
 
 import pytest
 
-from raysim import checking, resources
+from raysim import checking
+from raysim.capacity import Capacity
 from raysim.config.named import table
 from raysim.demand import PROCESS_BYTES, demand
 from raysim.errors import ConfigError
 from raysim.federation import build_federation
 from raysim.pace import Pace, pace
-from raysim.resources import Capacity
 
 GIB = 2**30
 
@@ -19,7 +19,7 @@ def check(tiny, monkeypatch):
     monkeypatch.setattr(checking, "pace", lambda config, federation: Pace(step=1.0, beginning=2.0, sample=0.1))
 
     def lines(memory=8 * GIB, **overrides):
-        monkeypatch.setattr(resources, "this_machine", lambda: Capacity(2, 0, memory))
+        monkeypatch.setattr(checking, "this_machine", lambda: Capacity(2, 0, memory))
         return dict(checking.estimate(tiny(**overrides)))
 
     return lines

@@ -1,9 +1,9 @@
 import pytest
 
-from raysim import resources
+from raysim.capacity import Capacity, this_machine
 from raysim.demand import PROCESS_BYTES, SHARED_BYTES, Demand
 from raysim.errors import ConfigError
-from raysim.resources import Capacity, place
+from raysim.resources import place
 
 GIB = 2**30
 NODE = Capacity(cpus=8, gpus=0, memory=64 * GIB)
@@ -151,7 +151,7 @@ def test_the_setting_that_would_fit_is_named(placed, most, words):
 
 
 def test_this_machine_has_cpus_and_memory():
-    found = resources.this_machine()
+    found = this_machine()
     assert found.cpus >= 1
     assert found.memory > 2**28
 
@@ -215,3 +215,41 @@ def test_a_cluster_of_ones_own_has_no_custom_resources(placed):
         ConfigError, match=r"found 'fast', allowed: none, as this cluster has none; see resources\.address"
     ):
         placed(2, custom={"fast": 1})
+
+
+def test_hosts_that_the_nodes_have_no_memory_for_are_refused(placed):
+    """A host takes PROCESS_BYTES and 1 GiB; nodes of 2 and 3 hosts' memory have room for 4 of theirs, not for 6."""
+    each = PROCESS_BYTES + GIB
+    demand = Demand(host=GIB, clients=[0] * 12)
+    nodes = [Capacity(8, 0, 2 * each), Capacity(2, 0, 3 * each + 1)]  # the second has 3 hosts' memory and 2 CPUs
+    cluster = Capacity(10, 0, None, {}, nodes)
+    assert placed(12, cluster, demand, clients_per_actor=3).actors == 4
+    with pytest.raises(ConfigError) as refused:
+        placed(12, cluster, demand, clients_per_actor=2, cpus_per_actor=1)
+    words = f"6 actors of up to {each / GIB:.2g} GiB each, the cluster's nodes have memory for 4 of them"
+    assert str(refused.value).startswith(f"resources.clients_per_actor: {words}")
+
+
+QUOTA, PERIOD = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus", "memory"),
+    [
+        ({"memory.max": "1073741824\n", "cpu.max": "250000 100000\n"}, 2.5, GIB),
+        ({"memory.max": "max\n", "cpu.max": "max 100000\n"}, float("inf"), float("inf")),
+        ({"memory/memory.limit_in_bytes": "1073741824", QUOTA: "50000", PERIOD: "100000"}, 0.5, GIB),
+        ({QUOTA: "-1", PERIOD: "100000"}, float("inf"), float("inf")),
+        ({}, float("inf"), float("inf")),
+    ],
+)
+def test_what_a_container_is_allowed_counts(files, cpus, memory, tmp_path, monkeypatch):
+    """Quota over period, and bytes, as control groups of version 2 and 1 say them; half a CPU is still one to use."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr("raysim.capacity.GROUP", tmp_path)
+    found = this_machine()
+    assert 1 <= found.cpus <= max(1, cpus)
+    assert 0 < found.memory <= memory
+    assert found.memory == memory or memory > GIB

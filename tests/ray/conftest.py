@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raysim.resources import Capacity
+from raysim.capacity import Capacity
 from raysim.result import Result
 
 HERE = Path(__file__).parent

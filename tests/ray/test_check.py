@@ -11,12 +11,13 @@ import psutil
 import pytest
 import yaml
 
+from raysim.capacity import this_machine
 from raysim.config import load
 from raysim.demand import demand
 from raysim.federation import build_federation
 from raysim.models.building import check_model
 from raysim.rehearsal import rehearse
-from raysim.resources import place, this_machine
+from raysim.resources import place
 
 pytestmark = pytest.mark.ray
 

@@ -12,9 +12,10 @@ import ray
 from raysim import config as configs
 from raysim.actors import placing, tensors
 from raysim.actors import runner as ray_runner
+from raysim.capacity import Capacity
 from raysim.federation import build_federation
 from raysim.reply import Reply
-from raysim.resources import Capacity, place
+from raysim.resources import place
 from raysim.seeding import torch_untouched
 from raysim.simulation import Simulation
 from raysim.vector import Weights

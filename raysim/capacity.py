@@ -1,0 +1,71 @@
+"""What a cluster or a machine has."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import torch
+
+GROUP = Path("/sys/fs/cgroup")  # Linux's limits on what this process, in a container say, may have of its machine
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a cluster has, all nodes together, or one node; `memory` is null where it is not known.
+
+    `custom` are the custom resources by name; `nodes` is what each node has, none for a cluster of one.
+    """
+
+    cpus: float
+    gpus: float
+    memory: int | None
+    custom: Mapping[str, float] = field(default_factory=dict)
+    nodes: Sequence[Capacity] = ()
+
+    def room(self, cpus: float, gpus: float, custom: Mapping[str, float]) -> float:
+        """Return for how many actors there is room that ask for so much each; an actor is on one node."""
+        if self.nodes:
+            return sum(node.room(cpus, gpus, custom) for node in self.nodes)
+        fits: list[float] = [fit(gpus, self.gpus)] if gpus else []
+        wanted = [(cpus, self.cpus), *((share, self.custom.get(name, 0.0)) for name, share in custom.items())]
+        return min([*fits, *(int(has / share + 1e-9) for share, has in wanted if share)], default=math.inf)
+
+
+def this_machine() -> Capacity:
+    """Return what a cluster of one's own on this machine would have: what this process may use of it."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = int(min(psutil.virtual_memory().total, _allowed()))
+    return Capacity(max(1, int(min(cpus, _quota()))), torch.cuda.device_count(), memory)
+
+
+def fit(share: float, whole: float) -> int:
+    """Return how many shares fit; a share of one GPU never spans two."""
+    return int(whole) * int(1 / share + 1e-9) if share < 1 else int(whole / share + 1e-9)
+
+
+def _allowed() -> float:
+    """Return the bytes of memory that this process's control group allows, by version 2 or 1."""
+    return min(_number(GROUP / "memory.max"), _number(GROUP / "memory" / "memory.limit_in_bytes"))
+
+
+def _quota() -> float:
+    """Return the CPUs that this process's control group allows, by version 2 or 1."""
+    with suppress(OSError, ValueError):
+        quota, period = (GROUP / "cpu.max").read_text().split()
+        return math.inf if quota == "max" else float(quota) / float(period)
+    quota_1, period_1 = (_number(GROUP / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+    return quota_1 / period_1 if 0 < quota_1 < math.inf and period_1 < math.inf else math.inf
+
+
+def _number(path: Path) -> float:
+    """Return the number in a file, infinity where there is none."""
+    try:
+        return float(path.read_text())
+    except (OSError, ValueError):
+        return math.inf
