@@ -56,7 +56,7 @@ def test_a_random_memory_forgets_by_how_much_came_later() -> None:
     """P(held) = (1 - 1/B)^(offers after it, to a full memory): in a slot of B = 10, 0.9^40 for the one that filled it,
 
     0.1 * 0.9^(49 - i) for sample i >= 10; these 41 probabilities add up to 1. A run counts by one slot, each slot in a
-    tenth of 20,000 runs, so the counts are multinomial: chi-square with 40 degrees of freedom, above 73.4 with p = 1e-3.
+    tenth of 20,000 runs: multinomial counts, so chi-square with 40 degrees of freedom, above 73.4 with p = 1e-3.
     """
     held = slots_after("random", [0] * 50, 10, 20_000)
     slot = np.arange(20_000) % 10
