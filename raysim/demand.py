@@ -5,8 +5,9 @@ The figures of processes were measured with Linux's PSS (see footprint.py), whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from raysim.compatibility import memory_of, methods_of
 from raysim.config import Config
 from raysim.federation import Federation
+from raysim.method import Method
 from raysim.models.building import check_model
 from raysim.scoring import CHUNK
 from raysim.stream import Stream
@@ -35,7 +37,8 @@ class Demand:
     """The bytes of a run's parts, beside its processes' libraries.
 
     `data` are the samples; `coordinator` and `host` what each of these processes holds, `working` what a host takes
-    more while it computes, `clients` what a host holds for each client that it owns.
+    more while it computes, `clients` what a host holds for each client that it owns. `savings` are the bytes that
+    methods would keep less at a knob of theirs, all clients together, by KEY=VALUE.
     """
 
     data: int = 0
@@ -43,6 +46,12 @@ class Demand:
     host: int = 0
     working: int = 0
     clients: Sequence[int] = ()
+    savings: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def alone(self) -> int:
+        """The bytes of a run that is all in one process."""
+        return self.host_with(range(len(self.clients))) + self.data + self.coordinator
 
     @property
     def node(self) -> int:
@@ -65,8 +74,12 @@ class Demand:
             + self.coordinator
             + actors * self.host
             + min(actors, at_once) * self.working
-            + sum(self.clients)
+            + self._of_clients
         )
+
+    @cached_property
+    def _of_clients(self) -> int:
+        return sum(self.clients)  # once: what fits is looked for among all numbers of actors
 
 
 def demand(config: Config, federation: Federation) -> Demand:
@@ -94,7 +107,17 @@ def demand(config: Config, federation: Federation) -> Demand:
             sum(method.keeps(client) for method in methods.values()) * size + _memory(config, federation, stream)
             for client, stream in zip(clients, federation.streams, strict=True)
         ],
+        savings={
+            f"methods.{name}.{knob}={value}": saved * size
+            for name, method in methods.items()
+            for knob, value in method.frugal.items()
+            if (saved := _kept(method, clients) - _kept(replace(method, **{knob: value}), clients)) > 0
+        },
     )
+
+
+def _kept(method: Method, clients: Sequence[Understudy]) -> int:
+    return sum(method.keeps(client) for client in clients)
 
 
 def _memory(config: Config, federation: Federation, stream: Stream) -> int:

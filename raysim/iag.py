@@ -81,7 +81,11 @@ def empty_table(client: Client, components: Components) -> Tensor:
 
 
 def check_room(parameters: Tensor, rows: int, what: str, clients: int) -> None:
-    """Refuse tables of that many rows in all, with the figure, where they do not fit. Raises RunError."""
+    """Refuse tables of that many rows in all, with the figure, where they do not fit. Raises RunError.
+
+    A run that would not fit into the memory of its machine never starts (see resources.place); this is for what nobody
+    knows by then: a GPU's memory, that of a cluster that is joined, and what others hold of it.
+    """
     wanted = rows * parameters.nbytes
     on_gpu = parameters.device.type == "cuda"
     free = torch.cuda.mem_get_info()[0] if on_gpu else psutil.virtual_memory().available

@@ -133,6 +133,8 @@ class Method:
     """What a scenario must have for this method; a run without it is refused at start."""
     neutral: ClassVar[Mapping[str, object] | None] = None
     """The knobs at which the method changes not one bit of a run, or None if it has none."""
+    frugal: ClassVar[Mapping[str, object]] = {}
+    """The knobs at which it keeps least (see `keeps`), named where a run's memory does not fit."""
     memory: ClassVar[MemoryUse | None] = None
     """What it wants of the clients' memories, if it needs them."""
     replies: ClassVar[Mapping[str, Reduction]] = {}

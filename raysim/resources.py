@@ -99,6 +99,26 @@ def at_once(config: Config, actors: int, cpus: float) -> int:
     return math.ceil(cpus * actors) if shared else actors
 
 
+def check_alone(config: Config, capacity: Capacity, demand: Demand) -> None:
+    """Refuse a run in this process that this machine cannot hold. Raises ConfigError.
+
+    Of a GPU's memory, where most of it would be, nothing is known.
+    """
+    if config.resources.gpus_per_actor or capacity.memory is None:
+        return
+    if demand.alone > MOST_OF_MEMORY * capacity.memory:
+        raise ConfigError(
+            f"clients.count: {len(demand.clients):,} in one process would take about {demand.alone / GIB:.1f} GiB, "
+            f"allowed: {MOST_OF_MEMORY:.0%} of the {capacity.memory / GIB:.1f} GiB there are; {_smaller(demand)}"
+        )
+
+
+def _smaller(demand: Demand) -> str:
+    """Return what takes less, whatever the actors."""
+    less = [f"set {knob}, which keeps {nbytes / GIB:.1f} GiB less, or " for knob, nbytes in demand.savings.items()]
+    return f"{''.join(less)}take a smaller model, data set, memory.capacity or clients.count"
+
+
 def _what_fits(config: Config, capacity: Capacity, demand: Demand) -> str:
     """Return the setting with which a run's memory would fit."""
     assert capacity.memory is not None
@@ -106,10 +126,7 @@ def _what_fits(config: Config, capacity: Capacity, demand: Demand) -> str:
     cpus = max(1, int(capacity.cpus))
     fits = [n for n in range(1, clients + 1) if demand.total(n, min(n, cpus)) <= room]
     if not fits:
-        return (
-            f"nothing fits: one actor would take {demand.total(1, 1) / GIB:.1f} GiB; take a smaller model, data set, "
-            "memory.capacity or clients.count"
-        )
+        return f"nothing fits: one actor would take {demand.total(1, 1) / GIB:.1f} GiB; {_smaller(demand)}"
     auto = config.resources.model_copy(update={"clients_per_actor": "auto"})
     actors = _actors(config.model_copy(update={"resources": auto}), capacity)
     least = f"resources.clients_per_actor={math.ceil(clients / fits[-1])}"

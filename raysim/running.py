@@ -112,12 +112,13 @@ def _starts(
     config: Config, federation: Federation, capacity: Capacity, local: bool
 ) -> Iterator[Callable[[Saved | None, bool], Attempt]]:
     """Give what starts the run, in this process or on a cluster, and again where it was lost."""
+    wanted = demand(config, federation)
     if local:
+        resources.check_alone(config, capacity, wanted)
         yield lambda saved, _: _here(config, federation, saved)
         return
     from raysim.actors import cluster, coordinator
 
-    wanted = demand(config, federation)
     with cluster.cluster_of([config], capacity) as there:
         resources.place(config, there, wanted)  # refuses what is not there before the run has a directory
         data = coordinator.shared(federation)

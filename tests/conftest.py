@@ -1,5 +1,5 @@
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import probes
@@ -9,9 +9,12 @@ import torch
 from raysim.config import Config, load
 from raysim.events import Event, Finished, RoundDone, Started
 from raysim.federation import Federation, build_federation
-from raysim.host import Host
+from raysim.host import Host, Order
 from raysim.local import LocalRunner
+from raysim.messages import Post
 from raysim.recording import sha256
+from raysim.reply import Reply
+from raysim.scoring import Chunk, Scores, merged
 from raysim.seeding import torch_untouched
 from raysim.simulation import Simulation
 
@@ -54,10 +57,41 @@ class Run:
         return sha256(self.state)
 
 
-def run_here(config: Config, federation: Federation | None = None) -> Run:
+class Scattered(LocalRunner):
+    """Several hosts in this process, as Ray has them: each is asked for its own clients, and the replies are merged.
+
+    Clients come in the order that their host has them in, and the last host answers first.
+    """
+
+    def __init__(self, config: Config, federation: Federation, places: Sequence[Sequence[int]]) -> None:
+        super().__init__(config, federation)
+        self.hosts = [Host(config, federation, own, torch.device("cpu")) for own in places]
+        del self.host
+
+    def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
+        reply = Reply(order.cohort)
+        for host in reversed(self.hosts):
+            own = tuple(client for client in host.clients if client in order.clients)
+            if own:
+                reply.merge(host.perform(replace(order, clients=own), posts))
+        return reply
+
+    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
+        count = len(self.hosts)
+        shares = [(host, parts[number::count]) for number, host in enumerate(self.hosts) if parts[number::count]]
+        return merged([host.evaluate(own, posts) for host, own in shares])
+
+    def snapshot(self) -> list[dict[int, bytes]]:
+        return [host.snapshot() for host in self.hosts]
+
+
+def run_here(
+    config: Config, federation: Federation | None = None, places: Sequence[Sequence[int]] | None = None
+) -> Run:
     with torch_untouched():
         federation = federation or build_federation(config)
-        simulation = Simulation(config, federation, LocalRunner(config, federation))
+        runner = LocalRunner(config, federation) if places is None else Scattered(config, federation, places)
+        simulation = Simulation(config, federation, runner)
         return Run(simulation, list(simulation.events()))
 
 
@@ -69,7 +103,10 @@ def tiny() -> Callable[..., Config]:
 
 @pytest.fixture(scope="session")
 def simulate() -> Callable[..., Run]:
-    """A function that runs a config in this process, with no directory: simulate(config)."""
+    """A function that runs a config in this process, with no directory: simulate(config).
+
+    `places` are the clients of each host, by default of one that has all.
+    """
     return run_here
 
 

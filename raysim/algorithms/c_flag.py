@@ -46,6 +46,7 @@ class CFlag(Method):
     table: Literal["rebuild", "keep"] = "rebuild"  # between a round's two phases: one more pass, or all tables at once
 
     needs: ClassVar = frozenset({"plain_sgd", "boundaries", "earlier_logits"})
+    frugal: ClassVar = {"table": "rebuild"}
     memory: ClassVar = MemoryUse(
         policies=("class_balanced", "class_ring", "task_ring", "reservoir", "sliding_window", "random"),
         fills=("boundary",),

@@ -68,6 +68,7 @@ class FedAGem(Method):
         def start(self, client: Client, mail: bool) -> None:
             """Learn whether this round projects; with_update takes the memory gradient at the model that was sent."""
             self.used = mail
+            # whatever `every` is: nobody knows here which server step the update will be part of
             if self.knobs.reference == "with_update":
                 self.sent = self._gradient(client)
 

@@ -26,6 +26,7 @@ class FedTrack(Method):
     mode: ClassVar = "iag"
 
     needs: ClassVar = frozenset({"plain_sgd"})
+    frugal: ClassVar = CFlag.frugal
     replies: ClassVar = {"gradient": "mean"}
     Client: ClassVar = CFlag.Client
     Server: ClassVar = CFlag.Server

@@ -2,6 +2,7 @@
 
 import pytest
 
+import raysim
 from raysim import checking
 from raysim.capacity import Capacity
 from raysim.config.named import table
@@ -109,6 +110,39 @@ def test_a_clients_own_bytes_are_its_methods_and_its_memory(tiny):
     # C-FLAG: its gradient between the phases; with a table that is kept 3 rows more, of 12 samples in batches of 4
     assert clients(methods={"c_flag": {"alpha": 0.01}}) == [236 + 40] * 3
     assert clients(methods={"c_flag": {"alpha": 0.01, "table": "keep"}}) == [4 * 236 + 40] * 3
+
+
+@pytest.mark.parametrize("name", ["c_flag", "fedtrack"])
+def test_tables_that_do_not_fit_are_refused_at_the_start(tiny, check, monkeypatch, tmp_path, name):
+    """12 rows of 236 bytes (batches of 1) for each of 3 clients are kept, or for one at a time built again.
+
+    So `keep` takes 2 * 12 * 236 bytes more than `rebuild` where one host has all clients, and 3 * 12 * 236 are kept.
+    The machine has room for one host with `rebuild`, to the byte; in this process that is less.
+    """
+
+    def config(table):
+        return {"methods": {name: {"table": table}}, "training__batch_size": 1, "logging": {"tensorboard": False}}
+
+    def asks(table):
+        made = tiny(**config(table))
+        return demand(made, build_federation(made))
+
+    assert asks("rebuild").savings == {}
+    assert asks("keep").savings == {f"methods.{name}.table=rebuild": 3 * 12 * 236}
+    assert asks("keep").total(1, 1) - asks("rebuild").total(1, 1) == 2 * 12 * 236
+    assert asks("keep").alone - asks("rebuild").alone == 2 * 12 * 236
+    words = rf"; set methods\.{name}\.table=rebuild, which keeps 0\.0 GiB less, or take a smaller model"
+    packed = {"resources": {"clients_per_actor": 3}}
+    room = int(asks("rebuild").total(1, 1) / 0.8) + 1
+    assert "1 host on" in check(memory=room, **config("rebuild"), **packed)["actors"]
+    with pytest.raises(ConfigError, match=rf"nothing fits: one actor .*{words}"):
+        check(memory=room, **config("keep"), **packed)
+    room = int(asks("rebuild").alone / 0.8) + 1
+    monkeypatch.setattr("raysim.running.this_machine", lambda: Capacity(2, 0, room))
+    raysim.run(tiny(**config("rebuild")), out=tmp_path / "rebuilt", local=True)
+    with pytest.raises(ConfigError, match=rf"^clients\.count: 3 in one process would take about .*{words}"):
+        raysim.run(tiny(**config("keep")), out=tmp_path / "kept", local=True)
+    assert not (tmp_path / "kept").exists()
 
 
 WINDOWS = {"boundaries": {"asynchronous": {"window": 7, "rounds_per_window": 2}}}

@@ -1,4 +1,4 @@
-"""What every method must keep: determinism, company, and not one bit moved where it says that it is neutral.
+"""What every method must keep: determinism, packing, company, and not one bit moved where it says that it is neutral.
 
 The table is raysim's own, so a new method is in the grid by itself; three of the tests' own stand beside it: Bystander
 draws and asks all the time and changes nothing, Noise shows every one of its draws in the model. The model has dropout
@@ -14,6 +14,7 @@ import torch
 from raysim.compatibility import check_methods
 from raysim.config.named import resolve, table
 from raysim.errors import ConfigError
+from raysim.events import line
 from raysim.federation import build_federation
 from raysim.rehearsal import rehearse
 
@@ -23,6 +24,7 @@ BOTH = {"dropout": 0.4, "batch_norm": True}
 NAMES = [*table("method"), *OWN]
 NEUTRAL = [name for name in NAMES if resolve("method", name).neutral is not None]
 ALONE = [{"dropout": 0.4}, {"batch_norm": True}]
+PACKINGS = {"one host": [(2, 0, 1)], "one each": [(0,), (1,), (2,)], "uneven": [(1,), (2, 0)]}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def ran(tiny, simulate):
         return tiny(methods={name: dict(knobs)}).methods[name]
 
     @functools.cache
-    def run(methods, again=0, **model):
+    def run(methods, again=0, packing=None, **model):
         network = base.model.model_copy(update=model or BOTH)
         known = {name: resolved(name, knobs) for name, knobs in methods}
         config = base.model_copy(update={"methods": known, "model": network})
@@ -52,7 +54,7 @@ def ran(tiny, simulate):
             check_methods(config)
         except ConfigError as refusal:
             return str(refusal)
-        return simulate(config, federation)
+        return simulate(config, federation, PACKINGS.get(packing))
 
     return run
 
@@ -78,6 +80,20 @@ def test_alone_it_runs_and_twice_gives_the_same_bits(ran, name):
     assert len(run.rounds) == 2
     assert run.rounds[0].cohort != run.rounds[1].cohort
     assert run.sha256 == ran(with_defaults(name), again=1).sha256
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("name", NAMES)
+def test_however_clients_are_packed_the_bits_are_the_same(ran, name, packing):
+    """The model, all that rounds.jsonl says but the seconds, and what a checkpoint would keep of the clients."""
+    plain, packed = ran(with_defaults(name)), ran(with_defaults(name), packing=packing)
+    assert packed.sha256 == plain.sha256
+    assert [line(r) | {"seconds": 0} for r in packed.rounds] == [line(r) | {"seconds": 0} for r in plain.rounds]
+    assert clients_of(packed) == clients_of(plain)
+
+
+def clients_of(run):
+    return {number: record for host in run.simulation.runner.snapshot() for number, record in host.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)

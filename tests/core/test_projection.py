@@ -31,16 +31,21 @@ def test_it_is_the_nearest_admitted_vector(g: torch.Tensor, r: torch.Tensor, oth
 
 
 def test_what_does_not_point_against_it_keeps_its_bits() -> None:
+    """<g, r> = 0.1: g is admitted, so its own nearest point. g - 0 r would make -0.0 - (-0.0) = 0.0 of its -0.0."""
     g = torch.tensor([0.1, -0.0, 3e-39])
-    assert torch.equal(projected(g, torch.tensor([1.0, 0.0, 0.0])), g)
+    found = projected(g.clone(), torch.tensor([1.0, -1.0, 0.0]))
+    assert torch.equal(found.view(torch.int32), g.view(torch.int32))
 
 
 @pytest.mark.parametrize("entry", [0.0, float("nan"), float("inf")])
 def test_a_reference_of_no_use_changes_nothing(entry: float) -> None:
+    """r = 0 admits every vector, and <g, r> / <r, r> is 0/0; without finite entries it has no direction."""
     g = torch.tensor([-1.0, 2.0])
     assert torch.equal(projected(g, torch.tensor([entry, 0.0])), g)
 
 
 def test_the_reference_counts_by_its_direction_alone() -> None:
+    """<g, c r> / <c r, c r> c r = <g, r> / <r, r> r; here <g, r> = -2 + 0.3 + 0.5 < 0, so that it is projected."""
     g, r = torch.tensor([1.0, 1.0, 0.5]).double(), torch.tensor([-2.0, 0.3, 1.0]).double()
     torch.testing.assert_close(projected(g, r), projected(g, 1000 * r), rtol=1e-12, atol=0)
+    assert not torch.equal(projected(g, r), g)

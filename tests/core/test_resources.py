@@ -113,10 +113,14 @@ def test_more_gpu_shares_than_fit_are_refused(placed):
 
 
 def test_memory_counts_processes_and_what_they_hold_and_its_limit_is_80_percent(placed):
-    """What there is once; driver, coordinator and 4 hosts; the data twice; 4 hosts, all at work, and 4 clients."""
+    """What there is once; driver, coordinator and 4 hosts; the data twice; 4 hosts, all at work, and 4 clients.
+
+    Without Ray it is one process with one of each.
+    """
     holds = Demand(data=GIB, coordinator=7, host=1000, working=100, clients=[1, 2, 3, 4])
     found = placed(4, demand=holds)
     assert found.memory_bytes == SHARED_BYTES + 6 * PROCESS_BYTES + 2 * GIB + 7 + 4 * 1000 + 4 * 100 + 10
+    assert holds.alone == PROCESS_BYTES + GIB + 7 + 1000 + 100 + 10
     exact = Capacity(8, 0, memory=int(found.memory_bytes / 0.8) + 1)
     assert placed(4, exact, holds).memory_bytes == found.memory_bytes
     with pytest.raises(ConfigError, match="80%"):

@@ -1,6 +1,7 @@
 """Which samples stay in a memory."""
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from raysim.memory import POLICIES, Memory, MemoryKind
@@ -18,18 +19,66 @@ def held(memory: Memory) -> list[int]:
     return sorted(memory.entries().positions.tolist())
 
 
+def slots_after(policy: str, labels: list[int], capacity: int, runs: int) -> npt.NDArray[np.int64]:
+    """The position in each slot after the last offer [runs, capacity]; -1 is an empty slot. All runs share a stream.
+
+    It asks the policy itself, in two unequal parts whose border lies in the filling for some capacities.
+    """
+    draws, groups = np.random.default_rng(0), np.array(labels)
+    parts = (np.arange(7), np.arange(7, len(labels)))
+    held = np.full((runs, capacity), -1)
+    for run in held:
+        one = POLICIES[policy](capacity)
+        for part in parts:
+            for position, slot in zip(part, one.slots(groups[part], groups[part], draws), strict=True):
+                if slot >= 0:
+                    run[slot] = position
+    return held
+
+
+def chi_square(counts: npt.NDArray[np.int64], expected: npt.ArrayLike) -> float:
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
 def test_a_reservoir_holds_every_sample_with_the_same_probability() -> None:
     """Each of n = 50 is held with probability B/n = 0.2.
 
-    Over 4,000 runs the counts have mean 800 and variance 800 * 0.8 = 640, and as every run holds exactly
-    10, sum (count - 800)^2 / 640 * 49/50 is about chi-square with 49 degrees of freedom: above 85.4 with p = 1e-3.
+    Over 20,000 runs the counts have mean 4,000 and variance 4,000 * 0.8 = 3,200, and as every run holds exactly
+    10, sum (count - 4,000)^2 / 3,200 * 49/50 is about chi-square with 49 degrees of freedom: above 85.4 with p = 1e-3.
     """
-    counts = np.zeros(50)
-    for seed in range(4000):
-        positions = held(filled("reservoir", [0] * 50, 10, seed))
-        assert len(positions) == 10
-        counts[positions] += 1
-    assert ((counts - 800) ** 2 / 640).sum() * 49 / 50 < 85.4
+    held = slots_after("reservoir", [0] * 50, 10, 20_000)
+    assert (np.diff(np.sort(held)) > 0).all()
+    counts = np.bincount(held.ravel(), minlength=50)
+    assert chi_square(counts, np.full(50, 4000)) / 0.8 * 49 / 50 < 85.4
+
+
+def test_a_random_memory_forgets_by_how_much_came_later() -> None:
+    """P(held) = (1 - 1/B)^(offers after it, to a full memory): in a slot of B = 10, 0.9^40 for the one that filled it,
+
+    0.1 * 0.9^(49 - i) for sample i >= 10; these 41 probabilities add up to 1. A run counts by one slot, each slot in a
+    tenth of 20,000 runs: multinomial counts, so chi-square with 40 degrees of freedom, above 73.4 with p = 1e-3.
+    """
+    held = slots_after("random", [0] * 50, 10, 20_000)
+    slot = np.arange(20_000) % 10
+    found = held[np.arange(20_000), slot]
+    counts = np.bincount(np.where(found < 10, 9, found) - 9, minlength=41)
+    assert (found[found < 10] == slot[found < 10]).all()
+    assert chi_square(counts, 20_000 * np.array([0.9**40, *(0.1 * 0.9 ** (49 - i) for i in range(10, 50))])) < 73.4
+
+
+def test_a_balanced_memory_holds_every_sample_of_a_class_with_the_same_probability() -> None:
+    """24 of class 0, then 16 of class 1, in 8 slots: 4 each, whatever is drawn, as a class of 4 slots evicts none.
+
+    Class 0 fills a reservoir of 8, of which 4 at random go: each of n = 24 is held with probability 4/24. Class 1 fills
+    those 4 as a reservoir: 4/16. As in the reservoir's test, with k = 4 of n held in R runs, the counts have mean
+    R k/n and variance R k/n (1 - k/n), and the sum times (n - 1)/n has n - 1 degrees of freedom: 49.7 and 37.7.
+    """
+    runs = 6000
+    counts = np.bincount(slots_after("class_balanced", [0] * 24 + [1] * 16, 8, runs).ravel(), minlength=40)
+    for of_class, limit in ((counts[:24], 49.7), (counts[24:], 37.7)):
+        n = len(of_class)
+        assert of_class.sum() == 4 * runs
+        assert chi_square(of_class, np.full(n, runs * 4 / n)) / (1 - 4 / n) * (n - 1) / n < limit
 
 
 def test_what_fits_is_held_in_its_order() -> None:
@@ -54,6 +103,20 @@ def test_a_class_ring_holds_the_latest_of_each_class() -> None:
     """Two classes of 10 in 6 slots: 3 each, the last three of class 0 (7 to 9) being overwritten oldest first."""
     positions = held(filled("class_ring", [0] * 10 + [1] * 10, 6))
     assert positions == [7, 8, 9, 17, 18, 19]
+
+
+def test_a_task_ring_holds_the_latest_of_each_task() -> None:
+    """Tasks of 6, 5 and 5 samples in 8 slots, whatever their labels.
+
+    Task 0 holds its last 4 when 1 has come, of 8/2 slots each: 2 to 5 beside 7 to 10. Task 2 has room for 8 // 3 = 2,
+    taken from the oldest of the larger, of two equals task 0: 2 goes, then of task 1, now the larger, 7; then its own
+    go in turn, so that 14 and 15 are left.
+    """
+    memory, draws = Memory(MemoryKind("task_ring", capacity=8)), np.random.default_rng(0)
+    tasks = np.repeat([0, 1, 2], [6, 5, 5])
+    for part in np.array_split(np.arange(16), 4):
+        memory.offer(torch.from_numpy(part), part % 2, tasks[part], draws)
+    assert held(memory) == [3, 4, 5, 8, 9, 10, 14, 15]
 
 
 def test_importance_holds_only_what_it_is_told() -> None:

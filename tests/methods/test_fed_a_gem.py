@@ -245,6 +245,7 @@ def test_asynchronous_schedules_take_the_reference_that_comes_with_the_updates(s
         ({"every": 5}, [1, 1, 1, 2], [1, 1, 1, 2]),
         ({"every": 6}, [1, 1, 1, 1], [1, 1, 1, 1]),
         ({"reference": "with_update"}, [1, 2, 2, 2], [1, 1, 2, 2]),
+        ({"reference": "with_update", "every": 2}, [1, 2, 2, 2], [1, 1, 1, 2]),
     ],
 )
 def test_the_bytes_of_a_round(softmax, simulate, knobs, up, down):
@@ -253,7 +254,8 @@ def test_the_bytes_of_a_round(softmax, simulate, knobs, up, down):
     Up: the update, and in each round before one that projects the memory gradient. Down, `cohort`: the new model is
     shown at the end of such a round and need not be sent again, so the next round sends the reference in its place.
     With `every: k` these are the rounds k - 1, 2 k - 1, ...: one more unit each way in k rounds. `with_update`: from
-    round 2 on, when there is a memory, a gradient comes with the update; it goes down as the reference a round later.
+    round 2 on, when there is a memory, a gradient comes with the update; it goes down as the reference a round later,
+    where that one projects: with `every: 2` not in round 3, and not in round 2, before which nobody sent one.
     """
     run = simulate(softmax({"fed_a_gem": knobs}))
     assert [r.bytes_up for r in simulate(softmax({})).rounds] == [WEIGHTS] * 4

@@ -202,6 +202,10 @@ def one_by_one(model, loss, x, y):
 
 
 def test_vectorised_norms_are_those_of_single_backward_passes(cnn, cross_entropy, monkeypatch):
+    """Oracle 4: a loop of plain backward passes, one sample at a time, whatever the chunks; 1e-5, as in float32.
+
+    In eval mode, where no sample's gradient depends on the others: no dropout, BatchNorm by its statistics.
+    """
     model, x, y = cnn
     expected = one_by_one(model, cross_entropy, x, y)
     found = squared_norms(model, cross_entropy, x, y)
@@ -238,10 +242,11 @@ def softmax():
     return FlatModel(module), torch.randn(9, 5, generator=draws, dtype=torch.float64), torch.arange(9) % 4
 
 
-def closed_form(vector, x, y, classes):
+def closed_form(vector, x, y, classes, admitted=slice(None)):
     """d loss / d logits = p - y, dW = (p - y) x^T, db = p - y, so ||g||^2 = ||p - y||^2 (||x||^2 + 1)."""
     model = Softmax.of(vector, classes, x.shape[1])
-    logits = x @ model.weight.T + model.bias
+    logits = np.full((len(y), classes), -np.inf)
+    logits[:, admitted] = (x @ model.weight.T + model.bias)[:, admitted]
     error = np.exp(logits - logits.max(1, keepdims=True))
     error /= error.sum(1, keepdims=True)
     error[np.arange(len(y)), y] -= 1
@@ -249,6 +254,7 @@ def closed_form(vector, x, y, classes):
 
 
 def test_softmax_regressions_closed_form(softmax, cross_entropy):
+    """Oracle 5, in NumPy: |(p - y) x^T|^2 + |p - y|^2 = |p - y|^2 (|x|^2 + 1), as |a b^T| = |a| |b|."""
     model, x, y = softmax
     expected = closed_form(model.parameters.numpy(), x.numpy(), y.numpy(), 4)
     assert np.allclose(squared_norms(model, cross_entropy, x, y).numpy(), expected, rtol=1e-12)
@@ -364,6 +370,10 @@ def test_with_room_for_all_it_is_joint_training(tiny, simulate, scenario, partic
 
 
 def test_task_1_is_fedavg(tiny, simulate):
+    """Nothing has arrived before, so there is nothing to score and an epoch runs over the new data alone.
+
+    Dropout and BatchNorm show every draw and every forward pass too many, and the memory has room for 2 of 12 samples.
+    """
     shared = {"scenario": {"kind": "class_incremental", "tasks": 1}, "model": {"name": "mlp", "hidden": [5],
               "dropout": 0.3, "batch_norm": True}}  # fmt: skip
     assert simulate(tiny(methods=knobs(), memory__capacity=2, **shared)).sha256 == simulate(tiny(**shared)).sha256
@@ -492,7 +502,10 @@ def test_a_total_budget_counts_the_new_data(tiny, simulate, begun, capacity, cac
 
 
 def test_a_random_cache(tiny, simulate, begun):
-    """No PIM; 5 of 12, by seed; over 60 seeds every position about 25 times in 60 (sd 3.8)."""
+    """No PIM; 5 of 12, by seed and client: 60 draws, in which a position is held 60 * 5/12 = 25 times.
+
+    The standard deviation is sqrt(60 * 5/12 * 7/12) = 3.8, and none of the 12 counts is 4 of them away.
+    """
     counts = np.zeros(12)
     for seed in range(20):
         begun.clear()
@@ -562,6 +575,25 @@ def test_it_is_an_add_on(tiny, simulate, other):
 
 
 def test_seen_logits_are_the_pims_too(tiny, simulate, begun):
-    config = tiny(scenario=CLASSES, training__logits="seen", memory__capacity=4, methods=knobs())
-    simulate(config)
-    assert all(b["norms"].isfinite().all() for b in begun if "norms" in b)
+    """As task t of three begins, 2 t of 6 classes were seen, and p is a softmax over these: the others' logits are
+
+    -infinity in the closed form. One epoch of one batch, so that all norms are taken at the model that was received.
+    """
+    config = tiny(
+        dataset={"name": "synthetic", "classes": 6, "shape": [6], "train": 90, "test": 12},
+        scenario={"kind": "class_incremental", "tasks": 3},
+        model={"name": "probes:softmax"},
+        training__logits="seen",
+        training__batch_size=90,
+        memory__capacity=4,
+        methods=knobs(epochs=1),
+    )
+    tasks = simulate(config).simulation.federation.tasks
+    scored = [b for b in begun if "norms" in b]
+    assert {b["window"] for b in scored} == {1, 2}
+    for b in scored:
+        seen = sorted({c for task in tasks[: b["window"] + 1] for c in task.classes})
+        assert len(seen) == 2 * (b["window"] + 1)
+        given = (b["w"].numpy(), b["x"].numpy(), b["y"].numpy(), 6)
+        np.testing.assert_allclose(b["norms"][0], closed_form(*given, admitted=seen), rtol=1e-9)
+        assert np.allclose(b["norms"][0], closed_form(*given), rtol=1e-9) == (len(seen) == 6)

@@ -64,6 +64,7 @@ def test_lambda_0_is_special_with_lambda_0_bit_for_bit(tiny, simulate, model, ra
 
 
 def test_task_1_does_not_depend_on_lambda(tiny, simulate):
+    """The anchor is the model at the end of the task before: task 1 has none, so no prox, where lambda is."""
     for tasks, same in ((1, True), (2, False)):
         runs = [simulate(tiny(methods=special_c(lam), scenario__tasks=tasks)).sha256 for lam in (0, 0.25, 5.0)]
         assert (len(set(runs)) == 1) == same

@@ -11,7 +11,12 @@ from raysim import resources
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 
-MODELS = {
+DRAWING = {
+    "model": {"name": "mlp", "hidden": [12], "dropout": 0.3, "batch_norm": True},
+    "training.optimizer": {"lr": 0.1},
+    "participation": {"count": 3},
+}
+RUNS = {
     "dropout": {
         "model.dropout": 0.5,
         "methods": {"fedprox": {"mu": 0.1}},
@@ -21,6 +26,10 @@ MODELS = {
         "evaluation.per_client": True,
     },
     "batch norm": {"model.batch_norm": True, "training.local_epochs": 2, "training.optimizer": {"name": "adam"}},
+    # the methods that no other test of this folder runs, as many together as go together
+    "c_flag and fedavgm": DRAWING | {"methods": {"c_flag": {}, "fedavgm": {}}},
+    "joint, special_c and fedadam": DRAWING | {"methods": {"joint": {}, "special_c": {}, "fedadam": {}}},
+    "fedtrack, fixed and fedyogi": DRAWING | {"methods": {"fedtrack": {"table": "keep"}, "fixed": {}, "fedyogi": {}}},
 }
 ONE_EACH = {"resources.clients_per_actor": 1}
 TWO_EACH = {"resources.clients_per_actor": 2}
@@ -34,11 +43,11 @@ Facts = Callable[[raysim.Result], Mapping[str, Any]]
 
 @pytest.fixture(scope="module")
 def here(small: dict[str, Any], facts: Facts, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What each model's run comes to in this process: the oracle."""
+    """What each run comes to in this process: the oracle."""
     out = tmp_path_factory.mktemp("local")
     return {
-        name: facts(raysim.run(small, MODELS[name], out=out / str(number), local=True))
-        for number, name in enumerate(MODELS)
+        name: facts(raysim.run(small, RUNS[name], out=out / str(number), local=True))
+        for number, name in enumerate(RUNS)
     }
 
 
@@ -57,7 +66,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[resources.Placement]:
 
 
 @pytest.mark.parametrize(
-    ("model", "way"),
+    ("name", "way"),
     [
         pytest.param("dropout", ONE_EACH, id="dropout-one"),
         pytest.param("dropout", ONE_EACH | SILENT, id="dropout-one-again-and-without-logging"),
@@ -66,10 +75,13 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[resources.Placement]:
         pytest.param("batch norm", ONE_EACH, id="batch-norm-one"),
         pytest.param("batch norm", TWO_EACH | SILENT, id="batch-norm-two-without-logging"),
         pytest.param("batch norm", AUTO, id="batch-norm-auto"),
+        pytest.param("c_flag and fedavgm", TWO_EACH | SILENT, id="c-flag-two"),
+        pytest.param("joint, special_c and fedadam", AUTO | SILENT, id="special-c-auto"),
+        pytest.param("fedtrack, fixed and fedyogi", ONE_EACH | SILENT, id="fedtrack-one"),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(
-    model: str,
+    name: str,
     way: dict[str, Any],
     small: dict[str, Any],
     here: dict[str, Any],
@@ -77,8 +89,8 @@ def test_ray_gives_the_bits_of_the_local_run(
     placed: list[resources.Placement],
     tmp_path: Path,
 ) -> None:
-    result = raysim.run(small, MODELS[model] | way, out=tmp_path / "run")
-    assert facts(result) == here[model]
+    result = raysim.run(small, RUNS[name] | way, out=tmp_path / "run")
+    assert facts(result) == here[name]
     assert [list(clients) for clients in placed[-1].clients] == PLACES[way["resources.clients_per_actor"]]
     assert bool(list(result.directory.glob("events.out.*"))) == ("logging.tensorboard" not in way)
 
@@ -86,12 +98,12 @@ def test_ray_gives_the_bits_of_the_local_run(
 def test_the_local_run_repeats_itself_without_logging(
     small: dict[str, Any], here: dict[str, Any], facts: Facts, tmp_path: Path
 ) -> None:
-    for model, overrides in MODELS.items():
-        assert facts(raysim.run(small, overrides | SILENT, out=tmp_path / model, local=True)) == here[model]
+    for name, overrides in RUNS.items():
+        assert facts(raysim.run(small, overrides | SILENT, out=tmp_path / name, local=True)) == here[name]
 
 
 def test_another_seed_gives_other_bits(
     small: dict[str, Any], here: dict[str, Any], facts: Facts, tmp_path: Path
 ) -> None:
-    other = facts(raysim.run(small, MODELS["dropout"] | {"seed": 1}, out=tmp_path / "run", local=True))
+    other = facts(raysim.run(small, RUNS["dropout"] | {"seed": 1}, out=tmp_path / "run", local=True))
     assert other["model_sha256"] != here["dropout"]["model_sha256"]
