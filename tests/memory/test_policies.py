@@ -30,9 +30,8 @@ def slots_after(policy: str, labels: list[int], capacity: int, runs: int) -> npt
     for run in held:
         one = POLICIES[policy](capacity)
         for part in parts:
-            for position, slot in zip(part, one.slots(groups[part], groups[part], draws), strict=True):
-                if slot >= 0:
-                    run[slot] = position
+            slots = one.slots(groups[part], groups[part], draws)
+            run[slots[slots >= 0]] = part[slots >= 0]  # of a slot given twice the last has it
     return held
 
 
