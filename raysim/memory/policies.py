@@ -94,9 +94,13 @@ class _Grouped(Policy):
 class ClassBalanced(_Grouped):
     """As many of each class as there are, up to a size that all classes share (Chrysakis & Moens, ICML 2020).
 
-    A sample of a class that is not the largest takes the place of a random one of the largest; a sample of the largest
-    is held as in a reservoir of its class's size.
+    A sample of a class that never was the largest takes the place of a random one of the largest; any other is held as
+    in a reservoir of its class's present size, so that all samples of a class are held with the same probability.
     """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.full: list[int] = []  # the classes that have been the largest: not all of their samples are held
 
     def _one(self, group: int, draws: np.random.Generator) -> int:
         held = self._held()
@@ -104,7 +108,8 @@ class ClassBalanced(_Grouped):
             return held[-1][0]
         largest = max(len(slots) for slots in held.values())
         mine = held.get(group, [])
-        if len(mine) < largest:
+        self.full = sorted({*self.full, *(g for g, slots in held.items() if len(slots) == largest)})
+        if group not in self.full:
             full = [slots for _, slots in sorted(held.items()) if len(slots) == largest]
             victims = full[int(draws.integers(len(full)))]
             return victims[int(draws.integers(largest))]
