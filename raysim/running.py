@@ -97,6 +97,7 @@ def _carried_out(recovery: Recovery, course: Course, footprint: Footprint, displ
         with interruptible(recovery.stop, display.say), closing(recovery.events()) as events:
             for event in events:  # when this is left, the actors end before their cluster does
                 display.take(event)
+                del event  # see Recovery
     except BaseException as error:
         try:
             end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
