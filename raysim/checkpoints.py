@@ -19,6 +19,7 @@ from raysim.config import Config
 from raysim.config.sameness import what_matters
 from raysim.errors import RunError
 from raysim.events import Checkpoint
+from raysim.files import put
 
 FORMAT = 1
 MANIFEST, CLIENTS, SERVER = "manifest.json", "clients.bin", "server.bin"
@@ -85,7 +86,7 @@ class Checkpoints:
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir(parents=True)
             manifest = {**self._run, "round": checkpoint.round, "recorded": recorded, **_written(place, checkpoint)}
-            _commit(place / MANIFEST, json.dumps({"format": FORMAT, **manifest, "sha256": _digest(manifest)}))
+            put(place / MANIFEST, json.dumps({"format": FORMAT, **manifest, "sha256": _digest(manifest)}))
         except OSError as error:
             shutil.rmtree(place, ignore_errors=True)
             raise RunError(
@@ -158,14 +159,6 @@ def _written(place: Path, checkpoint: Checkpoint) -> dict[str, Any]:
         _synced(file)
     files = {CLIENTS: digest.hexdigest(), SERVER: hashlib.sha256(checkpoint.server).hexdigest()}
     return {"clients": places, "files": files}
-
-
-def _commit(path: Path, text: str) -> None:
-    part = path.with_suffix(".part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
-        _synced(file)
-    part.replace(path)
 
 
 def _synced(file: Any) -> None:

@@ -17,9 +17,10 @@ from raysim.config import Config
 from raysim.events import Checkpoint, Event, Started
 from raysim.federation import Federation
 from raysim.figures import timeline_image
+from raysim.files import writing
 from raysim.lock import alone
 from raysim.losses import Losses, unfinished
-from raysim.recording import Recording, going_back
+from raysim.recording import Recording, going_back, rounds_since
 from raysim.result import Result, load
 
 
@@ -33,7 +34,7 @@ class Course:
         began: when the run began, by time.perf_counter.
 
     Raises:
-        RunError: the checkpoint is damaged, or another run's.
+        RunError: the checkpoint is damaged, or another run's; or nothing can be written.
         ConfigError: another process is at work in the directory.
     """
 
@@ -48,10 +49,10 @@ class Course:
         with ExitStack() as entered:
             entered.enter_context(alone(directory, "run"))
             self._recording = self._opened(unfinished(directory))
+            self._earlier = 0.0 if self.saved is None else float(self.saved.recorded["seconds"])
+            if self.saved is None and not config.together:
+                self._recording.picture("clients_at_tasks", timeline_image(federation.calendar.timeline()))
             self._leaving = entered.pop_all()
-        self._earlier = 0.0 if self.saved is None else float(self.saved.recorded["seconds"])
-        if self.saved is None and not config.together:
-            self._recording.picture("clients_at_tasks", timeline_image(federation.calendar.timeline()))
 
     def __enter__(self) -> Course:
         return self
@@ -68,7 +69,7 @@ class Course:
         return "interrupted" if self._recording.interrupted else "done"
 
     def take(self, event: Event) -> None:
-        """Write down one event. Raises RunError where a checkpoint cannot be written."""
+        """Write down one event. Raises RunError where it cannot be written."""
         if isinstance(event, Started):
             self._starting = self._starting or time.perf_counter() - self._began
         elif isinstance(event, Checkpoint):
@@ -81,7 +82,7 @@ class Course:
         self._recording = self._opened(why)
 
     def end(self, status: str, peak_memory_bytes: int) -> Result:
-        """Write summary.json and return what it says."""
+        """Write summary.json and return what it says. Raises RunError where it cannot be written."""
         recording = self._recording
         seconds = recording.tally.round_seconds
         recording.summarise(
@@ -100,12 +101,15 @@ class Course:
         return self._earlier + time.perf_counter() - self._began
 
     def _opened(self, lost_by: str | None) -> Recording:
-        """Cut the directory back to the newest checkpoint, and note the rounds that were lost, if any run was."""
+        """Cut the directory back to the newest checkpoint; first note the rounds that are lost, if any run was."""
         self.saved: Saved | None = self.checkpoints.latest()
         recorded = None if self.saved is None else self.saved.recorded
-        lost = going_back(self.directory, recorded)
-        if lost_by is not None:
-            self._losses.note(lost_by, 0 if self.saved is None else self.saved.round, lost)
+        lost = rounds_since(self.directory, recorded)
+        if lost_by is not None or lost:  # a second Ctrl-C and SIGTERM end a run in the middle of a round
+            why = lost_by or "the run was interrupted before a checkpoint"
+            self._losses.note(why, 0 if self.saved is None else self.saved.round, lost)
+        with writing(self.directory, self.directory):
+            going_back(self.directory, recorded)
         return Recording(self._config, self.directory, recorded)
 
 

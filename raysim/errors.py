@@ -27,7 +27,7 @@ class RunError(Exception):
 
 
 class Diverged(RunError):
-    """A client sent what is not finite, or too large to be added exactly."""
+    """A client sent what is not finite or too large to be added exactly, or the server made what is not finite."""
 
 
 class Lost(RunError):

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from raysim.client import Phase
+from raysim.errors import Diverged
 from raysim.host import Order
 from raysim.ledger import Ledger
 from raysim.messages import Ask, Delta, Post
-from raysim.method import Method, Plan, ServerHalf, overrides
+from raysim.method import Method, Plan, ServerHalf, names_of, overrides
 from raysim.reply import Reply
 from raysim.scoring import Chunk, Scores
 from raysim.server import Server
@@ -95,11 +96,24 @@ class Exchange:
             delta = half.update(server, delta, reply.of(half.name, half.knobs.replies, server.parameters.dtype))
         assert reply.integers is not None
         server.apply(delta, reply.integers[1])
+        self._check_model()
 
     def plans(self, hook: str, clients: Sequence[int]) -> None:
         """Drive the plans that the server halves make at this point, one after the other."""
         for half in self.halves(hook):
             self._drive(half, getattr(half, hook)(self.server), clients)
+
+    def _check_model(self) -> None:
+        """Refuse a model that is not finite, before anyone is sent it or a checkpoint keeps it. Raises Diverged."""
+        server = self.server
+        for what, part in (("parameters", server.parameters), ("buffers", server.buffers)):
+            if not part.is_meta and not bool(part.isfinite().all()):  # without values: a rehearsal
+                found = float(part.abs().max())
+                raise Diverged(
+                    f"the server diverged in round {server.round} ({names_of(server.halves)}), the {what} of its new "
+                    f"model: found {found:g}, allowed: finite; smaller rates of its methods, or a smaller "
+                    "training.optimizer.lr, may help"
+                )
 
     def _drive(self, half: ServerHalf, plan: Plan, clients: Sequence[int]) -> None:
         answer: Mapping[str, Any] | None = None

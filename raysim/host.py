@@ -20,7 +20,7 @@ from raysim.errors import RunError
 from raysim.federation import Federation
 from raysim.memory import Memory
 from raysim.messages import Post, Term, Terms, on_device
-from raysim.method import ClientHalf
+from raysim.method import ClientHalf, names_of
 from raysim.models.building import build_model
 from raysim.reply import Reply
 from raysim.scoring import Chunk, Scores, score
@@ -173,8 +173,8 @@ class Host:
             reply.take_term(client.id, full, term, how, order.shares[client.id], self._where(client, order))
 
     def _where(self, client: Client, order: Order) -> str:
-        method = "" if order.op == "train" else f" ({order.op})"
-        return f"client {client.id} diverged in round {order.phase.round}{method}"
+        method = names_of(client.halves) if order.op == "train" else order.op
+        return f"client {client.id} diverged in round {order.phase.round} ({method})"
 
 
 def torch_settings(device: torch.device, deterministic: bool) -> None:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from raysim.files import put, writing
+
 
 class Losses:
     """The losses of a run so far: `count` of them, and the `rounds` that had to be computed again, all together."""
@@ -17,18 +19,26 @@ class Losses:
         self.rounds = sum(line["rounds_recomputed"] for line in noted)
 
     def note(self, why: str, back_to: int, rounds: int) -> None:
-        """Write down a loss: what happened, the round gone back to, and how many rounds are computed again."""
+        """Write down a loss: what happened, the round gone back to, and how many rounds are computed again.
+
+        Raises:
+            RunError: it could not be written.
+        """
         self.count += 1
         self.rounds += rounds
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"why": why, "back_to_round": back_to, "rounds_recomputed": rounds}) + "\n")
+        line = json.dumps({"why": why, "back_to_round": back_to, "rounds_recomputed": rounds})
+        with writing(self._path, self._path.parent.parent):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            put(self._path, "".join(f"{each}\n" for each in [*self._lines(), line]))
 
     def _noted(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._lines()]
+
+    def _lines(self) -> list[str]:
+        """Return the lines so far, without one that was being written when the process ended."""
         if not self._path.exists():
             return []
-        whole = self._path.read_text(encoding="utf-8").rpartition("\n")[0]  # a line that was being written is left out
-        return [json.loads(line) for line in whole.splitlines()]
+        return self._path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
 
 def unfinished(directory: Path) -> str | None:

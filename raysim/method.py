@@ -24,7 +24,7 @@ composition:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -184,6 +184,11 @@ def overrides(half: type[Half], hook: str) -> bool:
     """Return whether a half's class brings its own version of a hook."""
     origin = ClientHalf if issubclass(half, ClientHalf) else ServerHalf
     return getattr(half, hook) is not getattr(origin, hook)
+
+
+def names_of(methods: Iterable[str]) -> str:
+    """Return what a run's methods are called in a message."""
+    return ", ".join(methods) or "FedAvg"
 
 
 EXCLUSIVE = {ClientHalf: ("samples", "task_loss", "train"), ServerHalf: ("select",)}

@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from io import BytesIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,17 +21,19 @@ from torch import Tensor
 from raysim import metrics
 from raysim.config import Config, dump
 from raysim.config.reading import shorten
-from raysim.errors import ConfigError
+from raysim.errors import ConfigError, RunError
 from raysim.events import Event, Finished, RoundDone, Started, line
+from raysim.files import is_part, part_of, put, writing
 from raysim.spread import Spread
 from raysim.tally import Tally
 from raysim.tensorboard import Board
 
 ROUNDS = "rounds.jsonl"
+BOARD = "events.out.*"
 
 
 class Recording:
-    """Writes a run directory and keeps what summary.json needs.
+    """Writes a run directory and keeps what summary.json needs. What cannot be written raises RunError.
 
     Args:
         directory: absent or empty, as `claim` checked; or what `going_back` has brought to a checkpoint.
@@ -40,11 +43,14 @@ class Recording:
     def __init__(self, config: Config, directory: Path, recorded: Mapping[str, Any] | None = None) -> None:
         self.config = config
         self.directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
-        if not (directory / "config.yaml").exists():
-            (directory / "config.yaml").write_text(dump(config), encoding="utf-8")
-        self._rounds = (directory / ROUNDS).open("a", encoding="utf-8")
-        self._board = Board(directory) if config.logging.tensorboard else None
+        with self._writing("config.yaml"):
+            directory.mkdir(parents=True, exist_ok=True)
+            if not (directory / "config.yaml").exists():
+                put(directory / "config.yaml", dump(config))
+        with self._writing(ROUNDS):
+            self._rounds = (directory / ROUNDS).open("a", encoding="utf-8")
+        with self._writing(BOARD):
+            self._board = Board(directory) if config.logging.tensorboard else None
         self.tally = Tally([0] * config.clients.count) if recorded is None else Tally(**recorded["tally"])
         self.interrupted = False
         self.sha256: str | None = None
@@ -56,9 +62,15 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._rounds.close()
-        if self._board:
-            self._board.close()
+        try:
+            with self._writing(ROUNDS):
+                self._rounds.close()
+            with self._writing(BOARD):
+                if self._board:
+                    self._board.close()
+        except RunError:
+            if error is None:  # else that is what is to be told
+                raise
 
     def take(self, event: Event) -> None:
         """Write down one event."""
@@ -70,14 +82,19 @@ class Recording:
             self.interrupted = event.interrupted
             self.sha256 = sha256(event.state)
             self.per_client = event.per_client
-            torch.save(dict(event.state), self.directory / "model.pt")
+            model = BytesIO()
+            torch.save(dict(event.state), model)
+            with self._writing("model.pt"):
+                put(self.directory / "model.pt", model.getvalue())
 
     def position(self) -> dict[str, Any]:
         """Write out what is buffered, and say how much there is: `files` by name in bytes, and the tally."""
-        self._rounds.flush()
-        os.fsync(self._rounds.fileno())
-        if self._board:
-            self._board.flush()
+        with self._writing(ROUNDS):
+            self._rounds.flush()
+            os.fsync(self._rounds.fileno())
+        with self._writing(BOARD):
+            if self._board:
+                self._board.flush()
         return {
             "files": {path.name: path.stat().st_size for path in written(self.directory)},
             "tally": self.tally.state(),
@@ -85,9 +102,11 @@ class Recording:
 
     def picture(self, name: str, image: npt.NDArray[np.uint8]) -> None:
         """Keep a picture (uint8 [H, W, 3]) as NAME.png, and in TensorBoard."""
-        Image.fromarray(image).save(self.directory / f"{name}.png")
-        if self._board:
-            self._board.image(name, image)
+        with self._writing(f"{name}.png"):
+            Image.fromarray(image).save(self.directory / f"{name}.png")
+        with self._writing(BOARD):
+            if self._board:
+                self._board.image(name, image)
 
     def evaluation(self) -> dict[str, dict[str, object]]:
         """Return the metrics by protocol, over the tasks that are done."""
@@ -118,39 +137,50 @@ class Recording:
             **more,
         }
         text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
-        (self.directory / "summary.json").write_text(text, encoding="utf-8")
+        with self._writing("summary.json"):
+            put(self.directory / "summary.json", text)
         return summary
 
     def _take_round(self, event: RoundDone) -> None:
         self.tally.add(event)
-        self._rounds.write(json.dumps(line(event)) + "\n")
-        self._rounds.flush()
-        if self._board:
-            self._board.round(event, self.tally)
+        with self._writing(ROUNDS):
+            self._rounds.write(json.dumps(line(event)) + "\n")
+            self._rounds.flush()
+        with self._writing(BOARD):
+            if self._board:
+                self._board.round(event, self.tally)
+
+    def _writing(self, name: str) -> AbstractContextManager[None]:
+        return writing(self.directory / name, self.directory)
 
 
-def going_back(directory: Path, recorded: Mapping[str, Any] | None) -> int:
-    """Cut what a run has written back to what it had at a checkpoint (None: at its start); return the rounds cut off.
+def rounds_since(directory: Path, recorded: Mapping[str, Any] | None) -> int:
+    """Return how many rounds a run has written down since a checkpoint (None: since its start)."""
+    rounds = directory / ROUNDS
+    kept = 0 if recorded is None else recorded["files"].get(ROUNDS, 0)
+    return rounds.read_bytes()[kept:].count(b"\n") if rounds.exists() else 0
+
+
+def going_back(directory: Path, recorded: Mapping[str, Any] | None) -> None:
+    """Cut what a run has written back to what it had at a checkpoint (None: at its start).
 
     TensorBoard's files are cut as rounds.jsonl is: its own way of purging goes by steps, which here are rounds, virtual
     milliseconds or KiB.
     """
     kept = {} if recorded is None else recorded["files"]
-    rounds = directory / ROUNDS
-    lost = rounds.read_bytes()[kept.get(ROUNDS, 0) :].count(b"\n") if rounds.exists() else 0
     for path in written(directory):
         if path.name in kept:
             os.truncate(path, kept[path.name])
         else:
             path.unlink()
-    for name in ("summary.json", "model.pt"):
-        (directory / name).unlink(missing_ok=True)
-    return lost
+    for path in (directory / "summary.json", directory / "model.pt"):
+        path.unlink(missing_ok=True)
+        part_of(path).unlink(missing_ok=True)
 
 
 def written(directory: Path) -> list[Path]:
     """Return the files that grow while a run goes on."""
-    return sorted(path for pattern in (ROUNDS, "events.out.*") for path in directory.glob(pattern))
+    return sorted(path for pattern in (ROUNDS, BOARD) for path in directory.glob(pattern))
 
 
 def claim(directory: Path) -> None:
@@ -162,7 +192,7 @@ def claim(directory: Path) -> None:
     try:
         if directory.exists() and not directory.is_dir():
             raise ConfigError(f"--out {directory}: this is a file, allowed: a new or empty directory")
-        if directory.is_dir() and any(directory.iterdir()):
+        if directory.is_dir() and not all(map(is_part, directory.iterdir())):
             raise ConfigError(f"--out {directory}: this directory is not empty, allowed: a new or empty one")
         _try_to_make(directory)
     except (OSError, ValueError) as error:

@@ -65,6 +65,7 @@ class Recovery:
                         if isinstance(event, RoundDone):
                             reached = event.round
                         yield event
+                        del event  # a checkpoint has all records, and the next event may take a round
                 return
             except Lost as lost:
                 losses = 1 if reached > furthest else losses + 1

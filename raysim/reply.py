@@ -43,6 +43,8 @@ class Reply:
         """Add one client's term, as its method declares it."""
         self._count(client, tensor_bytes(term))
         if how == "by_client":
+            if not bool(term.value.isfinite().all()):
+                raise _diverged(f"{where}, its {name}", f"{float(term.value.abs().max()):g}, allowed: finite")
             # a copy: it may be a view of what the host's next client overwrites
             self.by_client.setdefault(name, {})[client] = term.value.detach().to("cpu", copy=True)
             return
@@ -117,12 +119,14 @@ class Reply:
         try:
             self.sums.setdefault(name, ExactSum(grid)).add(value, weight)
         except OutOfRange as found:
-            raise Diverged(
-                f"{what}: found {found}; a smaller training.optimizer.lr or training.clip_norm may help"
-            ) from None
+            raise _diverged(what, str(found)) from None
 
     def _count(self, client: int, nbytes: int) -> None:
         self.bytes_up[client] = self.bytes_up.get(client, 0) + nbytes
+
+
+def _diverged(what: str, found: str) -> Diverged:
+    return Diverged(f"{what}: found {found}; a smaller training.optimizer.lr or training.clip_norm may help")
 
 
 def _tensor(limbs: npt.NDArray[np.int64] | None) -> Tensor | None:

@@ -19,7 +19,7 @@ from raysim.config import Config, load
 from raysim.course import Course
 from raysim.demand import demand
 from raysim.display import Display, Silence
-from raysim.errors import ConfigError
+from raysim.errors import ConfigError, RunError
 from raysim.federation import Federation, build_federation
 from raysim.footprint import Footprint
 from raysim.local import LocalRunner
@@ -98,8 +98,12 @@ def _carried_out(recovery: Recovery, course: Course, footprint: Footprint, displ
         with interruptible(recovery.stop, display.say), closing(recovery.events()) as events:
             for event in events:  # when this is left, the actors end before their cluster does
                 display.take(event)
+                del event  # see Recovery
     except BaseException as error:
-        end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+        try:
+            end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+        except RunError as also:  # a disk that is still full
+            error.add_note(str(also))
         if course.checkpoints.newest is not None:
             where = f"go on from round {course.checkpoints.newest}"
             error.add_note(f"{where}: raysim run --resume --out {course.directory}")

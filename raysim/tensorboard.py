@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 
@@ -20,6 +22,7 @@ class Board:
     def __init__(self, directory: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter  # a second to import; only where it is wanted
 
+        _fail_here_alone()
         self._writer = SummaryWriter(str(directory))
 
     def close(self) -> None:
@@ -68,3 +71,15 @@ class Board:
         for name, number in numbers.items():
             if number is not None:
                 self._writer.add_scalar(name, number, event.round)
+
+
+@cache
+def _fail_here_alone() -> None:
+    """Let the thread that writes end without a traceback where it cannot write: the next call raises its OSError."""
+    others = threading.excepthook
+
+    def hook(died: threading.ExceptHookArgs) -> None:
+        if not (isinstance(died.exc_value, OSError) and type(died.thread).__module__.startswith("tensorboard.")):
+            others(died)
+
+    threading.excepthook = hook

@@ -45,7 +45,7 @@ class Coordinator:
 
     def __init__(self, start: Start) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # today's Ray leaves all GPUs visible to an actor that asked for none
-        self._start = start
+        self._start: Start | None = start
         self._simulation: Simulation | None = None
         self._stopping = False
         self._written = threading.Semaphore(0)
@@ -55,18 +55,26 @@ class Coordinator:
         tensors.register()
         host.torch_settings(torch.device("cpu"), True)
         start = self._start
+        assert start is not None
         (reference,) = start.federation
         with told_briefly():
             runner = RayRunner(start.config, reference, start.places, start.clients, start.apart)
             self._simulation = Simulation(start.config, ray.get(reference), runner, start.server)
+            self._start = None
+            del start  # the clients' records, which the object store would keep for as long as the run takes
             if self._stopping:
                 self._simulation.stop()
             if notice := machine.differing(runner.machines):
                 yield Notice(notice)
             for event in self._simulation.events():
-                yield event
-                if isinstance(event, Checkpoint):
-                    self._written.acquire()
+                if not isinstance(event, Checkpoint):
+                    yield event
+                    continue
+                records = list(event.clients)
+                yield replace(event, clients=records)
+                self._written.acquire()
+                records.clear()  # the object store would keep them until the next event, as Ray holds this one so long
+                del event
 
     def written(self) -> None:
         """Go on: the checkpoint is on disk."""
@@ -117,6 +125,7 @@ class Remote:
                     yield event
                 if isinstance(event, Finished):
                     return
+                del event, reference  # a checkpoint, which the object store would keep until the next event
             raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
         except RayError as error:
             raise failures.failure(error, "the coordinator") from None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayError, RayTaskError
 
 from raysim.errors import ConfigError, Lost, RunError
 
 LEAST_MEMORY = "with resources.clients_per_actor=auto a run takes the least memory"
+DEATHS = (RayActorError, OutOfMemoryError)  # of an actor; the second where Ray's own watch over memory ended it
 
 
 def failure(error: RayError, who: str) -> Exception:
@@ -21,15 +22,15 @@ def failure(error: RayError, who: str) -> Exception:
             return error.cause
         if not isinstance(error.cause, RayError):
             return error  # a mistake of raysim's own: its traceback is wanted
-    if isinstance(error, RayActorError):
+    if isinstance(error, DEATHS):
         return death(who, error)
     return Lost("a process", f"what it held is gone ({type(error).__name__})", LEAST_MEMORY)
 
 
-def death(who: str, error: RayActorError) -> RunError:
+def death(who: str, error: RayActorError | OutOfMemoryError) -> RunError:
     """Return what to say when an actor is gone."""
-    if error.actor_init_failed:
+    if isinstance(error, RayActorError) and error.actor_init_failed:
         return RunError(f"{who} could not start: {str(error).strip().splitlines()[-1]}")
-    starved = "low on memory" in str(error)
+    starved = isinstance(error, OutOfMemoryError) or "low on memory" in str(error)
     how = "Ray ended it, as memory ran low" if starved else "its process ended (killed, crashed, or out of memory)"
     return Lost(who, how, LEAST_MEMORY)

@@ -42,6 +42,25 @@ class Places:
         places = [PlacementGroupSchedulingStrategy(self.group, index) for index in range(self.placement.actors)]
         return [{**each, "scheduling_strategy": place} for place in places]
 
+    def wait(self) -> None:
+        """Wait until everything is reserved; at once where it is. A node that dies takes its hosts' places with it.
+
+        Raises:
+            Lost: the cluster has no room for them any more.
+            RunError: others hold it.
+        """
+        wanted = self.placement
+        for _ in range(PATIENCE):
+            if self.group.wait(1):
+                return
+            if cluster.present().room(wanted.cpus, wanted.gpus, wanted.custom) < wanted.actors:
+                raise Lost("a node", "the others have no room for its hosts as they were to be placed")
+        listed = ", ".join(f"{share:g} {name}" for name, share in self.group.bundle_specs[0].items())
+        raise RunError(
+            f"{wanted.actors} hosts need {listed} each, which the cluster has but others hold (see `ray status`); "
+            "wait until they are done, or give each less"
+        )
+
     def give_back(self) -> None:
         """End the hosts, and let others have what they had; Ray would keep it until this process leaves the cluster."""
         remove_placement_group(self.group)
@@ -61,22 +80,8 @@ def reserved(placement: Placement) -> Places:
     group = placement_group([each] * placement.actors, strategy="PACK" if placement.packed else "SPREAD")
     places = Places(placement, group)
     try:
-        _await(places)
+        places.wait()
     except BaseException:
         places.give_back()
         raise
     return places
-
-
-def _await(places: Places) -> None:
-    wanted = places.placement
-    for _ in range(PATIENCE):
-        if places.group.wait(1):
-            return
-        if cluster.present().room(wanted.cpus, wanted.gpus, wanted.custom) < wanted.actors:
-            raise Lost("a node", "the others have no room for its hosts as they were to be placed")
-    listed = ", ".join(f"{share:g} {name}" for name, share in places.group.bundle_specs[0].items())
-    raise RunError(
-        f"{wanted.actors} hosts need {listed} each, which the cluster has but others hold (see `ray status`); "
-        "wait until they are done, or give each less"
-    )

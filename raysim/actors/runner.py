@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayError
 
 from raysim.actors import failures
 from raysim.actors.host import Host, Posted
@@ -67,11 +67,13 @@ class RayRunner:
         self._held: list[dict[str, int]] = [{} for _ in self._hosts]
         self._under_way: dict[Any, _Call] = {}
         self._apart = apart
-        ready: list[tuple[str, str]] = self._await([host.ready.remote() for host in self._hosts])
+        ready = self._ready(places)
         self.machines = dict(ready)
         shared_cpus = placement.cpus < 1 and not placement.gpus and config.resources.cpus_per_actor == "auto"
         self._turns = Turns[_Call]([node for node, _ in ready], placement.cpus if shared_cpus else None)
-        self._await([host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)])
+        restored = [host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)]
+        for number, answer in enumerate(restored):
+            self._answer(number, answer)
 
     def begin(self, order: Order, posts: Sequence[Post]) -> list[_Call]:
         """Have every client of the order do it, as soon as there is room; return one call per host."""
@@ -126,6 +128,19 @@ class RayRunner:
             method = getattr(self._hosts[call.host], call.method)
             self._under_way[method.remote(*call.arguments, missing)] = call
 
+    def _ready(self, places: Places) -> list[tuple[str, str]]:
+        """Wait until all hosts have started; one whose node is lost before it has would be waited for for ever."""
+        calls = [host.ready.remote() for host in self._hosts]
+        number = {call: n for n, call in enumerate(calls)}
+        waiting = calls
+        while waiting:
+            done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=1)
+            for call in done:
+                self._answer(number[call], call)
+            if waiting:
+                places.wait()
+        return [self._answer(n, call) for call, n in number.items()]
+
     def _answers(self, calls: Sequence[_Call]) -> Iterator[Any]:
         """Yield the answers to these calls as they come."""
         left = list(calls)
@@ -136,7 +151,7 @@ class RayRunner:
             if left:
                 (done,), _ = ray.wait(list(self._under_way))
                 call = self._under_way[done]
-                (call.answer,), call.done = self._await([done]), True
+                call.answer, call.done = self._answer(call.host, done), True
                 del self._under_way[done]
                 self._turns.end(call.host)
                 self._start()
@@ -149,20 +164,18 @@ class RayRunner:
                 self._posted[post.name] = Posted(post.name, post.version, ray.put(post.value))
         return [self._posted[post.name] for post in posts]
 
-    def _await(self, answers: list[Any]) -> list[Any]:
+    def _answer(self, host: int, answer: Any) -> Any:
+        """Wait for a host's answer."""
         try:
-            return list(ray.get(answers))
+            return ray.get([answer])[0]
         except RayError as error:
-            raise failures.failure(error, self._who(error)) from None
+            raise failures.failure(error, self._who(host)) from None
 
-    def _who(self, error: RayError) -> str:
-        """Say whose host was lost: the clients that it was asked for just then, or where none, all that live there."""
-        for number, (host, clients) in enumerate(zip(self._hosts, self._placement.clients, strict=True)):
-            if isinstance(error, RayActorError) and host._actor_id.hex() == error.actor_id:
-                asked = (call for call in self._under_way.values() if call.host == number and call.method == "perform")
-                one = next(asked, None) if self._apart else None
-                return _hosts_of(clients if one is None else one.arguments[0].clients)
-        return "a host"
+    def _who(self, host: int) -> str:
+        """Say whose host was lost: all that live there, or where it is asked for one at a time, that one."""
+        asked = (call for call in self._under_way.values() if call.host == host and call.method == "perform")
+        one = next(asked, None) if self._apart else None
+        return _hosts_of(self._placement.clients[host] if one is None else one.arguments[0].clients)
 
 
 def _hosts_of(clients: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from raysim.actors import allocator, failures, tensors
 from raysim.config import Config
@@ -116,7 +116,7 @@ class RayRuns:
 
 
 def _failure(error: RayError) -> ConfigError | RunError:
-    if isinstance(error, RayActorError):
+    if isinstance(error, failures.DEATHS):
         lost = failures.death("the run's process", error)
         return RunError(f"{lost}; {FEWER}")
     cause = error.cause if isinstance(error, RayTaskError) else error

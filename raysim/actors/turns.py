@@ -11,9 +11,10 @@ Call = TypeVar("Call")
 
 
 class Turns(Generic[Call]):
-    """Calls that wait, in their order, for a CPU of their host's node.
+    """Calls that wait, in their order, for their host to be idle and for a CPU of its node.
 
     Hosts that wait their turn keep the caches to those that work: ten on two cores took a sixth less of the CPUs' time.
+    A second call to a host would hold a turn and only wait there, while a CPU has nothing to do.
 
     Args:
         nodes: the node of each host.
@@ -24,21 +25,32 @@ class Turns(Generic[Call]):
         hosts = Counter(nodes)
         self._nodes = nodes
         self._free = {n: math.inf if cpus is None else math.ceil(round(cpus * hosts[n], 4)) for n in hosts}
-        self._waiting: dict[str, deque[Call]] = {node: deque() for node in hosts}
+        self._shared = cpus is not None
+        self._busy: set[int] = set()
+        self._waiting: dict[str, deque[tuple[int, Call]]] = {node: deque() for node in hosts}
 
     def wait(self, host: int, call: Call) -> None:
         """Let a call to a host wait for its turn."""
-        self._waiting[self._nodes[host]].append(call)
+        self._waiting[self._nodes[host]].append((host, call))
 
     def begin(self) -> list[Call]:
         """Return the calls whose turn has come."""
         begun = []
         for node, waiting in self._waiting.items():
+            later = []
             while waiting and self._free[node] > 0:
+                host, call = waiting.popleft()
+                if host in self._busy:
+                    later.append((host, call))
+                    continue
+                if self._shared:
+                    self._busy.add(host)
                 self._free[node] -= 1
-                begun.append(waiting.popleft())
+                begun.append(call)
+            waiting.extendleft(reversed(later))
         return begun
 
     def end(self, host: int) -> None:
         """Say that a call to a host has ended."""
+        self._busy.discard(host)
         self._free[self._nodes[host]] += 1

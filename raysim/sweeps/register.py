@@ -11,6 +11,7 @@ from raysim.config.messages import located, show
 from raysim.config.reading import read
 from raysim.config.writing import written
 from raysim.errors import ConfigError
+from raysim.files import put
 from raysim.sweeps.grid import FILE, Cell
 
 Labels = Mapping[str, str]
@@ -43,9 +44,7 @@ def register(out: Path, name: str, cells: Sequence[Cell]) -> None:
     before = labels(out) if (out / FILE).exists() else {}
     kept = {folder: names for folder, names in before.items() if folder not in here and (out / folder).is_dir()}
     with _writable(out):
-        unfinished = out / f".{FILE}"
-        unfinished.write_text(written({"name": name, "runs": {**here, **kept}}), encoding="utf-8")
-        unfinished.replace(out / FILE)
+        put(out / FILE, written({"name": name, "runs": {**here, **kept}}))
 
 
 @contextmanager

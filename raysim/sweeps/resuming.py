@@ -9,6 +9,7 @@ from raysim import result
 from raysim.config import load
 from raysim.config.sameness import difference
 from raysim.errors import ConfigError
+from raysim.files import is_part
 from raysim.sweeps.grid import Cell
 
 Standing = Literal["new", "done", "interrupted", "failed", "unfinished"]
@@ -36,7 +37,7 @@ def standing(cell: Cell, out: Path) -> Standing:
             raise ConfigError(f"{above}: this is a run's directory, and '{cell.folder}' would lie in it; {INSTEAD}")
     if directory.exists() and not directory.is_dir():
         raise ConfigError(f"{directory}: this is a file, allowed: a directory of this sweep")
-    held = sorted(directory.iterdir()) if directory.is_dir() else []
+    held = sorted(path for path in directory.iterdir() if not is_part(path)) if directory.is_dir() else []
     if not held:
         return "new"
     if directory / "config.yaml" not in held:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from raysim import resources
@@ -98,7 +98,8 @@ class _Records:
                     self._take(each)
         except BaseException as error:
             for cell, _ in [*self._under_way.values()]:
-                self._end(cell, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
+                with suppress(RunError):  # a disk that is still full
+                    self._end(cell, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
             raise
 
     def kept(self, cell: Cell) -> Kept | None:

@@ -277,7 +277,9 @@ def test_stopping_ends_after_the_round_in_progress(tiny):
 def test_a_run_that_diverges_says_where(tiny, simulate):
     from raysim.errors import Diverged
 
-    with pytest.raises(Diverged, match=r"client 0 diverged in round 1, the update of its parameters: found .*lr") as e:
+    with pytest.raises(
+        Diverged, match=r"client 0 diverged in round 1 \(FedAvg\), the update of its parameters: found .*lr"
+    ) as e:
         simulate(tiny(training__optimizer={"lr": 1e30}))
     assert "\n" not in str(e.value)
 

@@ -31,6 +31,21 @@ def test_equal_shares_fill_their_node_exactly():
         assert turns.begin() == list(range(abreast))
 
 
+def test_a_busy_host_holds_one_turn_and_its_calls_keep_their_order():
+    """Hosts 0, 2 and 4 on two CPUs: 0 is asked three times, and then 2 and 4, for which it must not keep a CPU idle."""
+    turns = Turns[str](NODES, 0.6)
+    for host, call in ((0, "first"), (0, "second"), (0, "third"), (2, "other"), (4, "last"), (0, "fourth")):
+        turns.wait(host, call)
+    assert turns.begin() == ["first", "other"]
+    turns.end(2)
+    assert turns.begin() == ["last"]
+    turns.end(4)
+    assert turns.begin() == []  # 0 is busy, and nobody else is asked for anything
+    for call in ("second", "third", "fourth"):
+        turns.end(0)
+        assert turns.begin() == [call]
+
+
 def test_hosts_with_cpus_of_their_own_never_wait():
     turns = Turns[int](NODES, None)
     for call in range(7):

@@ -182,7 +182,7 @@ def test_ten_runs_in_one_process_leave_nothing(start: Callable[..., Run], config
 
 FAILURES = {
     "raise": r"KeyError: 'a mistake of my own'.*\(.*misbehaving\.py:\d+\); --local helps to debug it",
-    "send NaN": r"client 1 diverged in round 3, .*: found nan, allowed: .*may help",
+    "send NaN": r"client 1 diverged in round 3 \(Misbehaving\), .*: found nan, allowed: .*may help",
     "die": r"the host of client 1 died 2 times in round 3: its process ended .*; with resources\.clients_per_actor=.*",
 }
 

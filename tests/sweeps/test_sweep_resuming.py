@@ -1,6 +1,8 @@
 """What a sweep leaves behind, goes on with and refuses to touch; in this process."""
 
+import resource
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,13 @@ from carrying import carried_out, standings, statuses
 
 import raysim
 from raysim.config import load
-from raysim.errors import ConfigError
+from raysim.errors import ConfigError, RunError
 from raysim.events import RoundDone
 from raysim.lock import alone
 from raysim.sweeps.agenda import prepare
+from raysim.sweeps.display import Silence
 from raysim.sweeps.register import labels
+from raysim.sweeps.running import carry_out
 
 Grid = Callable[..., dict[str, Any]]
 
@@ -104,6 +108,37 @@ def test_unfinished_runs_are_done_again_and_only_they(copy: Path, grid: Grid) ->
     }
     assert {folder: raysim.load(copy / folder) for folder in FOLDERS[1::2]} == before
     assert raysim.load(copy / "FL/seed-0").model_sha256
+
+
+def test_files_that_a_kill_left_half_written_are_a_runs_own(copy: Path, grid: Grid) -> None:
+    (copy / "FL/seed-0/summary.json").rename(copy / "FL/seed-0/.summary.json")
+    shutil.rmtree(copy / "FL/seed-1")
+    (copy / "FL/seed-1").mkdir()
+    (copy / "FL/seed-1/.config.yaml").write_text("na")
+    assert list(standings(grid(AXES), copy).values()) == ["unfinished", "done", "new", "done"]
+    assert statuses(carried_out(grid(AXES), copy)) == ["done"] * 4
+    assert not list(copy.rglob(".*"))
+
+
+def test_a_disk_that_is_full_ends_a_sweep_in_one_line(grid: Grid, tmp_path: Path) -> None:
+    """There is no room for the summary then either, which hides nothing."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    everything = grid({"seed": [0, 1]})
+
+    class Fills(Silence):
+        def take(self, cell: object, event: object) -> None:
+            if isinstance(event, RoundDone):
+                resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+
+    try:
+        agenda = prepare(everything, (), tmp_path / "out")
+        with pytest.raises(RunError, match=r"seed-0/rounds\.jsonl could not be written \(File too large\); make room"):
+            carry_out(agenda, True, None, Fills())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert statuses(carried_out(everything, tmp_path / "out")) == ["done"] * 2
 
 
 class Outage(Exception):
