@@ -2,9 +2,10 @@
 
     python benchmarks/kills.py [--kills N] [--what host ...] [--seed N]
 
-N kills each of a host, the coordinator, the driver and a node (SIGKILL), over methods and schedules that take turns, a
-few kills to a run. A run's bits must be those of the same run undisturbed; what was computed again must be at most
-`checkpoint.every_rounds` rounds per kill. Prints a line per kind, and ends with status 1 where that does not hold.
+N kills each of a host, the coordinator, the driver and a node (SIGKILL), over methods and schedules that take turns,
+three kills to a run, so that 18 kills reach all of them. A run's bits must be those of the same run undisturbed; it has
+recorded a loss for every kill; what was computed again must be at most `checkpoint.every_rounds` rounds per loss.
+Prints a line per kind, and ends with status 1 where that does not hold, or where a run takes longer than five minutes.
 """
 
 from __future__ import annotations
@@ -15,29 +16,27 @@ import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
-import ray
 import yaml
-from ray.cluster_utils import Cluster
+from killing import Kill, Killer, Replace, actor, at_most, nodes
 from rich.console import Console
 from rich.table import Table
 
 import raysim
 from raysim.actors.cluster import own_cluster
 from raysim.capacity import Capacity
-from raysim.events import Event, RoundDone
 
-EVERY, ROUNDS, A_RUN = 5, 120, 5  # rounds between checkpoints, rounds of a run, kills in a run
+EVERY, ROUNDS, A_RUN = 5, 60, 3  # rounds between checkpoints, rounds of a run, kills in a run
+LAST, SPREAD = ROUNDS - 2 * EVERY, 2 * EVERY  # the last round after which something is killed; rounds to draw from
 BASE: dict[str, Any] = {
     "name": "kills",
     "dataset": {"name": "synthetic", "classes": 4, "shape": [16], "train": 400, "test": 80},
@@ -64,8 +63,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "Re-Fed": {"methods": {"re_fed": {"epochs": 1}}},
     "C-FLAG": {"methods": {"c_flag": {"sample_size": 8}}},
 }
-Kill = Callable[[], bool]
-Replace = Callable[[], object]
 
 
 @dataclass
@@ -74,87 +71,52 @@ class Tally:
 
     kills: int = 0
     runs: int = 0
+    losses: int = 0
     different: list[str] = field(default_factory=list)
     again: list[int] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
 
-
-class Killer:
-    """Kills at random moments, never before the run has gone on after the last kill; times how long that takes."""
-
-    def __init__(self, kill: Kill, replace: Replace, kills: int, draws: random.Random) -> None:
-        self.done = 0
-        self.pauses: list[float] = []
-        self._kill, self._replace, self._left, self._draws = kill, replace, kills, draws
-        self._killed: float | None = None
-        self._pending = False
-
-    def take(self, event: Event) -> None:
-        if not isinstance(event, RoundDone):
-            return
-        if self._killed is not None:
-            self.pauses.append(time.perf_counter() - self._killed)
-            self._killed = None
-        if self._left and not self._pending and event.round < ROUNDS - 2 * EVERY:
-            self._pending = True
-            threading.Timer(self._draws.uniform(0, 0.5), self._strike).start()
-
-    def say(self, text: str) -> None:
-        if "going on from round" in text:
-            self._replace()  # here, as only a process's main thread can start nodes
-            self._pending = False
-
-    def _strike(self) -> None:
-        if self._kill():
-            self.done, self._left, self._killed = self.done + 1, self._left - 1, time.perf_counter()
-        else:
-            self._pending = False
+    @property
+    def well(self) -> bool:
+        return not self.different and self.losses == self.kills and max(self.again, default=0) <= EVERY
 
 
-def actor(name: str, draws: random.Random) -> Kill:
-    """Return what kills one of this process's actors of a class."""
-
-    def kill() -> bool:
-        found = []
-        for process in psutil.Process().children(recursive=True):
-            try:
-                if process.name().startswith(f"ray::{name}"):
-                    found.append(process)
-            except psutil.Error:
-                continue
-        if not found:
-            return False
-        draws.choice(sorted(found, key=lambda process: process.pid)).kill()
-        return True
-
-    return kill
-
-
-def losses(out: Path) -> list[int]:
-    path = out / "checkpoints" / "losses.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [json.loads(line)["rounds_recomputed"] for line in lines]
-
-
-def driver(config: Mapping[str, Any], out: Path, kills: int, draws: random.Random) -> int:
-    """Kill the driver of a run, and resume it, again and again; return how often it was killed."""
+def driver(config: Mapping[str, Any], out: Path, kills: int, draws: random.Random) -> tuple[int, list[float]]:
+    """Kill the driver of a run, and resume it, again and again; return how often, and the seconds to the next round."""
     file = out.parent / f"{out.name}.yaml"
     file.write_text(yaml.safe_dump(dict(config)))
     command = [sys.executable, "-m", "raysim", "run", str(file), "--out", str(out), "--resume", "--quiet"]
-    done = 0
+    done, killed, pauses = 0, 0.0, []
     while True:
-        with subprocess.Popen(command, start_new_session=True) as run:
-            seen = rounds(out)
-            while done < kills and run.poll() is None and not seen < rounds(out) < ROUNDS - 2 * EVERY:
-                time.sleep(0.005)
-            if done < kills and run.poll() is None:
-                time.sleep(draws.uniform(0, 0.5))
+        run = subprocess.Popen(command, start_new_session=True)
+        try:
+            go_on(run, out, 1)
+            if done and run.poll() is None:
+                pauses.append(time.perf_counter() - killed)
+            if done < kills:
+                go_on(run, out, draws.randint(0, SPREAD))
+            if done < kills and rounds(out) <= LAST and run.poll() is None:
+                time.sleep(draws.uniform(0, 0.05))
                 run.kill()
-                done += 1
-            elif run.wait():
-                raise SystemExit(f"{out}: the run failed")
-            else:
-                return done
+                killed = time.perf_counter()
+            status = run.wait()
+        finally:
+            run.kill()
+        if status == 0:
+            return done, pauses
+        if status > 0:
+            raise SystemExit(f"{out}: the run failed")
+        done += 1
+
+
+def go_on(run: subprocess.Popen[bytes], out: Path, more: int) -> None:
+    """Wait until the run has recorded so many rounds more (it may have cut back some first), or is over."""
+    seen = rounds(out)
+    while more > 0 and run.poll() is None:
+        time.sleep(0.005)
+        now = rounds(out)
+        more -= max(0, now - seen)
+        seen = now
 
 
 def rounds(out: Path) -> int:
@@ -162,53 +124,58 @@ def rounds(out: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@contextmanager
-def nodes(draws: random.Random) -> Iterator[tuple[Kill, Replace]]:
-    """Give a cluster of three nodes, what kills one that is not the driver's, and what puts another in its place."""
-    cluster = Cluster(initialize_head=True, connect=True, head_node_args={"num_cpus": 0})
-    others = [cluster.add_node(num_cpus=2) for _ in range(2)]
-    cluster.wait_for_nodes()
-
-    def kill() -> bool:
-        cluster.remove_node(others.pop(draws.randrange(2)), allow_graceful=False)
-        return True
-
-    try:
-        yield kill, lambda: others.append(cluster.add_node(num_cpus=2))
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+def again(out: Path) -> list[int]:
+    """Return the rounds that were computed again, for each loss that the run recorded."""
+    path = out / "checkpoints" / "losses.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [json.loads(line)["rounds_recomputed"] for line in lines]
 
 
-def carry_out(what: str, kills: int, seed: int, folder: Path, oracle: Mapping[str, str | None]) -> Tally:
+def carry_out(what: str, kills: int, seed: int, folder: Path, oracle: Callable[[str], str | None]) -> Tally:
     """Make that many kills of one kind."""
     tally, draws = Tally(), random.Random(f"{seed} {what}")
+    resources: dict[str, Any] = dict(BASE["resources"])
     with ExitStack() as stack:
         kill: Kill = bool  # nothing: the driver is not killed from here
         replace: Replace = bool
-        if what in ("host", "coordinator"):
-            stack.enter_context(own_cluster(Capacity(2, 0, None)))
-            kill = actor(what.capitalize(), draws)
-        elif what == "node":
-            kill, replace = stack.enter_context(nodes(draws))
+        with at_most(f"{what}: its cluster"):
+            if what in ("host", "coordinator"):
+                stack.enter_context(own_cluster(Capacity(2, 0, None)))
+                kill = actor(what.capitalize(), draws)
+            elif what == "node":
+                resources["address"], kill, replace = stack.enter_context(nodes(draws))
         for number in count():
             if tally.kills >= kills:
                 return tally
             name = list(RUNS)[number % len(RUNS)]
-            config, out = BASE | RUNS[name], folder / f"{what}-{number}"
+            config, out = BASE | RUNS[name] | {"resources": resources}, folder / f"{what}-{number}"
             wanted = min(A_RUN, kills - tally.kills)
-            if what == "driver":
-                tally.kills += driver(config, out, wanted, draws)
-            else:
-                killer = Killer(kill, replace, wanted, draws)
-                raysim.run(config, out=out, display=killer)
-                tally.kills += killer.done
-                tally.pauses += killer.pauses
+            with at_most(f"{what}, {name}"):
+                if what == "driver":
+                    done, pauses = driver(config, out, wanted, draws)
+                else:
+                    done, pauses = from_within(config, out, Killer(kill, replace, wanted, LAST, SPREAD, draws), replace)
+            result = raysim.load(out)
+            if not done:
+                raise SystemExit(f"{what}, {name}: the run ended before anything was killed")
+            tally.kills += done
+            tally.pauses += pauses
             tally.runs += 1
-            tally.again += losses(out)
-            if raysim.load(out).model_sha256 != oracle[name]:
+            tally.losses += result.recoveries
+            tally.again += again(out)
+            if result.model_sha256 != oracle(name):
                 tally.different.append(name)
     raise AssertionError("the loop returns")
+
+
+def from_within(config: Mapping[str, Any], out: Path, killer: Killer, replace: Replace) -> tuple[int, list[float]]:
+    """Carry out a run some of whose processes are killed from here."""
+    replace()  # what was lost too late for the run before to tell of it
+    try:
+        raysim.run(config, out=out, display=killer)
+    finally:
+        killer.over()
+    return killer.done, killer.pauses
 
 
 def main() -> int:
@@ -220,28 +187,32 @@ def main() -> int:
     asked = parser.parse_args()
     console = Console(width=120)
     table = Table(
-        "killed", "kills", "runs", "same bits", "rounds again per kill", "seconds to the next round", box=None
+        "killed", "kills", "losses", "runs", "same bits", "rounds again per loss", "seconds to the next round", box=None
     )
-    lost = False
+    well = True
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        oracle = {
-            name: raysim.run(BASE | RUNS[name], out=path / f"undisturbed-{number}", local=True).model_sha256
-            for number, name in enumerate(RUNS)
-        }
+
+        @cache
+        def oracle(name: str) -> str | None:
+            out = path / f"undisturbed-{list(RUNS).index(name)}"
+            with at_most(f"undisturbed, {name}"):
+                return raysim.run(BASE | RUNS[name], out=out, local=True).model_sha256
+
         for what in asked.what:
             tally = carry_out(what, asked.kills, asked.seed, path, oracle)
-            lost = lost or bool(tally.different) or max(tally.again, default=0) > EVERY
+            well = well and tally.well
             table.add_row(
                 what,
                 str(tally.kills),
+                str(tally.losses),
                 str(tally.runs),
                 "all" if not tally.different else f"not of {', '.join(tally.different)}",
                 f"{median(tally.again or [0]):.0f}, at most {max(tally.again, default=0)} (of {EVERY})",
                 f"{median(tally.pauses):.1f}" if tally.pauses else "-",
             )
     console.print(table)
-    return int(lost)
+    return int(not well)
 
 
 if __name__ == "__main__":

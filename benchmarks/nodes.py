@@ -3,15 +3,15 @@
     python benchmarks/nodes.py [--rounds N] [--repeats N] [--settings N ...]
 
 Both clusters run on this machine's loopback interface (ray.cluster_utils), so this shows what it costs that the model
-and the sums cross from one object store to another, not what a network adds. The two take turns, so that whatever else
-the machine does falls on both; ratios of turns stand beside the medians. ResNet-18's clients do not train: what is left
-is what moving 45 MB down and 90 MB up per host takes. MNIST where $RAYSIM_DATA has it, else noise of its shape.
+and the sums cross from one object store to another, not what a network adds. Each node's store has 1 GiB, so that
+nothing is spilled. The two take turns, so that whatever else the machine does falls on both; ratios of turns stand
+beside the medians. ResNet-18's clients do not train: what is left is what 45 MB down and 90 MB up per host take.
+MNIST where $RAYSIM_DATA has it, else noise of its shape.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from ray.cluster_utils import Cluster
+from clusters import cluster
 from rich.console import Console
 from rich.table import Table
 from workload import saved, with_raysim
 
-from raysim.actors.loopback import LOOPBACK, on_loopback
 from raysim.capacity import this_machine
 
 
@@ -48,16 +47,10 @@ SETTINGS = [
 @contextmanager
 def cluster_of(nodes: int, cpus: int) -> Iterator[str]:
     """Start a cluster of nodes that have so many CPUs each, and give its address."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder, on_loopback():  # a short path, as sockets lie in it
-        os.environ["RAY_TMPDIR"] = folder
-        head = {"include_dashboard": False, "num_cpus": cpus, "node_ip_address": LOOPBACK}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
+    with cluster(cpus) as there:
         for _ in range(nodes - 1):
-            cluster.add_node(num_cpus=cpus, node_ip_address=LOOPBACK)
-        try:
-            yield str(cluster.address)
-        finally:
-            cluster.shutdown()
+            there.add(cpus)
+        yield there.address
 
 
 def seconds(setting: Setting, address: str, data: Path, rounds: int) -> list[float]:

@@ -1,5 +1,6 @@
 """A node is lost with the hosts on it, and the run goes on without it, to the bits of an undisturbed one."""
 
+import random
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ pytestmark = pytest.mark.ray
 
 HERE = {"node_ip_address": "127.0.0.1"}
 EVERY = 2
+LAST = (
+    4  # of 6 rounds: the run cannot have ended before the node is taken away, as the checkpoint then needs the driver
+)
 SETTINGS = {
     "synchronous": {"methods": {"scaffold": {}, "a_gem": {}, "fed_a_gem": {}}},
     "asynchronous": {
@@ -43,15 +47,15 @@ def nodes() -> Iterator[Any]:
 
 
 class LosesANode(Silence):
-    """Takes a node away in the third round."""
+    """Takes a node away after a round."""
 
-    def __init__(self, nodes: Any) -> None:
-        self.nodes = nodes
+    def __init__(self, nodes: Any, after: int) -> None:
+        self.nodes, self.after = nodes, after
         self.told: list[str] = []
         self.gone = False
 
     def take(self, event: Event) -> None:
-        if isinstance(event, RoundDone) and event.round == 3 and not self.gone:
+        if isinstance(event, RoundDone) and event.round == self.after and not self.gone:
             self.gone = True
             (lost,) = self.nodes.worker_nodes
             self.nodes.remove_node(lost, allow_graceful=False)
@@ -67,7 +71,7 @@ def test_the_run_goes_on_without_it(
     if not nodes.worker_nodes:  # the test before took it away
         with on_loopback():
             nodes.add_node(**HERE, num_cpus=2)
-    watched = LosesANode(nodes)
+    watched = LosesANode(nodes, random.Random(f"a node, {setting}").randint(1, LAST))
     way = {**COMMON, **SETTINGS[setting]}
     spread = {"resources": {"address": nodes.address, "clients_per_actor": 2}}
     result = raysim.run({**small, **spread}, way, out=tmp_path / "there", display=watched)

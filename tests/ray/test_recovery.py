@@ -1,6 +1,7 @@
 """Nothing is lost: a process of a run is killed, and the run ends with the bits of an undisturbed one.
 
-Which process and which moment are drawn with a seed. A run here has 2 tasks of 6 rounds and a checkpoint every 3.
+A run here has 2 tasks of 6 rounds and a checkpoint every 3. Rounds and delays are drawn with a seed. An actor is killed
+while the display is told of an event: the next checkpoint needs the driver, so the run cannot have ended before.
 """
 
 import json
@@ -21,14 +22,15 @@ import pytest
 import yaml
 
 import raysim
-from raysim.events import Event, RoundDone
+from raysim.events import Event, RoundDone, Started
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 
 Facts = Callable[[raysim.Result], Mapping[str, Any]]
 
-EVERY = 3
-ROUNDS = 12
+EVERY, ROUNDS = 3, 12
+LAST = ROUNDS - EVERY - 1  # the last round after which something is killed: a checkpoint is still to come
+LIMIT = 120  # seconds until a hang is a hang
 SETTINGS = {
     "synchronous": {
         "methods": {"scaffold": {}, "der": {}, "fed_a_gem": {}, "special": {}},
@@ -46,84 +48,138 @@ COMMON = {
     "checkpoint.every_rounds": EVERY,
     "logging.tensorboard": False,
 }
+# setting, clients of a host, and what is killed one after the other: before the first round, in a drawn round, or, in a
+# thread, while the run goes on after the loss before
+KILLS = {
+    "a host, synchronous": ("synchronous", 2, ["Host in a round"]),
+    "a host, asynchronous": ("asynchronous", 2, ["Host at the start", "Host in a round"]),
+    "the coordinator, synchronous": ("synchronous", 4, ["Coordinator in a round", "Host going on"]),
+    "the coordinator, asynchronous": ("asynchronous", 4, ["Coordinator in a round"]),
+}
 
 
-class Killer:
-    """Kills one process of this run after a round, a moment later; shows nothing."""
-
-    def __init__(self, name: str, after: int, delay: float) -> None:
-        self.name, self.after, self.delay = name, after, delay
-        self.killed = 0
-        self.told: list[str] = []
-
-    def take(self, event: Event) -> None:
-        if isinstance(event, RoundDone) and event.round == self.after and not self.killed:
-            self.killed = 1
-            threading.Timer(self.delay, self._kill).start()
-
-    def say(self, text: str) -> None:
-        self.told.append(text)
-
-    def _kill(self) -> None:
-        for process in psutil.Process().children(recursive=True):
-            if process.is_running() and process.name().startswith(f"ray::{self.name}"):
-                process.kill()
-                return
-
-
-def overrides(setting: str) -> dict[str, Any]:
-    return {**COMMON, **SETTINGS[setting]}
+def slow(setting: str, seconds: float) -> dict[str, Any]:
+    """The setting with phases of client 1 that take so much longer, of which no bit of the run knows."""
+    chosen = SETTINGS[setting]
+    return {**COMMON, **chosen, "methods": {**chosen["methods"], "misbehaving:Slow": {"seconds": seconds}}}
 
 
 @pytest.fixture(scope="module")
 def here(small: dict[str, Any], facts: Facts, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What each setting's run comes to, undisturbed and in this process: the oracle."""
+    """What each setting's run comes to, undisturbed, in this process and with no slow client: the oracle."""
     out = tmp_path_factory.mktemp("local")
-    return {name: facts(raysim.run(small, overrides(name), out=out / name, local=True)) for name in SETTINGS}
+    ways = {name: {**COMMON, **SETTINGS[name]} for name in SETTINGS}
+    return {name: facts(raysim.run(small, ways[name], out=out / name, local=True)) for name in ways}
 
 
-@pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", ["Host", "Coordinator"])
-def test_an_actor_is_killed(
-    name: str, setting: str, small: dict[str, Any], here: dict[str, Any], facts: Facts, tmp_path: Path
+class Killer:
+    """Kills processes of this run, one after the other; shows nothing."""
+
+    def __init__(self, kills: list[str], draws: random.Random) -> None:
+        self.left = list(kills)
+        self.killed: list[str] = []
+        self.told: list[str] = []
+        self.threads: list[threading.Thread] = []
+        self.after, self.delay = draws.randint(1, LAST), draws.uniform(0, 0.1)
+
+    def take(self, event: Event) -> None:
+        name, _, when = self.left[0].partition(" ") if self.left else ("", "", "")
+        if (when == "at the start" and isinstance(event, Started)) or (
+            when == "in a round" and isinstance(event, RoundDone) and event.round == self.after
+        ):
+            time.sleep(self.delay if when == "in a round" else 0)
+            self._kill(actors(name)[0])
+
+    def say(self, text: str) -> None:
+        self.told.append(text)
+        if self.left and self.left[0].endswith("going on"):
+            name = self.left[0].partition(" ")[0]
+            self.threads.append(threading.Thread(target=self._kill_a_new, args=(name, actors(name))))
+            self.threads[-1].start()
+
+    def _kill_a_new(self, name: str, before: list[psutil.Process]) -> None:
+        limit = time.monotonic() + LIMIT
+        while time.monotonic() < limit:
+            for process in actors(name):
+                if process not in before:
+                    self._kill(process)
+                    return
+            time.sleep(0.01)
+
+    def _kill(self, process: psutil.Process) -> None:
+        process.kill()
+        self.killed.append(self.left.pop(0))
+
+
+def actors(name: str) -> list[psutil.Process]:
+    """This process's actors of a class."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.name().startswith(f"ray::{name}"):
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("case", KILLS)
+def test_actors_are_killed(
+    case: str, small: dict[str, Any], here: dict[str, Any], facts: Facts, tmp_path: Path
 ) -> None:
-    draws = random.Random(f"{name}, {setting}")
-    killer = Killer(name, draws.randint(1, ROUNDS - 2), draws.uniform(0, 0.02))
-    way = {**overrides(setting), "resources.clients_per_actor": 2}
+    setting, clients, kills = KILLS[case]
+    killer = Killer(kills, random.Random(case))
+    way = {**slow(setting, 0.1), "resources.clients_per_actor": clients}
     result = raysim.run(small, way, out=tmp_path / "out", display=killer)
+    for thread in killer.threads:
+        thread.join()
+    assert killer.killed == kills
     assert facts(result) == here[setting]
-    if result.recoveries:  # the run may have ended before it was hit
-        (told,) = killer.told
+    assert result.recoveries == len(killer.told) == len(kills)
+    for told in killer.told:
         assert re.fullmatch(
             r"(the host of clients .*|the coordinator|a process) died: .*; going on from round \d+", told
         )
-    assert result.recoveries == len(killer.told) <= 1
-    assert result.rounds_recomputed <= EVERY
+    back = [loss["back_to_round"] for loss in losses(tmp_path / "out")]
+    # the last checkpoint before the round that was taken when it was killed, or the next one, if that came through yet
+    before = (killer.after - 1) // EVERY * EVERY
+    after = {"at the start": 0, "in a round": before, "going on": before}
+    expected = [after[kill.partition(" ")[2]] for kill in kills]
+    assert all(round in (least, least + EVERY) for round, least in zip(back, expected, strict=True)), back
+    assert all(loss["rounds_recomputed"] <= EVERY for loss in losses(tmp_path / "out"))
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(("setting", "elsewhere"), [("synchronous", "local"), ("asynchronous", "ray")])
 def test_the_driver_is_killed_and_another_packing_goes_on(
-    setting: str, small: dict[str, Any], here: dict[str, Any], facts: Facts, tmp_path: Path
+    setting: str, elsewhere: str, small: dict[str, Any], here: dict[str, Any], facts: Facts, tmp_path: Path
 ) -> None:
-    """Killed where checkpoints were made with one client per actor; resumed in this process."""
+    """Killed where checkpoints were made with all clients in one actor; resumed in this process, or with two actors."""
     draws = random.Random(setting)
     config, out = tmp_path / "config.yaml", tmp_path / "out"
     config.write_text(yaml.safe_dump(small))
-    given = [f"{key}={json.dumps(value)}" for key, value in overrides(setting).items()]
+    way = {**slow(setting, 0.2), "resources.clients_per_actor": 4}
+    given = [f"{key}={json.dumps(value)}" for key, value in way.items()]
     command = [sys.executable, "-m", "raysim", "run", str(config), "--out", str(out), "--quiet", *given]
     with subprocess.Popen(command, start_new_session=True) as run:
-        after, limit = draws.randint(EVERY + 1, ROUNDS - 2), time.monotonic() + 120
-        while rounds(out) < after and run.poll() is None:
-            assert time.monotonic() < limit, "waited too long"
-            time.sleep(0.01)
-        os.kill(run.pid, signal.SIGKILL)
+        after, limit = draws.randint(EVERY + 1, LAST), time.monotonic() + LIMIT
+        try:
+            while rounds(out) < after and run.poll() is None:
+                assert time.monotonic() < limit, "waited too long"
+                time.sleep(0.01)
+        finally:
+            os.kill(run.pid, signal.SIGKILL)
+    assert run.returncode == -signal.SIGKILL
     before = rounds(out)
-    result = raysim.run(None, out=out, local=True, resume=True)
+    packing = {"resources.clients_per_actor": 2}
+    result = raysim.run(None, packing, out=out, local=elsewhere == "local", resume=True)
     assert facts(result) == here[setting]
     assert result.recoveries == 1
     assert (before - result.rounds_recomputed) % EVERY == 0  # the round that was gone back to
     assert result.rounds_recomputed <= EVERY
+
+
+def losses(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "checkpoints" / "losses.jsonl").read_text().splitlines()]
 
 
 def rounds(out: Path) -> int:

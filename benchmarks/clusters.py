@@ -1,0 +1,61 @@
+"""Ray clusters of several nodes on this machine's loopback interface, for the benchmarks; they leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ray.cluster_utils import Cluster
+
+from raysim.actors.loopback import LOOPBACK, on_loopback
+
+STORE = 2**30  # bytes of a node's object store; Ray's test clusters have 150 MiB otherwise, and spill above that
+
+
+class Nodes:
+    """The nodes of a cluster: the head stays, others come and go.
+
+    Args:
+        cpus: of the head.
+    """
+
+    def __init__(self, cpus: int) -> None:
+        with on_loopback():
+            self._cluster = Cluster(initialize_head=True, head_node_args={**_node(cpus), "include_dashboard": False})
+        self.address = str(self._cluster.address)
+
+    def add(self, cpus: int) -> Any:
+        with on_loopback():
+            return self._cluster.add_node(**_node(cpus))
+
+    def lose(self, node: Any) -> None:
+        """Take a node away without a warning."""
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def shutdown(self) -> None:
+        self._cluster.shutdown()
+
+
+def _node(cpus: int) -> dict[str, Any]:
+    return {"num_cpus": cpus, "node_ip_address": LOOPBACK, "object_store_memory": STORE}
+
+
+@contextmanager
+def cluster(cpus: int) -> Iterator[Nodes]:
+    """Start a cluster that has a head with so many CPUs."""
+    before = os.environ.get("RAY_TMPDIR")
+    with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as folder:  # a short path, as sockets lie in it
+        os.environ["RAY_TMPDIR"] = folder
+        try:
+            nodes = Nodes(cpus)
+            try:
+                yield nodes
+            finally:
+                nodes.shutdown()
+        finally:
+            del os.environ["RAY_TMPDIR"]
+            if before is not None:
+                os.environ["RAY_TMPDIR"] = before
