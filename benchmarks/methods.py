@@ -29,6 +29,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "SCAFFOLD": {"scaffold": {}},
     "FedAvgM": {"fedavgm": {}},
     "FedAdam": {"fedadam": {"lr": 0.001}},
+    "FedYogi": {"fedyogi": {"lr": 0.001}},
     "A-GEM": {"a_gem": {}},
     "ER": {"er": {}},
     "DER": {"der": {}},
@@ -41,6 +42,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "FedTrack": {"fedtrack": {}},
     "C-FLAG": {"c_flag": {}},
     "Joint": {"joint": {}},
+    "Fixed": {"fixed": {}},
 }
 
 
