@@ -21,7 +21,7 @@ from raysim.report import report
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"),
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage"),
     *("--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--enable-logging=stderr", "--virtual-time-budget=5000"),
 ]
