@@ -16,6 +16,7 @@ from raysim import spread
 from raysim.config import Config, load
 from raysim.config.messages import either
 from raysim.config.overrides import parse
+from raysim.config.sameness import what_matters
 from raysim.errors import ConfigError
 from raysim.federation import build_federation, undealt
 from raysim.figures import NAMES
@@ -135,11 +136,14 @@ def _check_held_out(own: Config, asked: Config) -> None:
         raise ConfigError(
             "evaluation.split: found validation, allowed: test, as this run held no samples out and trained on them"
         )
-    held_out = [
-        (config.dataset, config.scenario, config.evaluation.validation_fraction, config.seed) for config in (own, asked)
-    ]
-    if held_out[0] != held_out[1]:
+    if _holds_out(own) != _holds_out(asked):
         raise ConfigError(
             "evaluation.split: found validation of other data than the run's, some of which it may have trained on, "
             "allowed: test, or the run's own dataset, scenario and evaluation.validation_fraction"
         )
+
+
+def _holds_out(config: Config) -> dict[str, object]:
+    """Return what decides on which samples a config holds out."""
+    blocks = ("dataset.", "scenario.", "evaluation.validation_fraction")
+    return {key: value for key, value in what_matters(config).items() if key.startswith(blocks)}

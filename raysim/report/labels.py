@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 from raysim.config.messages import show
-from raysim.errors import ConfigError, single_line
+from raysim.errors import single_line
 from raysim.report.reading import Run
-from raysim.sweeps.grid import FILE
-from raysim.sweeps.register import labels
 
 Methods = Mapping[str, Mapping[str, object]]
 
@@ -19,34 +16,18 @@ def label_of(run: Run, among: Sequence[Run]) -> str:
 
     It is the name that a sweep gave to its methods, where all groups have such names and no two the same.
     """
-    names = [given(other) for other in among]
+    names = [other.names.get("methods") for other in among]
     if None not in names and len(set(names)) == len(names):
-        return given(run) or ""
+        return run.names.get("methods", "")
     return derived(run.methods, [other.methods for other in among])
-
-
-def given(run: Run) -> str | None:
-    """Return what a run's methods are called on the axis of the sweep that it belongs to, or None."""
-    return _names(run).get("methods")
 
 
 def title(runs: Sequence[Run]) -> str | None:
     """Return what a sweep calls the setting of these runs: their names on its axes but seed and methods; None where
     they have none in common.
     """
-    found = {
-        tuple((axis, name) for axis, name in _names(run).items() if axis not in ("seed", "methods")) for run in runs
-    }
+    found = {tuple((axis, name) for axis, name in run.names.items() if axis not in ("seed", "methods")) for run in runs}
     return ", ".join(name for _, name in found.pop()) or None if len(found) == 1 else None
-
-
-def _names(run: Run) -> Mapping[str, str]:
-    """Return what a run is called on the axes of the sweep that it belongs to."""
-    for above in run.directory.parents:
-        if (above / FILE).is_file():
-            with suppress(ConfigError):  # somebody else's file of that name
-                return labels(above).get(run.directory.relative_to(above).as_posix(), {})
-    return {}
 
 
 def derived(methods: Methods, among: Sequence[Methods]) -> str:

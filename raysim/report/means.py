@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 
 from raysim.report.content import Report
 from raysim.report.grouping import Group, Setting
 from raysim.report.quantities import COSTS, FAIRNESS, LEARNING
 from raysim.report.statistics import summary
+from raysim.report.tidy import as_csv
 
 
 def document(report: Report) -> str:
     """Return mean and sample standard deviation over seeds of every quantity as CSV; what there is none of is empty."""
-    rows = [
-        dict(_row(section.setting, group, protocol))
-        for section in report.sections
-        for protocol in section.setting.protocols
-        for group in section.setting.groups
-    ]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return as_csv(
+        [
+            dict(_row(section.setting, group, protocol))
+            for section in report.sections
+            for protocol in section.setting.protocols
+            for group in section.setting.groups
+        ]
+    )
 
 
 def _row(setting: Setting, group: Group, protocol: str) -> Iterator[tuple[str, object]]:

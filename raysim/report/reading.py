@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -13,6 +15,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from raysim.config.reading import read
 from raysim.errors import ConfigError
 from raysim.report.validation import first_problem
+from raysim.sweeps.grid import FILE
+from raysim.sweeps.register import Labels, labels
+
+Sweep = Mapping[str, Labels]
 
 
 class _Read(BaseModel):
@@ -63,11 +69,13 @@ class Run:
     """A finished run: its directory as the user wrote it, its summary, and its config.yaml as plain values.
 
     The config is not validated again, so that a run whose own components lie elsewhere today can still be reported.
+    `names` is what the sweep that it belongs to calls it on each axis; a run of no sweep has none.
     """
 
     directory: Path
     summary: Summary
     config: Mapping[str, object]
+    names: Labels
 
     @property
     def evaluation(self) -> Mapping[str, Evaluation]:
@@ -102,11 +110,12 @@ def find(directories: Sequence[Path]) -> Found:
         ConfigError: a directory cannot be read, or no finished run is below any.
     """
     found = Found()
+    sweep_in = cache(_sweep_in)  # many runs belong to one sweep
     for directory in directories:
         _check(directory)
     for path in _candidates(directories, found.left_out):
         try:
-            found.runs.append(_read(path))
+            found.runs.append(_read(path, sweep_in))
         except ConfigError as error:
             found.left_out.append(str(error))
     if not found.runs:
@@ -150,7 +159,7 @@ def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Pa
                 left_out.append(f"{path}: no summary.json: the run is under way or was killed")
 
 
-def _read(directory: Path) -> Run:
+def _read(directory: Path, sweep_in: Callable[[Path], Sweep | None]) -> Run:
     path = directory / "summary.json"
     try:
         summary = Summary.model_validate_json(path.read_bytes())
@@ -166,4 +175,21 @@ def _read(directory: Path) -> Run:
         if {len(values.accuracy), *map(len, values.accuracy)} != {summary.tasks}:
             size = f"{summary.tasks} x {summary.tasks} tasks"
             raise ConfigError(f"{path}: evaluation.{protocol}.accuracy: found no matrix of {size}")
-    return Run(directory, summary, read(directory / "config.yaml").values)
+    return Run(directory, summary, read(directory / "config.yaml").values, _names(directory, sweep_in))
+
+
+def _names(directory: Path, sweep_in: Callable[[Path], Sweep | None]) -> Labels:
+    """Return what the nearest sweep above a run's directory calls it on each axis."""
+    for above in directory.parents:
+        sweep = sweep_in(above)
+        if sweep is not None:
+            return sweep.get(directory.relative_to(above).as_posix(), {})
+    return {}
+
+
+def _sweep_in(directory: Path) -> Sweep | None:
+    """Return the names of a sweep's runs by their folders; None where there is none, or somebody else's sweep.yaml."""
+    if (directory / FILE).is_file():
+        with suppress(ConfigError):
+            return labels(directory)
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from raysim.report.content import Report
 from raysim.report.grouping import Group, Setting
@@ -23,6 +23,11 @@ def document(report: Report) -> str:
         for group in section.setting.groups
         for run in group.runs
     ]
+    return as_csv(rows)
+
+
+def as_csv(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return rows as CSV, with a column for every key that one of them has; None and what is absent are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
     writer.writeheader()

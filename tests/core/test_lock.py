@@ -1,22 +1,15 @@
 """Two processes never write into one directory."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import raysim
+from raysim.config import Config
 from raysim.errors import ConfigError
 from raysim.events import RoundDone
 from raysim.lock import alone
-
-CONFIG = {
-    "name": "small",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 20},
-    "scenario": {"kind": "class_incremental", "tasks": 1},
-    "clients": {"count": 2},
-    "model": {"name": "mlp", "hidden": [5]},
-    "training": {"rounds_per_task": 3, "batch_size": 8},
-}
 
 
 class Intruder:
@@ -36,20 +29,21 @@ class Intruder:
         """Nothing."""
 
 
-def test_nobody_goes_on_with_a_run_that_is_under_way(tmp_path: Path) -> None:
+def test_nobody_goes_on_with_a_run_that_is_under_way(tiny: Callable[..., Config], tmp_path: Path) -> None:
+    """A run of 2 tasks of 2 rounds."""
     out = tmp_path / "run"
     intruder = Intruder(out)
-    ended = raysim.run(CONFIG, out=out, local=True, display=intruder)
+    ended = raysim.run(tiny(), out=out, local=True, display=intruder)
     refusal = f"--out {out}: another run is at work there; wait for it, or give another --out"
-    assert intruder.told == [refusal] * 3
-    assert len((out / "rounds.jsonl").read_text().splitlines()) == 3
+    assert intruder.told == [refusal] * 4
+    assert len((out / "rounds.jsonl").read_text().splitlines()) == 4
     assert raysim.run(None, out=out, local=True, resume=True) == ended  # it has let go
 
 
-def test_who_was_refused_leaves_nothing(tmp_path: Path) -> None:
+def test_who_was_refused_leaves_nothing(tiny: Callable[..., Config], tmp_path: Path) -> None:
     out = tmp_path / "run"
     with alone(out, "run"), pytest.raises(ConfigError, match="another run is at work there"):
-        raysim.run(CONFIG, out=out, local=True)
+        raysim.run(tiny(), out=out, local=True)
     assert list(out.iterdir()) == []
 
 

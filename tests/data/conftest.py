@@ -17,7 +17,7 @@ def real_mnist() -> Dataset:
     beside = Path(__file__).resolve().parents[3] / "shared" / "data"
     root = Path(os.environ.get("RAYSIM_DATA") or beside)
     if not (root / "MNIST" / "raw").is_dir():
-        pytest.skip(f"no MNIST in {root}")
+        pytest.skip(f"tests download nothing: to check real data too, put MNIST's files into {root}/MNIST/raw")
     return mnist(root, False)
 
 

@@ -46,7 +46,7 @@ addEventListener("load", () => {
 </script>
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no chromium on PATH")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt install chromium")]
 
 
 @dataclass(frozen=True)
