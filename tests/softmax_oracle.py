@@ -66,3 +66,14 @@ def local_phase(start, x, y, batches, lr, classes, *, kept_out=(), clip=None, mu
         vector = vector - lr * gradient
         total, seen = total + loss * len(batch), seen + len(batch)
     return vector - start, total / max(seen, 1)
+
+
+def sample_norms(vector, x, y, classes, admitted=slice(None)):
+    """d loss / d logits = p - y, dW = (p - y) x^T, db = p - y, so ||g||^2 = ||p - y||^2 (||x||^2 + 1)."""
+    model = Softmax.of(vector, classes, x.shape[1])
+    logits = np.full((len(y), classes), -np.inf)
+    logits[:, admitted] = (x @ model.weight.T + model.bias)[:, admitted]
+    error = np.exp(logits - logits.max(1, keepdims=True))
+    error /= error.sum(1, keepdims=True)
+    error[np.arange(len(y)), y] -= 1
+    return (error**2).sum(1) * ((x**2).sum(1) + 1)

@@ -1,21 +1,21 @@
-"""Re-Fed (Li et al., CVPR 2024): every oracle that a consistent reading of the paper allows, by number."""
+"""Re-Fed (Li et al., CVPR 2024), oracles 3 and 5 to 13, by number; 1 and 2 are in test_re_fed_pull.py, the norms in
+test_sample_gradients.py. They are all that a consistent reading of the paper allows.
+"""
 
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from softmax_oracle import Softmax
+from softmax_oracle import Softmax, sample_norms
 from torch import nn
 
-from raysim import sample_gradients, seeding
+from raysim import seeding
 from raysim.algorithms import re_fed
 from raysim.algorithms.re_fed import ReFed, pulled_step
 from raysim.compatibility import check_methods
 from raysim.config import ConfigError
 from raysim.errors import Diverged
-from raysim.sample_gradients import squared_norms
-from raysim.vector import FlatModel
 
 CLASSES = {"kind": "class_incremental", "tasks": 2}
 
@@ -67,77 +67,6 @@ def knobs(**given):
     return {"re_fed": {"epochs": 3, **given}}
 
 
-# 1
-
-
-def test_the_pull():
-    """q(lambda) = (1 - lambda) / (2 lambda): q(1/3) = (2/3)/(2/3) = 1, q(1/2) = 1/2, q(.8) = .2/1.6 = 1/8, q(1) = 0."""
-    assert ReFed(lam=1 / 3).pull == pytest.approx(1, rel=1e-15)
-    assert ReFed(lam=0.5).pull == 0.5
-    assert ReFed(lam=0.8).pull == pytest.approx(0.125, rel=1e-15)
-    pulls = [ReFed(lam=lam).pull for lam in np.linspace(0.01, 0.999999, 50)]
-    assert pulls == sorted(pulls, reverse=True)
-    assert len(set(pulls)) == 50
-    assert 0 < pulls[-1] < 1e-6
-
-
-@pytest.mark.parametrize("lam", [0, 1, -0.5, 1.5])
-def test_lambda_lies_between_0_and_1(tiny, lam):
-    with pytest.raises(ConfigError, match=r"methods.re_fed.lam=.*: found .*, allowed: a number > 0 and < 1$"):
-        tiny(methods__re_fed__lam=lam)
-
-
-# 2
-
-
-@pytest.fixture
-def quadratic():
-    """H (eigenvalues 0.5 to 3), b and w of f(v) = 1/2 (v - b)^T H (v - b), in float64."""
-    draws = torch.Generator().manual_seed(0)
-    rotation = torch.linalg.qr(torch.randn(4, 4, generator=draws, dtype=torch.float64)).Q
-    b, w = torch.randn(2, 4, generator=draws, dtype=torch.float64)
-    return rotation @ torch.diag(torch.tensor([0.5, 1, 2, 3], dtype=torch.float64)) @ rotation.T, b, w
-
-
-def fixed_point(quadratic, lam, lr=0.1, steps=2000):
-    h, b, w = quadratic
-    v = w.clone()
-    for _ in range(steps):
-        pulled_step(v, h @ (v - b), w, lr, ReFed(lam=lam).pull)
-    return v
-
-
-@pytest.mark.parametrize("lam", [0.02, 0.05, 0.2, 1 / 3, 0.5, 0.8, 0.99])
-def test_on_a_quadratic_the_pim_settles_between_the_global_and_the_local_optimum(quadratic, lam):
-    """At rest H (v - b) + q (v - w) = 0, so v = (H + q I)^-1 (H b + q w).
-
-    With lr = 0.1 the pull is explicit while q < 10, lambda > 1/21 = 0.0476, and implicit for 0.02 (q = 24.5); the
-    implicit step v' = (v - lr H (v - b) + lr q w) / (1 + lr q) rests where lr q v = -lr H (v - b) + lr q w: the same.
-    """
-    h, b, w = quadratic
-    q = (1 - lam) / (2 * lam)
-    expected = torch.linalg.solve(h + q * torch.eye(4, dtype=torch.float64), h @ b + q * w)
-    assert torch.allclose(fixed_point(quadratic, lam), expected, rtol=1e-10, atol=1e-12)
-
-
-def test_the_limits_of_lambda_and_lemma_1(quadratic):
-    """lambda -> 1: q -> 0, v = b; lambda -> 0: v = w; ||v - w|| grows with lambda (Lemma 1)."""
-    _, b, w = quadratic
-    assert torch.allclose(fixed_point(quadratic, 1 - 1e-12), b, atol=1e-9)
-    assert torch.allclose(fixed_point(quadratic, 1e-9), w, atol=1e-7)
-    distances = [float((fixed_point(quadratic, lam) - w).norm()) for lam in (1e-6, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)]
-    assert distances == sorted(distances)
-    assert distances[0] < distances[-1]
-
-
-def test_the_pull_switches_where_the_explicit_step_would_overshoot():
-    """f = 0, w = 0, v = 1: explicit gives 1 - lr q, implicit 1 / (1 + lr q). lr q = 0.9: 0.1; 1: 0.5; 4: 0.2."""
-    for pull, expected in ((9.0, 0.1), (10.0, 0.5), (40.0, 0.2)):
-        v = torch.ones(1, dtype=torch.float64)
-        pulled_step(v, torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64), 0.1, pull)
-        assert v.item() == pytest.approx(expected, rel=1e-12)
-
-
 # 3
 
 
@@ -163,112 +92,6 @@ def test_without_a_gradient_nothing_moves_and_equals_keep_their_order(tiny, simu
             assert b["cache"] == b["stored"][chosen]
 
 
-# 4, 5, 6
-
-
-@pytest.fixture
-def cross_entropy():
-    return nn.functional.cross_entropy
-
-
-def small_cnn():
-    return nn.Sequential(
-        nn.Conv2d(2, 3, 3, stride=2), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.5), nn.Flatten(),
-        nn.Linear(12, 7), nn.Tanh(), nn.Linear(7, 4),
-    )  # fmt: skip
-
-
-@pytest.fixture
-def cnn():
-    """A float32 CNN with BatchNorm (statistics moved) and dropout, a frozen layer in it; x, y of 11 images."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        module = small_cnn()
-        module[6].bias.requires_grad_(False)
-        x, y = torch.randn(11, 2, 10, 10), torch.arange(11) % 4
-        with torch.no_grad():
-            module(3 * x + 1)
-    return FlatModel(module), x, y
-
-
-def one_by_one(model, loss, x, y):
-    model.module.eval()
-    return torch.stack(
-        [
-            model.gradient_of(loss(model.module(x[i : i + 1]), y[i : i + 1])).double().square().sum()
-            for i in range(len(y))
-        ]
-    )
-
-
-def test_vectorised_norms_are_those_of_single_backward_passes(cnn, cross_entropy, monkeypatch):
-    """Oracle 4: a loop of plain backward passes, one sample at a time, whatever the chunks; 1e-5, as in float32.
-
-    In eval mode, where no sample's gradient depends on the others: no dropout, BatchNorm by its statistics.
-    """
-    model, x, y = cnn
-    expected = one_by_one(model, cross_entropy, x, y)
-    found = squared_norms(model, cross_entropy, x, y)
-    assert found.dtype == torch.float32
-    assert torch.allclose(found.double(), expected, rtol=1e-5)
-    monkeypatch.setattr(sample_gradients, "CHUNK", {"cpu": 3 * len(model.parameters)})  # chunks of 3, 3, 3 and 2
-    assert torch.allclose(squared_norms(model, cross_entropy, x, y).double(), expected, rtol=1e-5)
-    monkeypatch.setattr(sample_gradients, "CHUNK", {"cpu": 1})
-    assert torch.allclose(squared_norms(model, cross_entropy, x, y).double(), expected, rtol=1e-5)
-
-
-def test_scoring_moves_nothing(cnn, cross_entropy):
-    model, x, y = cnn
-    model.gradient.fill_(7)
-    before = [t.clone() for t in (model.parameters, model.gradient, model.buffers, model.integers)]
-    for training in (True, False):
-        model.module.train(training)
-        state = torch.random.get_rng_state()
-        squared_norms(model, cross_entropy, x, y)
-        assert torch.equal(torch.random.get_rng_state(), state)
-        assert model.module.training is training
-    for was, now in zip(before, (model.parameters, model.gradient, model.buffers, model.integers), strict=True):
-        assert torch.equal(was, now)
-
-
-@pytest.fixture
-def softmax():
-    """Softmax regression in float64, 5 features and 4 classes; x, y of 9 samples."""
-    draws = torch.Generator().manual_seed(4)
-    module = nn.Linear(5, 4).double()
-    with torch.no_grad():
-        for p in module.parameters():
-            p.copy_(torch.randn(p.shape, generator=draws, dtype=torch.float64))
-    return FlatModel(module), torch.randn(9, 5, generator=draws, dtype=torch.float64), torch.arange(9) % 4
-
-
-def closed_form(vector, x, y, classes, admitted=slice(None)):
-    """d loss / d logits = p - y, dW = (p - y) x^T, db = p - y, so ||g||^2 = ||p - y||^2 (||x||^2 + 1)."""
-    model = Softmax.of(vector, classes, x.shape[1])
-    logits = np.full((len(y), classes), -np.inf)
-    logits[:, admitted] = (x @ model.weight.T + model.bias)[:, admitted]
-    error = np.exp(logits - logits.max(1, keepdims=True))
-    error /= error.sum(1, keepdims=True)
-    error[np.arange(len(y)), y] -= 1
-    return (error**2).sum(1) * ((x**2).sum(1) + 1)
-
-
-def test_softmax_regressions_closed_form(softmax, cross_entropy):
-    """Oracle 5, in NumPy: |(p - y) x^T|^2 + |p - y|^2 = |p - y|^2 (|x|^2 + 1), as |a b^T| = |a| |b|."""
-    model, x, y = softmax
-    expected = closed_form(model.parameters.numpy(), x.numpy(), y.numpy(), 4)
-    assert np.allclose(squared_norms(model, cross_entropy, x, y).numpy(), expected, rtol=1e-12)
-
-
-def test_a_loss_c_times_as_large_has_c_squared_times_the_norms(softmax, cross_entropy):
-    """Exactly so for c = 4, a power of two: the ranking cannot change."""
-    model, x, y = softmax
-    once = squared_norms(model, cross_entropy, x, y)
-    scaled = squared_norms(model, lambda logits, labels: 4 * cross_entropy(logits, labels), x, y)
-    assert torch.equal(scaled, 16 * once)
-    assert (once > 0).all()
-
-
 # 5, 6, 7, 12 in whole runs: an independent second writing of the PIM, in NumPy
 
 
@@ -282,7 +105,7 @@ def pim(begun, seed, lam, epochs, size, classes):
         order = stream.permutation(len(y))
         for start in range(0, len(y), size):
             rows = order[start : start + size]
-            table[p, rows] = closed_form(v, x[rows], y[rows], classes)  # before the step
+            table[p, rows] = sample_norms(v, x[rows], y[rows], classes)  # before the step
             _, gradient = Softmax.of(v, classes, x.shape[1]).loss_and_gradient(x[rows], y[rows])
             v = v - lr * (gradient + q * (v - w))
     return table
@@ -595,5 +418,5 @@ def test_seen_logits_are_the_pims_too(tiny, simulate, begun):
         seen = sorted({c for task in tasks[: b["window"] + 1] for c in task.classes})
         assert len(seen) == 2 * (b["window"] + 1)
         given = (b["w"].numpy(), b["x"].numpy(), b["y"].numpy(), 6)
-        np.testing.assert_allclose(b["norms"][0], closed_form(*given, admitted=seen), rtol=1e-9)
-        assert np.allclose(b["norms"][0], closed_form(*given), rtol=1e-9) == (len(seen) == 6)
+        np.testing.assert_allclose(b["norms"][0], sample_norms(*given, admitted=seen), rtol=1e-9)
+        assert np.allclose(b["norms"][0], sample_norms(*given), rtol=1e-9) == (len(seen) == 6)
