@@ -208,14 +208,14 @@ class Client:
         assert self.memory is not None
         rows, task = self.stream.locate(positions)
         tasks = task.numpy() if isinstance(task, Tensor) else np.full(len(positions), task)
-        labels = self.data.labels(rows).numpy()
+        labels = self.data.labels(self.data.held(rows)).numpy()
         self.memory.offer(positions, labels, tasks, draws, augmentation, logits)
 
     def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the samples at these positions of the stream, x [n, ...] in the model's dtype and y [n]."""
         rows, task = self.stream.locate(positions)
         device = self.model.device
-        rows = sent(rows, device)
+        rows = sent(self.data.held(rows), device)
         x = self.data.fetch(
             rows,
             sent(task, device) if isinstance(task, Tensor) else task,

@@ -73,7 +73,8 @@ def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, f
     parts = batches(len(epoch), size, model.normalises)
     draws = None if augment is None else _drawn(client.data, augment, parts)
     rows, task = client.stream.locate(epoch)
-    rows, tasks = sent(rows, model.device), sent(task, model.device) if isinstance(task, Tensor) else task
+    rows = sent(client.data.held(rows), model.device)
+    tasks = sent(task, model.device) if isinstance(task, Tensor) else task
     labels = client.data.labels(rows)
     shown = None if draws is None else sent(draws, model.device)
     for number, part in enumerate(parts, first):

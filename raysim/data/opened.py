@@ -34,7 +34,8 @@ class Opened:
         self._like = like
         self._source = source
         self._positions = np.array([-1])  # nothing yet: a sample that no position refers to stands in
-        self._held = source(Split(like.train.x[:1], like.train.y[:1]))
+        self._split = Split(like.train.x[:1], like.train.y[:1])  # on the CPU, where it is asked for what it holds
+        self._held = source(self._split)
 
     @property
     def augment(self) -> tuple[Augmentation, ...]:
@@ -47,39 +48,52 @@ class Opened:
         Raises:
             RunError: the stream ends before, or its samples are not like the data set's.
         """
-        wanted = np.unique(positions.numpy())
-        kept = np.isin(wanted, self._positions)
-        rows = np.searchsorted(self._positions, wanted[kept])
-        x = np.empty((len(wanted), *self._like.shape), self._like.train.x.dtype)
-        y = np.empty(len(wanted), np.int64)
-        x[kept] = self._held.x.cpu().numpy()[rows].reshape(-1, *self._like.shape)
-        y[kept] = self._held.y.cpu().numpy()[rows]
-        missing = np.flatnonzero(~kept)
-        for part in np.split(missing, np.flatnonzero(np.diff(wanted[missing]) != 1) + 1):
-            for row, (sample, label) in zip(part, self._read(wanted[part]), strict=True):
-                x[row], y[row] = sample, label
-        self._positions, self._held = wanted, self._source(Split(x, y))
+        self._hold(np.unique(positions.numpy()))
+
+    def held(self, positions: Tensor) -> Tensor:
+        """Return where positions (int64 [B], on the CPU) are held, until `hold` is called again.
+
+        Those that are not held (Joint's, say) are read again, and come behind those that are.
+
+        Raises:
+            RunError: as `hold`.
+        """
+        wanted = positions.numpy()
+        missing = np.setdiff1d(wanted, self._positions)
+        if len(missing):
+            self._hold(np.concatenate([self._positions, missing]))
+        return torch.from_numpy(self._places(wanted))
 
     def labels(self, rows: Tensor) -> Tensor:
-        """The labels (int64 [B]) at positions (int64 [B]), where those are."""
-        held = self._rows(rows)  # which may change what is held
-        return self._held.labels(held)
+        """See Source; `rows` are what `held` gave."""
+        return self._held.labels(rows)
 
     def draw(self, generator: np.random.Generator, n: int) -> Array:
         """See Source."""
         return self._held.draw(generator, n)
 
     def fetch(self, rows: Tensor, task: int | Tensor, drawn: Tensor | None = None) -> Tensor:
-        """See Source; `rows` are positions, and no task changes what they show."""
-        held = self._rows(rows)
-        return self._held.fetch(held, 0, drawn)
+        """See Source; `rows` are what `held` gave, and no task changes what they show."""
+        return self._held.fetch(rows, 0, drawn)
 
-    def _rows(self, positions: Tensor) -> Tensor:
-        """Return where positions are held; those that are not (Joint's, say) are read again."""
-        wanted = positions.cpu()
-        if not np.isin(wanted.numpy(), self._positions).all():
-            self.hold(torch.cat([torch.from_numpy(self._positions), wanted]))
-        return torch.from_numpy(np.searchsorted(self._positions, wanted.numpy())).to(positions.device)
+    def _hold(self, wanted: Array) -> None:
+        """Hold the samples at these positions, in this order."""
+        kept = np.isin(wanted, self._positions)
+        rows = self._places(wanted[kept])
+        x = np.empty((len(wanted), *self._like.shape), self._like.train.x.dtype)
+        y = np.empty(len(wanted), np.int64)
+        x[kept], y[kept] = self._split.x[rows], self._split.y[rows]
+        missing = np.flatnonzero(~kept)
+        for part in np.split(missing, np.flatnonzero(np.diff(wanted[missing]) != 1) + 1):
+            for row, (sample, label) in zip(part, self._read(wanted[part]), strict=True):
+                x[row], y[row] = sample, label
+        self._positions, self._split = wanted, Split(x, y)
+        self._held = self._source(self._split)
+
+    def _places(self, positions: Array) -> Array:
+        """Return where positions lie that are held."""
+        order = np.argsort(self._positions)
+        return order[np.searchsorted(self._positions, positions, sorter=order)]
 
     def _read(self, positions: Array) -> Iterator[tuple[Array, int]]:
         """Read consecutive positions."""

@@ -51,6 +51,10 @@ class Source:
     def __len__(self) -> int:
         return len(self.y)
 
+    def held(self, rows: Tensor) -> Tensor:
+        """Return where these rows (int64 [B], on the CPU) are: of a split all are, at their places."""
+        return rows
+
     def labels(self, rows: Tensor) -> Tensor:
         """The labels (int64 [B]) of `rows` (int64 [B]), where those are: on this device or on the CPU."""
         return (self._known if rows.device.type == "cpu" else self.y).index_select(0, rows)

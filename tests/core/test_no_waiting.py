@@ -1,11 +1,13 @@
 """The local loop never waits for a GPU: no Python number or branch is made of what would be there.
 
 On a GPU all floating numbers are on the device, and positions and draws on the CPU; so what would wait can be seen on a
-CPU too: a number read out of a floating tensor, or one of them indexed by a mask, whose count a GPU must be asked for.
+CPU too: a number read out of a floating tensor, one of them asked for on the CPU, or indexed by a mask, whose count a
+GPU must be asked for.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -13,7 +15,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from raysim import training
+from raysim.algorithms import c_flag, re_fed
+from raysim.algorithms.c_flag import CFlag
+from raysim.algorithms.re_fed import ReFed
 from raysim.client import Phase
+from raysim.iag import Components
 
 IMAGES = {"dataset": {"name": "synthetic", "classes": 4, "shape": [1, 28, 28], "train": 48, "test": 20}}
 METHODS: dict[str, dict[str, Any]] = {
@@ -25,6 +31,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "fed_a_gem": {"fed_a_gem": {}},
     "special_c": {"special_c": {"prox_every": "step"}},
 }
+ASKING = ("cpu", "numpy", "tolist", "item", "__float__", "__bool__", "__int__")
 
 
 class Waits(TorchDispatchMode):
@@ -42,17 +49,38 @@ class Waits(TorchDispatchMode):
             self.found.append(name)
         return func(*args, **(kwargs or {}))
 
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note what happens while this lasts."""
+        with pytest.MonkeyPatch.context() as patch, self:
+            for name in ASKING:
+                patch.setattr(torch.Tensor, name, self._noted(name, getattr(torch.Tensor, name)))
+            yield
+
+    def _noted(self, name: str, call: Any) -> Any:
+        def asked(tensor: torch.Tensor, *args: Any) -> Any:
+            if tensor.is_floating_point():
+                self.found.append(name)
+            return call(tensor, *args)
+
+        return asked
+
+    def watched(self, call: Any) -> Any:
+        """Return the function, watched."""
+
+        @wraps(call)
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with self.watching():
+                return call(*args, **kwargs)
+
+        return within
+
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     """What would wait in local training, as long as the test lasts."""
-    seen, original = Waits(), training.local_training
-
-    def watched(client: Any) -> Any:
-        with seen:
-            return original(client)
-
-    monkeypatch.setattr(training, "local_training", watched)
+    seen = Waits()
+    monkeypatch.setattr(training, "local_training", seen.watched(training.local_training))
     return seen
 
 
@@ -64,16 +92,50 @@ def test_no_step_waits(name: str, waits: Waits, simulate: Any, tiny: Any) -> Non
     assert waits.found == []
 
 
-def test_a_step_that_waits_is_seen(waits: Waits, simulate: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+LOOPS: dict[str, list[tuple[Any, str]]] = {
+    "c_flag": [(Components, "gradient"), (c_flag, "refresh"), (CFlag.Client, "_weighed")],
+    "fedtrack": [(Components, "gradient"), (c_flag, "refresh"), (CFlag.Client, "_weighed")],
+    "re_fed": [(ReFed.Client, "_step"), (re_fed, "squared_norms")],
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_no_step_of_a_loop_of_its_own_waits(
+    name: str, simulate: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, called = Waits(), set()
+
+    def counted(place: str, call: Any) -> Any:
+        watched = seen.watched(call)
+
+        def within(*args: Any, **kwargs: Any) -> Any:
+            called.add(place)
+            return watched(*args, **kwargs)
+
+        return within
+
+    for owner, place in LOOPS[name]:
+        monkeypatch.setattr(owner, place, counted(place, getattr(owner, place)))
+    knobs = {"alpha": 0.01} if name == "c_flag" else {}
+    more = {"methods": {name: knobs}, "memory": {"capacity": 5}, "training__local_epochs": 2}
+    simulate(tiny(**IMAGES, model={"name": "mnist_cnn"}, **more))
+    assert seen.found == []
+    assert called == {place for _, place in LOOPS[name]}
+
+
+@pytest.mark.parametrize("asks", ["item", "cpu", "tolist"])
+def test_a_step_that_waits_is_seen(
+    asks: str, waits: Waits, simulate: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = training._Loop.step
 
     def printing(loop: Any, step: Any) -> None:
         original(loop, step)
-        step.loss.item()
+        getattr(step.loss.detach(), asks)()
 
     monkeypatch.setattr(training._Loop, "step", printing)
     simulate(tiny())
-    assert set(waits.found) == {"_local_scalar_dense"}
+    assert asks in waits.found
 
 
 @contextmanager

@@ -47,16 +47,21 @@ def opened():
 
 def test_a_window_is_read_once_and_what_is_kept_is_not_read_again(opened):
     opened.hold(torch.arange(10, 14))
-    assert opened.labels(torch.tensor([13, 10])).tolist() == [1, 2]
-    assert opened.fetch(torch.tensor([13, 10]), 7)[:, 0].tolist() == [213, 210]  # whatever the task
+    rows = opened.held(torch.tensor([13, 10]))
+    assert opened.labels(rows).tolist() == [1, 2]
+    assert opened.fetch(rows, 7)[:, 0].tolist() == [213, 210]  # whatever the task
     opened.hold(torch.tensor([14, 15, 11]))
-    assert opened.fetch(torch.tensor([11, 15]), 0)[:, 5].tolist() == [211, 215]
+    assert opened.fetch(opened.held(torch.tensor([11, 15])), 0)[:, 5].tolist() == [211, 215]
     assert OPENED == [(2, 10), (2, 14)]
 
 
-def test_what_is_no_longer_held_is_opened_at_its_position(opened):
+def test_what_is_no_longer_held_is_opened_at_its_position_and_moves_nothing(opened):
+    """An epoch's rows are looked up once, before other samples may be asked for."""
     opened.hold(torch.arange(4, 8))
-    assert opened.fetch(torch.tensor([0, 5, 90]), 0)[:, 0].tolist() == [200, 205, 290]
+    before = opened.held(torch.tensor([7, 4]))
+    assert opened.fetch(opened.held(torch.tensor([0, 5, 90])), 0)[:, 0].tolist() == [200, 205, 290]
+    assert opened.fetch(before, 0)[:, 0].tolist() == [207, 204]
+    assert opened.labels(before).tolist() == [3, 0]
     assert OPENED == [(2, 4), (2, 0), (2, 90)]
 
 
