@@ -57,7 +57,7 @@ COORDINATOR = {
     "post the model": [(runner.RayRunner, "_by_reference")],
     "send orders": [(runner.RayRunner, "begin"), (runner.RayRunner, "_start")],
     "wait": [(ray, "wait")],
-    "take answers": [(runner.RayRunner, "_await")],
+    "take answers": [(runner.RayRunner, "_answer")],
     "merge sums": [(Reply, "merge")],
     "make the model": [(Exchange, "updated")],
     "virtual time, tasks": [(Synchronous, "_outcome")],

@@ -1,0 +1,28 @@
+"""The benchmarks still fit the code that they measure; what they print is for people to look at."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+OF_ANOTHER_ENVIRONMENT = "flower_app"  # which has Flower, as the tests' has not
+
+
+@pytest.fixture
+def benchmark_named(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in BENCHMARKS.glob("*.py") if p.stem != OF_ANOTHER_ENVIRONMENT))
+def test_a_benchmark_can_be_imported(name: str, benchmark_named: Any) -> None:
+    assert benchmark_named(name).__doc__
+
+
+def test_what_a_round_is_divided_into_exists(benchmark_named: Any) -> None:
+    profile = benchmark_named("round_time")
+    places = [place for part in (profile.COORDINATOR, profile.HOST) for several in part.values() for place in several]
+    assert len(places) > 10
+    assert [(owner, name) for owner, name in places if not callable(getattr(owner, name, None))] == []
