@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from raysim import resources
@@ -10,7 +11,7 @@ from raysim.compatibility import check_methods
 from raysim.config import Config
 from raysim.config.time import Asynchronous
 from raysim.demand import Demand, demand
-from raysim.errors import RunError
+from raysim.errors import RunError, Unreachable
 from raysim.federation import Federation, build_federation
 from raysim.models.building import check_model
 from raysim.pace import pace
@@ -89,18 +90,46 @@ def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
 def _places(config: Config, capacity: Capacity, takes: Demand) -> Lines:
     """Say where the actors would go and what they would take. Raises ConfigError: it is not there."""
     if config.resources.address is not None:
-        yield from _elsewhere(config, takes)
+        yield from _elsewhere(config, config.resources.address, takes)
         return
     place = resources.place(config, capacity, takes)
-    here = f"{_counted(place.actors, 'host')} on this machine ({_shares(capacity.cpus, capacity.gpus)})"
-    yield "actors", f"1 coordinator and {here}; each host has {_clients(place)}, {_shares(place.cpus, place.gpus)}"
+    yield "actors", _actors(place, f"on this machine ({_shares(capacity.cpus, capacity.gpus)})")
     whole = "" if capacity.memory is None else f" of the {_sized(capacity.memory)} here"
-    most = max(takes.host_with(clients) for clients in place.clients)
-    yield "memory", f"about {_sized(place.memory_bytes)}{whole}, a host up to {_sized(most)}"
+    yield "memory", f"about {_sized(place.memory_bytes)}{whole}, a host up to {_sized(_largest(place, takes))}"
 
 
-def _elsewhere(config: Config, takes: Demand) -> Lines:
-    """Say what actors would ask for in a cluster that nobody has asked yet."""
+def _elsewhere(config: Config, address: str, takes: Demand) -> Lines:
+    """Say where the actors would go on a running cluster; what they would ask for, where none answers."""
+    from raysim.actors.cluster import joined_cluster
+
+    try:
+        with joined_cluster(address) as there:
+            place = resources.place(config, there, takes)
+    except Unreachable as error:
+        yield from _asked_for(config, takes)
+        yield "cluster", str(error)
+        return
+    where = "packed onto few" if place.packed else "spread over the"
+    kinds = Counter(_shares(node.cpus, node.gpus) for node in there.nodes)
+    nodes = ", ".join(f"{_counted(count, 'node')} with {has}" for has, count in kinds.items())
+    yield "actors", _actors(place, f"{where} nodes of {address} ({nodes})")
+    together, most = resources.most_on_a_node(place, there), _largest(place, takes)
+    there_too = f"about {_sized(takes.node + together * most)} on a node with {_counted(together, 'host')}"
+    yield "memory", f"{there_too}, a host up to {_sized(most)}"
+
+
+def _actors(place: Placement, where: str) -> str:
+    shares = _shares(place.cpus, place.gpus)
+    own = "".join(f", {amount:g} {name}" for name, amount in place.custom.items())
+    return f"1 coordinator and {_counted(place.actors, 'host')} {where}; each host has {_clients(place)}, {shares}{own}"
+
+
+def _largest(place: Placement, takes: Demand) -> int:
+    return max(takes.host_with(clients) for clients in place.clients)
+
+
+def _asked_for(config: Config, takes: Demand) -> Lines:
+    """Say what actors would ask for, whatever there is."""
     wanted, clients = config.resources, config.clients.count
     if wanted.clients_per_actor == "auto":
         hosts, packed = "as many hosts as there is room for", clients

@@ -14,10 +14,11 @@ from typing import Literal
 
 from raysim.checkpoints import Checkpoints, Saved
 from raysim.config import Config
-from raysim.events import Checkpoint, Event, Started
+from raysim.events import Checkpoint, Event, Finished, Started
 from raysim.federation import Federation
 from raysim.figures import timeline_image
 from raysim.files import writing
+from raysim.footprint import Footprint
 from raysim.lock import alone
 from raysim.losses import Losses, unfinished
 from raysim.recording import Recording, going_back, rounds_since
@@ -32,14 +33,19 @@ class Course:
         federation: its data.
         directory: absent or empty; or the run's own, which then goes on from its newest checkpoint, or from the start.
         began: when the run began, by time.perf_counter.
+        footprint: the memory that it takes.
 
     Raises:
         RunError: the checkpoint is damaged, or another run's; or nothing can be written.
         ConfigError: another process is at work in the directory.
     """
 
-    def __init__(self, config: Config, federation: Federation, directory: Path, began: float) -> None:
+    def __init__(
+        self, config: Config, federation: Federation, directory: Path, began: float, footprint: Footprint
+    ) -> None:
         self._config = config
+        self._footprint = footprint
+        self._actors = 0
         self.directory = directory
         self._began = began
         self._starting = 0.0
@@ -49,7 +55,10 @@ class Course:
         with ExitStack() as entered:
             entered.enter_context(alone(directory, "run"))
             self._recording = self._opened(unfinished(directory))
-            self._earlier = 0.0 if self.saved is None else float(self.saved.recorded["seconds"])
+            self._earlier = 0.0
+            if self.saved is not None:
+                self._earlier = float(self.saved.recorded["seconds"])
+                footprint.reach(int(self.saved.recorded["peak_memory_bytes"]))
             if self.saved is None and not config.together:
                 self._recording.picture("clients_at_tasks", timeline_image(federation.calendar.timeline()))
             self._leaving = entered.pop_all()
@@ -72,8 +81,13 @@ class Course:
         """Write down one event. Raises RunError where it cannot be written."""
         if isinstance(event, Started):
             self._starting = self._starting or time.perf_counter() - self._began
+            self._actors = event.actors
         elif isinstance(event, Checkpoint):
-            self.checkpoints.write(event, {**self._recording.position(), "seconds": self._seconds()})
+            self._footprint.add(event.peaks)
+            more = {"seconds": self._seconds(), "peak_memory_bytes": self._footprint.peak_bytes}
+            self.checkpoints.write(event, {**self._recording.position(), **more})
+        elif isinstance(event, Finished):
+            self._footprint.add(event.peaks)
         self._recording.take(event)
 
     def go_back(self, why: str) -> None:
@@ -81,7 +95,7 @@ class Course:
         self._recording.__exit__(None, None, None)
         self._recording = self._opened(why)
 
-    def end(self, status: str, peak_memory_bytes: int) -> Result:
+    def end(self, status: str) -> Result:
         """Write summary.json and return what it says. Raises RunError where it cannot be written."""
         recording = self._recording
         seconds = recording.tally.round_seconds
@@ -90,7 +104,8 @@ class Course:
             seconds=self._seconds(),
             seconds_per_round=median(seconds) if seconds else None,
             seconds_starting=self._starting,
-            peak_memory_bytes=peak_memory_bytes,
+            peak_memory_bytes=self._footprint.peak_bytes,
+            actors=self._actors,
             recoveries=self._losses.count,
             rounds_recomputed=self._losses.rounds,
             versions=self._made_with,

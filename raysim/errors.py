@@ -19,6 +19,10 @@ class ConfigError(Exception):
         super().__init__(single_line(message))
 
 
+class Unreachable(ConfigError):
+    """No cluster answers at resources.address, or none that would have us."""
+
+
 class RunError(Exception):
     """The run failed; str() is one line that says where and what to do next. Exit status 1."""
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from raysim.footprint import Peak
+
 Accuracies = Mapping[str, Sequence[float]]
 """By protocol: the fraction of right answers on every task's test set."""
 
@@ -18,12 +20,13 @@ class Started:
     """All hosts are ready; the run has so many rounds.
 
     A run from the start begins with the evaluation of the untrained model; one that goes on from a checkpoint has none,
-    and `done` rounds behind it.
+    and `done` rounds behind it. `actors` are Ray's: the coordinator and the hosts, none where one process does it all.
     """
 
     evaluation: Accuracies | None
     rounds: int
     done: int = 0
+    actors: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,24 +60,27 @@ class Checkpoint:
     """A run between two rounds: all that is needed to go on from here, under any runner.
 
     `server` is the record of the server, its halves and the schedule, `clients` are the clients' records by id, host by
-    host (see raysim.state); `round` rounds are done.
+    host (see raysim.state); `round` rounds are done. `peaks` is the memory of the actors.
     """
 
     round: int
     server: bytes
     clients: Iterable[Mapping[int, bytes]]
+    peaks: Sequence[Peak] = ()
 
 
 @dataclass(frozen=True)
 class Finished:
     """The last event: the final model, and whether the run was stopped before its last round.
 
-    `per_client` is what summary.json says of the clients' accuracies, where evaluation.per_client asks for it.
+    `per_client` is what summary.json says of the clients' accuracies, where evaluation.per_client asks for it; `peaks`
+    is the memory of the actors.
     """
 
     state: Mapping[str, Tensor]
     interrupted: bool
     per_client: Mapping[str, Mapping[str, Any]] | None = None
+    peaks: Sequence[Peak] = ()
 
 
 @dataclass(frozen=True)

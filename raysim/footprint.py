@@ -1,14 +1,34 @@
-"""How much memory a run takes: the PSS of all its processes, sampled once a second while it runs."""
+"""How much memory a run takes: the PSS of all its processes, sampled once a second where they can be seen."""
 
 from __future__ import annotations
 
+import socket
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 import psutil
 
 TOLERANCE = 0.02
+STATUS = Path("/proc/self/status")
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most memory, in bytes, that one process has taken: `pid` of a machine."""
+
+    machine: str
+    pid: int
+    nbytes: int
+
+
+def own_peak() -> Peak:
+    """Return this process's: its PSS now, and what its resident memory was larger by at its highest."""
+    process = psutil.Process()
+    return Peak(socket.gethostname(), process.pid, _pss(process) + max(0, _highest() - process.memory_info().rss))
 
 
 class Footprint:
@@ -21,10 +41,11 @@ class Footprint:
     """
 
     def __init__(self, interval: float = 1.0) -> None:
-        self.peak_bytes = 0
+        self._here = self._elsewhere = self._before = 0
         self._interval = interval
         self._counted: dict[int, tuple[int, int]] = {}  # by process id: resident memory and PSS when last counted
         self._present: set[int] = set()
+        self._seen: set[int] = set()  # all that were ever present
         self._one_at_a_time = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample_until_over, name="raysim-footprint", daemon=True)
@@ -40,6 +61,21 @@ class Footprint:
         self._over.set()
         self._thread.join()
 
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that all processes together have taken."""
+        return max(self._here + self._elsewhere, self._before)
+
+    def reach(self, nbytes: int) -> None:
+        """Take note of a peak that was found before, or by another."""
+        self._before = max(self._before, nbytes)
+
+    def add(self, peaks: Sequence[Peak]) -> None:
+        """Count processes that are no descendants of this one, as those of a cluster that was joined."""
+        own = socket.gethostname()
+        others = [peak.nbytes for peak in peaks if peak.machine != own or peak.pid not in self._seen]
+        self._elsewhere = max(self._elsewhere, sum(others))
+
     def sample(self) -> None:
         """Take one sample now."""
         with self._one_at_a_time:
@@ -48,7 +84,8 @@ class Footprint:
             present = {process.pid for process in processes}
             if present != self._present:
                 self._present, self._counted = present, {}
-            self.peak_bytes = max(self.peak_bytes, sum(self._memory(process) for process in processes))
+                self._seen |= present
+            self._here = max(self._here, sum(self._memory(process) for process in processes))
 
     def _sample_until_over(self) -> None:
         while not self._over.wait(self._interval):
@@ -60,8 +97,21 @@ class Footprint:
             counted_at, known = self._counted.get(process.pid, (0, 0))
             if abs(resident - counted_at) <= TOLERANCE * counted_at:
                 return known
-            memory = process.memory_full_info()
-            known = int(getattr(memory, "pss", memory.uss))
+            known = _pss(process)
             self._counted[process.pid] = resident, known
             return known
         return 0
+
+
+def _pss(process: psutil.Process) -> int:
+    memory = process.memory_full_info()
+    return int(getattr(memory, "pss", memory.uss))
+
+
+def _highest() -> int:
+    """Return the most resident memory that this process has had, in bytes; 0 where the system does not say."""
+    with suppress(OSError):
+        for line in STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0

@@ -75,6 +75,14 @@ def place(config: Config, capacity: Capacity, demand: Demand | None = None) -> P
     return Placement(dealt, cpus, wanted.gpus_per_actor, memory, wanted.custom, wanted.placement == "pack")
 
 
+def most_on_a_node(placement: Placement, capacity: Capacity) -> int:
+    """Return how many hosts a node of a cluster gets, where it gets most: Ray spreads or packs them as it can."""
+    rooms = [node.room(placement.cpus, placement.gpus, placement.custom) for node in capacity.nodes or [capacity]]
+    if placement.packed:
+        return int(min(max(rooms), placement.actors))
+    return next(n for n in range(1, placement.actors + 1) if sum(min(room, n) for room in rooms) >= placement.actors)
+
+
 def _check_nodes(config: Config, capacity: Capacity, cpus: float, dealt: Sequence[range], each: int) -> None:
     """Refuse hosts of so many bytes each that a cluster's nodes have no memory for. Raises ConfigError."""
     wanted = config.resources

@@ -18,7 +18,8 @@ class Result:
     `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (a[t][i], fractions) and its
     metrics; bytes are the methods' payload, all clients together; seconds_per_round is a median, without evaluation;
     participation counts each client's updates, virtual_time is in virtual seconds, steps counts the gradient steps of
-    all clients' local training (older raysims wrote none of the three); per_client, where evaluation.per_client asked
+    all clients' local training, actors counts Ray's (the coordinator and the hosts; none where one process did it all;
+    older raysims wrote none of the four); per_client, where evaluation.per_client asked
     for it, maps a protocol to the clients' accuracies and their mean, worst and std (see raysim.spread).
     """
 
@@ -45,6 +46,7 @@ class Result:
     participation: Sequence[int] = ()
     virtual_time: float | None = None
     steps: int | None = None
+    actors: int | None = None
     per_client: Mapping[str, Mapping[str, Any]] | None = None
 
 

@@ -82,7 +82,7 @@ def run(
         with (
             Footprint() as footprint,
             _starts(resolved, federation, capacity, local) as start,
-            Course(resolved, federation, directory, began) as course,
+            Course(resolved, federation, directory, began, footprint) as course,
         ):
             display = display or Silence()
             recovery = Recovery(start, course, resolved.checkpoint.tries, display.say)
@@ -92,7 +92,7 @@ def run(
 def _carried_out(recovery: Recovery, course: Course, footprint: Footprint, display: Display) -> Result:
     def end(status: str) -> Result:
         footprint.sample()
-        return course.end(status, footprint.peak_bytes)
+        return course.end(status)
 
     try:
         with interruptible(recovery.stop, display.say), closing(recovery.events()) as events:

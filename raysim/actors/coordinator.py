@@ -19,8 +19,9 @@ from raysim.actors.runner import RayRunner
 from raysim.checkpoints import Saved
 from raysim.config import Config
 from raysim.errors import Lost, told_briefly
-from raysim.events import Checkpoint, Event, Finished, Notice
+from raysim.events import Checkpoint, Event, Finished, Notice, Started
 from raysim.federation import Federation
+from raysim.footprint import Peak, own_peak
 from raysim.resources import Placement
 from raysim.simulation import Simulation
 
@@ -68,10 +69,10 @@ class Coordinator:
                 yield Notice(notice)
             for event in self._simulation.events():
                 if not isinstance(event, Checkpoint):
-                    yield event
+                    yield _told(event, runner)
                     continue
                 records = list(event.clients)
-                yield replace(event, clients=records)
+                yield replace(event, clients=records, peaks=_peaks(runner))
                 self._written.acquire()
                 records.clear()  # the object store would keep them until the next event, as Ray holds this one so long
                 del event
@@ -85,6 +86,17 @@ class Coordinator:
         self._stopping = True
         if self._simulation is not None:
             self._simulation.stop()
+
+
+def _told(event: Event, runner: RayRunner) -> Event:
+    """Return an event with what the simulation does not know of its actors."""
+    if isinstance(event, Started):
+        return replace(event, actors=1 + runner.placement.actors)
+    return replace(event, peaks=_peaks(runner)) if isinstance(event, Finished) else event
+
+
+def _peaks(runner: RayRunner) -> list[Peak]:
+    return [own_peak(), *runner.peaks()]
 
 
 def shared(federation: Federation) -> Any:

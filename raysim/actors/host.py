@@ -15,6 +15,7 @@ from raysim.actors import allocator, tensors
 from raysim.config import Config
 from raysim.errors import told_briefly
 from raysim.federation import Federation
+from raysim.footprint import Peak, own_peak
 from raysim.host import Order
 from raysim.messages import Post
 from raysim.reply import Reply
@@ -47,6 +48,10 @@ class Host:
         """Answer when the constructor is through: the node's address and id, and the kind of machine that it is."""
         node = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:8]}"
         return node, machine.kind(self._host.model.device)
+
+    def peak(self) -> Peak:
+        """Return the most memory that this process has taken."""
+        return own_peak()
 
     def perform(self, order: Order, mail: Any, posted: Sequence[Posted]) -> Reply:
         """Carry out an order and reply with the sum over this host's clients; the mail is one object for all hosts."""

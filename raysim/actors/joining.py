@@ -15,7 +15,7 @@ from ray.exceptions import AuthenticationError
 
 from raysim.actors import authentication
 from raysim.actors.loopback import LOOPBACK, on_loopback
-from raysim.errors import ConfigError
+from raysim.errors import Unreachable
 
 ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # Ray tries once a second, twenty times unless this says otherwise
 
@@ -28,7 +28,7 @@ def join(address: str, code: Sequence[str]) -> None:
         code: folders and files of the user's own modules; sent to all workers of this job.
 
     Raises:
-        ConfigError: nothing answers there, it wants another token, or it is of another version.
+        Unreachable: nothing answers there, it wants another token, or it is of another version.
     """
     host, port = _parts(address)
     if port is not None:
@@ -65,20 +65,20 @@ def _only_here(host: str, port: int | None) -> bool:
     return False
 
 
-def _explained(address: str, error: BaseException) -> ConfigError:
+def _explained(address: str, error: BaseException) -> Unreachable:
     told = " ".join(str(error).split())
     if authentication.refused(error):
-        return ConfigError(
+        return Unreachable(
             f"resources.address: the cluster at {address} wants its token: copy ~/.ray/auth_token from the machine "
             "where it was started, or set RAY_AUTH_TOKEN; and RAY_AUTH_MODE=token"
         )
     if "ersion mismatch" in told:
-        return ConfigError(f"resources.address: the cluster at {address} is of another version: {told}")
+        return Unreachable(f"resources.address: the cluster at {address} is of another version: {told}")
     return _no_cluster(address, told)
 
 
-def _no_cluster(address: str, told: str) -> ConfigError:
-    return ConfigError(
+def _no_cluster(address: str, told: str) -> Unreachable:
+    return Unreachable(
         f"resources.address: no cluster answers at {address} ({told}); start one with `ray start --head`, "
         "or leave address out"
     )

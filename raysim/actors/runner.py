@@ -14,6 +14,7 @@ from raysim.actors.host import Host, Posted
 from raysim.actors.placing import Places
 from raysim.actors.turns import Turns
 from raysim.config import Config
+from raysim.footprint import Peak
 from raysim.host import Order
 from raysim.messages import Post, tensor_bytes
 from raysim.reply import Reply
@@ -57,7 +58,7 @@ class RayRunner:
         self, config: Config, federation: Any, places: Places, records: Sequence[Any] = (), apart: bool = False
     ) -> None:
         actor: Any = ray.remote(Host)
-        self._placement = placement = places.placement
+        self.placement = placement = places.placement
         self._hosts = [
             actor.options(**options).remote(config, federation, list(clients))
             for options, clients in zip(places.options(), placement.clients, strict=True)
@@ -109,6 +110,11 @@ class RayRunner:
     def snapshot(self) -> list[Any]:
         """Return a reference to every host's records of its clients."""
         return [host.snapshot.remote() for host in self._hosts]
+
+    def peaks(self) -> list[Peak]:
+        """Return the most memory that each host has taken."""
+        asked = [host.peak.remote() for host in self._hosts]
+        return [self._answer(number, answer) for number, answer in enumerate(asked)]
 
     def _parts(self, clients: Sequence[int]) -> Iterable[tuple[int, list[int]]]:
         """Return hosts, and which of the clients each is asked for: all that it has, or one at a time."""
@@ -175,7 +181,7 @@ class RayRunner:
         """Say whose host was lost: all that live there, or where it is asked for one at a time, that one."""
         asked = (call for call in self._under_way.values() if call.host == host and call.method == "perform")
         one = next(asked, None) if self._apart else None
-        return _hosts_of(self._placement.clients[host] if one is None else one.arguments[0].clients)
+        return _hosts_of(self.placement.clients[host] if one is None else one.arguments[0].clients)
 
 
 def _hosts_of(clients: Sequence[int]) -> str:

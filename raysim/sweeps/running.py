@@ -11,6 +11,7 @@ from raysim.capacity import Capacity, this_machine
 from raysim.course import Course
 from raysim.errors import ConfigError, RunError
 from raysim.events import Finished
+from raysim.footprint import Footprint
 from raysim.lock import alone
 from raysim.result import Result
 from raysim.running import interruptible
@@ -86,9 +87,8 @@ class _Records:
         self.outcomes: dict[str, Outcome] = {}
         self._out = out
         self._display = display
-        self._under_way: dict[str, tuple[Cell, Course]] = {}
+        self._under_way: dict[str, tuple[Cell, Course, Footprint]] = {}
         self._hindered: dict[str, ConfigError | RunError] = {}
-        self._peaks: dict[str, int] = {}
 
     def keep(self, runs: Runs) -> None:
         """Record what the runs tell, until the last has ended; where that breaks off, end those under way."""
@@ -97,7 +97,7 @@ class _Records:
                 for each in told:
                     self._take(each)
         except BaseException as error:
-            for cell, _ in [*self._under_way.values()]:
+            for cell, _, _ in [*self._under_way.values()]:
                 with suppress(RunError):  # a disk that is still full
                     self._end(cell, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
             raise
@@ -118,17 +118,18 @@ class _Records:
         cell = told.cell
         if isinstance(told, Begun):
             try:
-                course = Course(cell.config, told.federation, self._out / cell.folder, told.began)
+                taken = Footprint()  # as the process that carries the run out tells it
+                course = Course(cell.config, told.federation, self._out / cell.folder, told.began, taken)
             except (ConfigError, RunError) as error:
                 self._hindered[cell.folder] = error
             else:
-                self._under_way[cell.folder] = (cell, course)
+                self._under_way[cell.folder] = (cell, course, taken)
             self._display.begin(cell)
         elif isinstance(told, Failed):
             self._end(cell, "failed", str(told.error))
         else:
-            _, course = self._under_way[cell.folder]
-            self._peaks[cell.folder] = told.peak_memory_bytes
+            _, course, taken = self._under_way[cell.folder]
+            taken.reach(told.peak_memory_bytes)
             course.take(told.event)
             self._display.take(cell, told.event)
             if isinstance(told.event, Finished):
@@ -138,7 +139,7 @@ class _Records:
         ended = None
         if cell.folder in self._under_way:  # one that had no data has no directory
             with self._under_way.pop(cell.folder)[1] as course:
-                ended = course.end(status, self._peaks.get(cell.folder, 0))
+                ended = course.end(status)
         outcome = Outcome(cell, self._out / cell.folder, status, ended, problem)
         self.outcomes[cell.folder] = outcome
         self._display.end(outcome)

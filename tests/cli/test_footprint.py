@@ -1,3 +1,6 @@
+import json
+import os
+import socket
 import subprocess
 import sys
 
@@ -5,7 +8,7 @@ import numpy as np
 import psutil
 import pytest
 
-from raysim.footprint import Footprint
+from raysim.footprint import Footprint, Peak, own_peak
 
 MIB = 2**20
 
@@ -49,3 +52,44 @@ def test_memory_that_does_not_change_is_not_counted_again(monkeypatch: pytest.Mo
         footprint.sample()
     assert len(counted) == 2
     assert footprint.peak_bytes > len(held)
+
+
+HIGHER_ONCE = f"""
+import json
+from raysim.footprint import own_peak
+peaks = [own_peak()]
+held = bytearray({80 * MIB})
+peaks.append(own_peak())
+del held
+peaks.append(own_peak())
+print(json.dumps([peak.nbytes for peak in peaks]))
+"""
+
+
+def test_a_process_knows_what_it_has_taken_at_most() -> None:
+    made = subprocess.run([sys.executable, "-c", HIGHER_ONCE], capture_output=True, text=True, check=True)
+    before, full, after = json.loads(made.stdout)
+    assert full - before == pytest.approx(80 * MIB, rel=0.05)
+    assert after == pytest.approx(full, rel=0.05)
+
+
+def test_processes_of_other_machines_are_added_and_those_that_are_seen_are_not() -> None:
+    footprint, here = Footprint(), socket.gethostname()
+    footprint.sample()
+    alone = footprint.peak_bytes
+    footprint.add([own_peak(), Peak("elsewhere", os.getpid(), 100)])
+    assert footprint.peak_bytes == alone + 100
+    footprint.add([Peak(here, -1, 60), Peak("elsewhere", 1, 70)])  # the first is no descendant of this process
+    assert footprint.peak_bytes == alone + 130
+    footprint.add([Peak("elsewhere", 1, 70)])
+    assert footprint.peak_bytes == alone + 130
+
+
+def test_a_peak_that_another_found_is_kept_where_it_is_higher() -> None:
+    footprint = Footprint()
+    footprint.sample()
+    own = footprint.peak_bytes
+    footprint.reach(own - 1)
+    assert footprint.peak_bytes == own
+    footprint.reach(own + 1)
+    assert footprint.peak_bytes == own + 1

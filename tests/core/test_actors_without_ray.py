@@ -39,7 +39,7 @@ def fake_ray(answers: dict[Any, Any], unready: int = 0) -> Any:
 
 def runner_of(*clients: tuple[int, ...], apart: bool = False) -> RayRunner:
     made = object.__new__(RayRunner)
-    made._placement = SimpleNamespace(clients=clients)
+    made.placement = SimpleNamespace(clients=clients)
     made._hosts = [SimpleNamespace(ready=SimpleNamespace(remote=lambda n=n: f"ready {n}")) for n in range(len(clients))]
     made._under_way = {}
     made._apart = apart
@@ -144,7 +144,7 @@ def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.Mo
     monkeypatch.setattr(coordinator.tensors, "register", lambda: None)
     monkeypatch.setattr(coordinator.host, "torch_settings", lambda *_: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: None))
-    monkeypatch.setattr(coordinator, "RayRunner", lambda *_: SimpleNamespace(machines={}))
+    monkeypatch.setattr(coordinator, "RayRunner", lambda *_: SimpleNamespace(machines={}, peaks=list))
     monkeypatch.setattr(coordinator, "Simulation", Rounds)
     restored = [Record()]
     kept = weakref.ref(restored[0])

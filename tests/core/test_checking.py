@@ -1,5 +1,7 @@
 """What `raysim check` says, on a machine of 2 CPUs and 8 GiB whose every step takes a second."""
 
+from contextlib import nullcontext
+
 import pytest
 
 import raysim
@@ -60,16 +62,46 @@ def test_one_client_at_a_time_keeps_one_core_busy(check):
     assert "1 host at a time" in said["time"]
 
 
-def test_of_a_cluster_it_says_what_actors_ask_for_and_joins_none(check):
-    wanted = {"address": "192.0.2.1:6379", "clients_per_actor": 2, "cpus_per_actor": 0.5, "custom": {"fast": 0.1}}
+NOBODY = "127.0.0.1:1"
+
+
+def test_where_no_cluster_answers_it_says_what_actors_would_ask_for(check):
+    wanted = {"address": NOBODY, "clients_per_actor": 2, "cpus_per_actor": 0.5, "custom": {"fast": 0.1}}
     said = check(resources=wanted)
-    where = "spread over the nodes of 192.0.2.1:6379; each host asks for 0.5 CPUs; 0 GPUs; 0.1 fast"
+    where = f"spread over the nodes of {NOBODY}; each host asks for 0.5 CPUs; 0 GPUs; 0.1 fast"
     assert said["actors"] == f"1 coordinator and 2 hosts, {where}"
+    assert said["cluster"].startswith(f"resources.address: no cluster answers at {NOBODY} (")
     assert "on a node, and up to" in said["memory"]
     assert said["time"].startswith("about 66.0 s of one core like this one")
-    said = check(resources={"address": "192.0.2.1:6379", "clients_per_actor": "auto", "placement": "pack"})
+    said = check(resources={"address": NOBODY, "clients_per_actor": "auto", "placement": "pack"})
     assert "as many hosts as there is room for, packed onto few nodes of" in said["actors"]
     assert "an equal share of the CPUs, at most 1; 0 GPUs" in said["actors"]
+
+
+NODES = [Capacity(2, 0, 8 * GIB, {"fast": 1}), Capacity(2, 0, 8 * GIB), Capacity(1, 0, 8 * GIB, {"fast": 1})]
+
+
+@pytest.fixture
+def answering(monkeypatch):
+    """A cluster of three nodes at NOBODY."""
+    there = Capacity(5, 0, None, {"fast": 2}, NODES)
+    monkeypatch.setattr("raysim.actors.cluster.joined_cluster", lambda address: nullcontext(there))
+
+
+def test_of_a_cluster_it_says_where_the_actors_would_go(check, answering):
+    """5 CPUs: five hosts of a client, 2 on a node; packed as far as it goes; 3 clients of 12 samples are few bytes."""
+    nodes = "2 nodes with 2 CPUs, 0 GPUs, 1 node with 1 CPU, 0 GPUs"
+    said = check(clients__count=5, resources={"address": NOBODY})
+    where = f"spread over the nodes of {NOBODY} ({nodes})"
+    assert said["actors"] == f"1 coordinator and 5 hosts {where}; each host has 1 client, 1 CPU, 0 GPUs"
+    host = PROCESS_BYTES / 2**20
+    assert said["memory"].endswith(f" on a node with 2 hosts, a host up to {host:.1f} MiB")
+    said = check(resources={"address": NOBODY, "placement": "pack", "custom": {"fast": 0.5}, "clients_per_actor": 2})
+    where = f"packed onto few nodes of {NOBODY} ({nodes})"
+    assert said["actors"] == f"1 coordinator and 2 hosts {where}; each host has 1 or 2 clients, 1 CPU, 0 GPUs, 0.5 fast"
+    assert "on a node with 2 hosts" in said["memory"]
+    with pytest.raises(ConfigError, match=r"^resources\.custom: found 'fats', allowed: fast; did you mean"):
+        check(resources={"address": NOBODY, "custom": {"fats": 0.5}})
 
 
 def test_what_does_not_fit_is_refused_with_the_setting_that_would(check):

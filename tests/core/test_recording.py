@@ -39,6 +39,7 @@ SUMMARY = [
     "seconds_per_round",
     "seconds_starting",
     "peak_memory_bytes",
+    "actors",
     "recoveries",
     "rounds_recomputed",
     "model_sha256",

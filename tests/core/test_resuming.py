@@ -15,6 +15,7 @@ import raysim
 from raysim.cli import main
 from raysim.errors import RunError
 from raysim.events import RoundDone
+from raysim.footprint import Footprint
 
 CONFIG = {
     "name": "small",
@@ -52,6 +53,13 @@ def cut_off(out: Path, after: int, **overrides: object) -> None:
     with pytest.raises(Power):
         raysim.run(CONFIG, overrides, out=out, local=True, display=Outage(after))
     (out / "summary.json").unlink()
+
+
+def test_the_most_memory_is_of_the_time_before_the_outage_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Footprint, "peak_bytes", 2**50)
+        cut_off(tmp_path / "run", 5)
+    assert raysim.run(None, out=tmp_path / "run", local=True, resume=True).peak_memory_bytes == 2**50
 
 
 def summary(out: Path) -> dict:

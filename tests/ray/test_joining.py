@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 import raysim
+from raysim.demand import PROCESS_BYTES
 
 pytestmark = pytest.mark.ray
 
@@ -63,8 +64,14 @@ def head() -> Iterator[Head]:
 
 
 def run(config: dict[str, Any], environment: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return raysim_does(["run", "--out", "out", "--quiet"], config, environment, folder)
+
+
+def raysim_does(
+    words: list[str], config: dict[str, Any], environment: dict[str, str], folder: Path
+) -> subprocess.CompletedProcess[str]:
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "raysim", "run", "config.yaml", "--out", "out", "--quiet"]
+    command = [sys.executable, "-m", "raysim", *words, "config.yaml"]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT)
 
 
@@ -80,6 +87,8 @@ def test_a_run_shows_the_token_and_leaves_the_cluster_as_it_was(
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     result = raysim.load(tmp_path / "out")
     assert {key: getattr(result, key) for key in ENOUGH} == ENOUGH
+    assert result.actors == 2
+    assert result.peak_memory_bytes > 2.5 * PROCESS_BYTES  # of this process alone it would be less than half of it
     names = [" ".join(process.cmdline()) for process in head.process.children(recursive=True)]
     assert any("raylet" in name for name in names)
     assert not any("Host" in name or "Coordinator" in name for name in names)
@@ -93,3 +102,11 @@ def test_without_the_token_one_line_says_where_it_is(config: dict[str, Any], hea
     assert ended.stderr.startswith(f"resources.address: the cluster at {head.address} wants its token: copy ~/.ray/")
     assert ended.stderr.count("\n") == 1
     assert not (home / ".ray").exists()
+
+
+def test_a_check_asks_the_cluster_where_the_actors_would_go(config: dict[str, Any], head: Head, tmp_path: Path) -> None:
+    ended = raysim_does(["check"], config, head.environment(head.home), tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    where = f"spread over the nodes of {head.address} (1 node with 2 CPUs, 0 GPUs)"
+    assert f"1 coordinator and 1 host {where}; each host has 4 clients, 1 CPU, 0 GPUs\n" in ended.stdout
+    assert "on a node with 1 host," in ended.stdout

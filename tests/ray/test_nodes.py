@@ -15,8 +15,10 @@ import torch
 from ray._private import internal_api
 
 import raysim
+from raysim import checking
 from raysim.actors import cluster, placing
 from raysim.actors.loopback import on_loopback
+from raysim.config import load
 from raysim.display import Silence
 from raysim.errors import ConfigError, RunError
 from raysim.events import Event, Notice, RoundDone
@@ -96,12 +98,17 @@ def test_three_nodes_give_the_bits_of_one_and_hold_the_data_once(
 ) -> None:
     """Four hosts on three nodes: two of them share a node, and its copy of the data."""
     more = {"dataset.shape": [1024], "dataset.train": DATA // 4096, "model.dropout": 0.5, "participation.count": 3}
+    said = dict(checking.estimate(load(config, more)))
+    assert said["actors"].startswith("1 coordinator and 4 hosts spread over the nodes of ")
+    assert "(3 nodes with 2 CPUs, 0 GPUs)" in said["actors"]
+    assert " on a node with 2 hosts," in said["memory"]
     watched = Watched()
     there = raysim.run(config, more, out=tmp_path / "there", display=watched)
     assert facts(there) == facts(raysim.run(config, more, out=tmp_path / "here", local=True))
 
     assert sorted(Counter(watched.where("Host")).values()) == [1, 1, 2]
     assert watched.where("Coordinator") == [watched.driver]
+    assert there.actors == 5
     for node, stored in watched.stored.items():
         assert DATA < stored < 1.5 * DATA, node
     assert watched.notices == []
