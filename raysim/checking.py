@@ -26,6 +26,8 @@ SHOWN = 6  # tasks by name
 def estimate(config: Config) -> Lines:
     """Yield lines about a run as (label, text). Data are loaded, never downloaded.
 
+    A cluster that is named is asked for what it has. Where none answers, which a run refuses, a line says so.
+
     Raises:
         ConfigError: as the run itself would; what is known by then has been yielded.
     """
@@ -109,13 +111,14 @@ def _elsewhere(config: Config, address: str, takes: Demand) -> Lines:
         yield from _asked_for(config, takes)
         yield "cluster", str(error)
         return
-    where = "packed onto few" if place.packed else "spread over the"
+    hosts = resources.hosts_by_node(place, there)
+    where = ", ".join(f"{count} on {_counted(nodes, 'node')}" for count, nodes in Counter(hosts).items())
     kinds = Counter(_shares(node.cpus, node.gpus) for node in there.nodes)
     nodes = ", ".join(f"{_counted(count, 'node')} with {has}" for has, count in kinds.items())
-    yield "actors", _actors(place, f"{where} nodes of {address} ({nodes})")
-    together, most = resources.most_on_a_node(place, there), _largest(place, takes)
-    there_too = f"about {_sized(takes.node + together * most)} on a node with {_counted(together, 'host')}"
-    yield "memory", f"{there_too}, a host up to {_sized(most)}"
+    yield "actors", _actors(place, f"at {address}, {where} (of {nodes})")
+    most = _largest(place, takes)
+    on_a_node = f"about {_sized(takes.node + hosts[0] * most)} on a node with {_counted(hosts[0], 'host')}"
+    yield "memory", f"{on_a_node}, {_sized(takes.driver)} more on this one, a host up to {_sized(most)}"
 
 
 def _actors(place: Placement, where: str) -> str:

@@ -54,6 +54,11 @@ class Demand:
         return self.host_with(range(len(self.clients))) + self.data + self.coordinator
 
     @property
+    def driver(self) -> int:
+        """The bytes that the driver's node takes more than another: the driver, its own data, the coordinator."""
+        return 2 * PROCESS_BYTES + self.data + self.coordinator
+
+    @property
     def node(self) -> int:
         """The bytes that a node takes on which there is no host yet."""
         return SHARED_BYTES + self.data
@@ -89,7 +94,7 @@ def demand(config: Config, federation: Federation) -> Demand:
     vector, size = model.weights().nbytes, model.dtype.itemsize
     clients = [Understudy(stream, role_in(config, model)) for stream in federation.streams]
     for client, stream in zip(clients, federation.streams, strict=True):
-        client.take_up(max(range(stream.windows), key=stream.size))
+        client.take_up(max(range(stream.windows), key=lambda window: (stream.size(window), window)))
     posts = 1 + sum(bool(method.replies) for method in methods.values())  # a method's means come back as posts
     outputs, largest = _activations(model, federation.shape)
     trained = config.training.batch_size * outputs
@@ -104,7 +109,9 @@ def demand(config: Config, federation: Federation) -> Demand:
         host=(2 + posts) * vector + min(kept, KEPT_BYTES),
         working=max(SUM_VECTORS * vector, evaluating if tested > LARGEST_KEPT else 0) + takes * size,
         clients=[
-            sum(method.keeps(client) for method in methods.values()) * size + _memory(config, federation, stream)
+            sum(method.keeps(client) for method in methods.values()) * size
+            + _memory(config, federation, stream)
+            + _read(config, federation, client, stream)
             for client, stream in zip(clients, federation.streams, strict=True)
         ],
         savings={
@@ -123,10 +130,25 @@ def _kept(method: Method, clients: Sequence[Understudy]) -> int:
 def _memory(config: Config, federation: Federation, stream: Stream) -> int:
     """Return the bytes of a client's full memory: positions and draws (int64), and logits (float32) where kept."""
     kind = memory_of(config, methods_of(config))
+    keeps_logits = kind is not None and kind.keeps_logits
+    each = 8 + 24 * bool(federation.augment) + 4 * federation.classes * keeps_logits
+    return _entries(config, federation, stream) * each
+
+
+def _entries(config: Config, federation: Federation, stream: Stream) -> int:
+    """Return how many samples a client's memory holds at most."""
+    kind = memory_of(config, methods_of(config))
     if kind is None:
         return 0
-    entries = min(len(stream), kind.capacity * (len(federation.tasks) if kind.per_task else 1))
-    return entries * (8 + 24 * bool(federation.augment) + 4 * federation.classes * kind.keeps_logits)
+    return min(len(stream), kind.capacity * (len(federation.tasks) if kind.per_task else 1))
+
+
+def _read(config: Config, federation: Federation, client: Understudy, stream: Stream) -> int:
+    """Return the bytes of the samples of a stream of the user's own, of which a client has copies of its own."""
+    if federation.opener is None:
+        return 0
+    each = federation.dataset.train.x[:1].nbytes + federation.dataset.train.y[:1].nbytes
+    return each * (max(client.arrived, client.epoch) + _entries(config, federation, stream))
 
 
 def _activations(model: FlatModel, shape: tuple[int, ...]) -> tuple[int, int]:

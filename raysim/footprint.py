@@ -28,7 +28,11 @@ class Peak:
 def own_peak() -> Peak:
     """Return this process's: its PSS now, and what its resident memory was larger by at its highest."""
     process = psutil.Process()
-    return Peak(socket.gethostname(), process.pid, _pss(process) + max(0, _highest() - process.memory_info().rss))
+    resident = process.memory_info().rss
+    now = resident
+    with suppress(psutil.Error):  # a system that does not tell it
+        now = _pss(process)
+    return Peak(socket.gethostname(), process.pid, now + max(0, _highest() - resident))
 
 
 class Footprint:
@@ -72,6 +76,7 @@ class Footprint:
 
     def add(self, peaks: Sequence[Peak]) -> None:
         """Count processes that are no descendants of this one, as those of a cluster that was joined."""
+        self.sample()  # those that are descendants may have come since the last time
         own = socket.gethostname()
         others = [peak.nbytes for peak in peaks if peak.machine != own or peak.pid not in self._seen]
         self._elsewhere = max(self._elsewhere, sum(others))

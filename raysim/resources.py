@@ -71,33 +71,47 @@ def place(config: Config, capacity: Capacity, demand: Demand | None = None) -> P
     clients = config.clients.count
     dealt = [range(first, clients, actors) for first in range(actors)]
     if demand is not None:
-        _check_nodes(config, capacity, cpus, dealt, max(map(demand.host_with, dealt)))
+        _check_nodes(config, capacity, cpus, actors, demand)
     return Placement(dealt, cpus, wanted.gpus_per_actor, memory, wanted.custom, wanted.placement == "pack")
 
 
-def most_on_a_node(placement: Placement, capacity: Capacity) -> int:
-    """Return how many hosts a node of a cluster gets, where it gets most: Ray spreads or packs them as it can."""
-    rooms = [node.room(placement.cpus, placement.gpus, placement.custom) for node in capacity.nodes or [capacity]]
-    if placement.packed:
-        return int(min(max(rooms), placement.actors))
-    return next(n for n in range(1, placement.actors + 1) if sum(min(room, n) for room in rooms) >= placement.actors)
+def hosts_by_node(placement: Placement, capacity: Capacity) -> list[int]:
+    """Return how many hosts each node of a cluster gets that gets any, as Ray spreads or packs them; most first."""
+    room = sorted(
+        (node.room(placement.cpus, placement.gpus, placement.custom) for node in capacity.nodes), reverse=True
+    )
+    hosts = [0] * len(room)
+    for _ in range(placement.actors):
+        free = [node for node, count in enumerate(hosts) if count < room[node]]
+        hosts[free[0] if placement.packed else min(free, key=hosts.__getitem__)] += 1
+    return sorted((count for count in hosts if count), reverse=True)
 
 
-def _check_nodes(config: Config, capacity: Capacity, cpus: float, dealt: Sequence[range], each: int) -> None:
-    """Refuse hosts of so many bytes each that a cluster's nodes have no memory for. Raises ConfigError."""
-    wanted = config.resources
+def _check_nodes(config: Config, capacity: Capacity, cpus: float, actors: int, demand: Demand) -> None:
+    """Refuse hosts that a cluster's nodes have no memory for. Raises ConfigError."""
+    wanted, clients = config.resources, config.clients.count
 
-    def holds(node: Capacity) -> float:
-        memory = math.inf if node.memory is None else node.memory // each
-        return min(memory, node.room(cpus, wanted.gpus_per_actor, wanted.custom))
+    def largest(hosts: int) -> int:
+        return max(demand.host_with(range(first, clients, hosts)) for first in range(hosts))
 
-    room = sum(map(holds, capacity.nodes))
-    if capacity.nodes and room < len(dealt):
-        raise ConfigError(
-            f"resources.clients_per_actor: {_of(len(dealt))} of up to {each / GIB:.2g} GiB each, the cluster's nodes "
-            f"have memory for {room:g} of them; deal more clients to each, or take a smaller model, data set or "
-            "memory.capacity"
+    def room(hosts: int) -> float:
+        each = largest(hosts)
+        return sum(
+            min(
+                math.inf if node.memory is None else node.memory // each,
+                node.room(cpus, wanted.gpus_per_actor, wanted.custom),
+            )
+            for node in capacity.nodes
         )
+
+    if not capacity.nodes or room(actors) >= actors:
+        return
+    fewer = next((hosts for hosts in range(actors - 1, 0, -1) if room(hosts) >= hosts), None)
+    less = f"set resources.clients_per_actor={math.ceil(clients / fewer)}" if fewer else _smaller(demand)
+    raise ConfigError(
+        f"resources.clients_per_actor: {_of(actors)} of up to {largest(actors) / GIB:.2g} GiB each, the cluster's "
+        f"nodes have memory for {room(actors):g} of them; {less}"
+    )
 
 
 def at_once(config: Config, actors: int, cpus: float) -> int:

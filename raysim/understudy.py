@@ -80,6 +80,11 @@ class Understudy:
         return sum(min(self.role.memory.capacity, offered) for offered in self._offered.values())
 
     @property
+    def epoch(self) -> int:
+        """The samples of an epoch of local training."""
+        return self.arrived if self._owner is None else self._owner.epoch(self)
+
+    @property
     def batches(self) -> int:
         """The batches of an epoch over the window's samples."""
         return _batches(self.arrived, self.role.batch_size, self.role.normalises)
@@ -112,8 +117,7 @@ class Understudy:
     def train(self) -> int:
         """Go through a phase's local loop, and return how many steps an epoch takes."""
         role = self.role
-        samples = self.arrived if self._owner is None else self._owner.epoch(self)
-        each = _batches(samples, role.batch_size, role.normalises)
+        each = _batches(self.epoch, role.batch_size, role.normalises)
         if each and role.memory is not None and role.memory.fill == "arrival":
             self._offer(max(self._trained + 1, self.window), self.window + 1)
             self._trained = self.window

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,6 +62,7 @@ class Coordinator:
         with told_briefly():
             runner = RayRunner(start.config, reference, start.places, start.clients, start.apart)
             self._simulation = Simulation(start.config, ray.get(reference), runner, start.server)
+            joined = start.config.resources.address is not None
             self._start = None
             del start  # the clients' records, which the object store would keep for as long as the run takes
             if self._stopping:
@@ -69,10 +71,10 @@ class Coordinator:
                 yield Notice(notice)
             for event in self._simulation.events():
                 if not isinstance(event, Checkpoint):
-                    yield _told(event, runner)
+                    yield _told(event, runner, joined)
                     continue
                 records = list(event.clients)
-                yield replace(event, clients=records, peaks=_peaks(runner))
+                yield replace(event, clients=records, peaks=_peaks(runner) if joined else ())
                 self._written.acquire()
                 records.clear()  # the object store would keep them until the next event, as Ray holds this one so long
                 del event
@@ -88,11 +90,14 @@ class Coordinator:
             self._simulation.stop()
 
 
-def _told(event: Event, runner: RayRunner) -> Event:
+def _told(event: Event, runner: RayRunner, joined: bool) -> Event:
     """Return an event with what the simulation does not know of its actors."""
     if isinstance(event, Started):
         return replace(event, actors=1 + runner.placement.actors)
-    return replace(event, peaks=_peaks(runner)) if isinstance(event, Finished) else event
+    if isinstance(event, Finished) and joined:
+        with suppress(Lost):  # of a host that dies now nothing is needed any more
+            return replace(event, peaks=_peaks(runner))
+    return event
 
 
 def _peaks(runner: RayRunner) -> list[Peak]:

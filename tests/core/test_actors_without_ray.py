@@ -146,9 +146,10 @@ def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.Mo
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: None))
     monkeypatch.setattr(coordinator, "RayRunner", lambda *_: SimpleNamespace(machines={}, peaks=list))
     monkeypatch.setattr(coordinator, "Simulation", Rounds)
+    config = SimpleNamespace(resources=SimpleNamespace(address=None))
     restored = [Record()]
     kept = weakref.ref(restored[0])
-    made = Coordinator(Start(None, [None], None, b"", restored, False))
+    made = Coordinator(Start(config, [None], None, b"", restored, False))
     del restored
     events = made.events()
     held = next(events)

@@ -89,17 +89,17 @@ def answering(monkeypatch):
 
 
 def test_of_a_cluster_it_says_where_the_actors_would_go(check, answering):
-    """5 CPUs: five hosts of a client, 2 on a node; packed as far as it goes; 3 clients of 12 samples are few bytes."""
-    nodes = "2 nodes with 2 CPUs, 0 GPUs, 1 node with 1 CPU, 0 GPUs"
+    """5 CPUs, so five hosts of a client each, or what `fast` has room for; 3 clients of 12 samples are few bytes."""
+    nodes = "(of 2 nodes with 2 CPUs, 0 GPUs, 1 node with 1 CPU, 0 GPUs)"
     said = check(clients__count=5, resources={"address": NOBODY})
-    where = f"spread over the nodes of {NOBODY} ({nodes})"
-    assert said["actors"] == f"1 coordinator and 5 hosts {where}; each host has 1 client, 1 CPU, 0 GPUs"
+    where = f"5 hosts at {NOBODY}, 2 on 2 nodes, 1 on 1 node {nodes}; each host has 1 client, 1 CPU, 0 GPUs"
+    assert said["actors"] == f"1 coordinator and {where}"
     host = PROCESS_BYTES / 2**20
-    assert said["memory"].endswith(f" on a node with 2 hosts, a host up to {host:.1f} MiB")
+    assert " on a node with 2 hosts, " in said["memory"]
+    assert said["memory"].endswith(f" more on this one, a host up to {host:.1f} MiB")
     said = check(resources={"address": NOBODY, "placement": "pack", "custom": {"fast": 0.5}, "clients_per_actor": 2})
-    where = f"packed onto few nodes of {NOBODY} ({nodes})"
-    assert said["actors"] == f"1 coordinator and 2 hosts {where}; each host has 1 or 2 clients, 1 CPU, 0 GPUs, 0.5 fast"
-    assert "on a node with 2 hosts" in said["memory"]
+    where = f"2 hosts at {NOBODY}, 2 on 1 node {nodes}; each host has 1 or 2 clients, 1 CPU, 0 GPUs, 0.5 fast"
+    assert said["actors"] == f"1 coordinator and {where}"
     with pytest.raises(ConfigError, match=r"^resources\.custom: found 'fats', allowed: fast; did you mean"):
         check(resources={"address": NOBODY, "custom": {"fats": 0.5}})
 

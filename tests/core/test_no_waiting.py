@@ -1,20 +1,23 @@
 """The local loop never waits for a GPU: no Python number or branch is made of what would be there.
 
-On a GPU all floating numbers are on the device, and positions and draws on the CPU; so what would wait can be seen on a
-CPU too: a number read out of a floating tensor, one of them asked for on the CPU, or indexed by a mask, whose count a
-GPU must be asked for.
+On a GPU all floating numbers are on the device, what was sent there, and what is computed of them (a comparison, say);
+positions and draws are on the CPU. So what would wait can be seen on a CPU too: such a tensor read into a number, asked
+for on the CPU, compared as a whole, or indexed by a mask, whose count a GPU must be asked for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from raysim import training
+from raysim import client, training
 from raysim.algorithms import c_flag, re_fed
 from raysim.algorithms.c_flag import CFlag
 from raysim.algorithms.re_fed import ReFed
@@ -40,14 +43,29 @@ class Waits(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
+        self._sent: dict[int, torch.Tensor] = {}  # and what came of it, by id; kept, so that no id has two meanings
+
+    def on_device(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and (value.is_floating_point() or id(value) in self._sent)
+
+    def sent(self, tensor: torch.Tensor, device: object = None) -> torch.Tensor:
+        """Return a copy that counts as being on the device."""
+        copy = tensor.clone()
+        self._sent[id(copy)] = copy
+        return copy
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
-        reads = name in ("_local_scalar_dense", "nonzero") and args[0].is_floating_point()
-        masks = name in ("index", "index_put_", "index_put") and args[0].is_floating_point()
-        if reads or (masks and any(i is not None and i.dtype == torch.bool for i in args[1])):
+        reads = name in ("_local_scalar_dense", "nonzero", "equal")
+        masks = name in ("index", "index_put_", "index_put") and any(
+            i is not None and i.dtype == torch.bool for i in args[1]
+        )
+        if (reads or masks) and self.on_device(args[0]):
             self.found.append(name)
-        return func(*args, **(kwargs or {}))
+        made = func(*args, **(kwargs or {}))
+        if any(map(self.on_device, tree_leaves((args, kwargs)))):
+            self._sent |= {id(each): each for each in tree_leaves(made) if isinstance(each, torch.Tensor)}
+        return made
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -55,11 +73,13 @@ class Waits(TorchDispatchMode):
         with pytest.MonkeyPatch.context() as patch, self:
             for name in ASKING:
                 patch.setattr(torch.Tensor, name, self._noted(name, getattr(torch.Tensor, name)))
+            for module in (training, client):
+                patch.setattr(module, "sent", self.sent)
             yield
 
     def _noted(self, name: str, call: Any) -> Any:
         def asked(tensor: torch.Tensor, *args: Any) -> Any:
-            if tensor.is_floating_point():
+            if self.on_device(tensor):
                 self.found.append(name)
             return call(tensor, *args)
 
@@ -89,6 +109,20 @@ def test_no_step_waits(name: str, waits: Waits, simulate: Any, tiny: Any) -> Non
     clipped = {} if name == "scaffold" else {"training__clip_norm": 1.0}
     config = tiny(**IMAGES, model={"name": "mnist_cnn"}, methods=METHODS[name], dataset__augment=["crop"], **clipped)
     simulate(config)
+    assert waits.found == []
+
+
+def endless(of: int, start: int) -> Iterator[tuple[Any, int]]:
+    """A stream of one's own."""
+    return ((np.full((1, 28, 28), position % 7, np.float32), position % 4) for position in count(start))
+
+
+@pytest.mark.parametrize("name", ["er", "joint"])
+def test_no_step_waits_for_a_stream_of_ones_own(name: str, waits: Waits, simulate: Any, tiny: Any) -> None:
+    windows = {"window": 12, "windows": 3, "rounds_per_window": 1, "stream": "test_no_waiting:endless"}
+    scenario = {"kind": "class_incremental", "tasks": 2, "boundaries": {"asynchronous": windows}}
+    more = {"scenario": scenario, "training__rounds_per_task": None, "memory": {"capacity": 5}}
+    simulate(tiny(**IMAGES, model={"name": "mnist_cnn"}, methods={name: {}}, **more))
     assert waits.found == []
 
 
@@ -123,19 +157,29 @@ def test_no_step_of_a_loop_of_its_own_waits(
     assert called == {place for _, place in LOOPS[name]}
 
 
-@pytest.mark.parametrize("asks", ["item", "cpu", "tolist"])
+WAITING: dict[str, Callable[[Any], object]] = {
+    "a number": lambda step: step.loss.item(),
+    "a copy": lambda step: step.loss.detach().cpu(),
+    "a list": lambda step: step.y.tolist(),
+    "a branch": lambda step: bool(step.loss < 0),
+    "a comparison": lambda step: torch.equal(step.logits, step.logits + 1),
+    "a mask": lambda step: step.y[step.y > 0],
+}
+
+
+@pytest.mark.parametrize("what", WAITING)
 def test_a_step_that_waits_is_seen(
-    asks: str, waits: Waits, simulate: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch
+    what: str, waits: Waits, simulate: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = training._Loop.step
 
     def printing(loop: Any, step: Any) -> None:
         original(loop, step)
-        getattr(step.loss.detach(), asks)()
+        WAITING[what](step)
 
     monkeypatch.setattr(training._Loop, "step", printing)
     simulate(tiny())
-    assert asks in waits.found
+    assert waits.found
 
 
 @contextmanager

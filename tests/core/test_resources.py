@@ -231,7 +231,9 @@ def test_hosts_that_the_nodes_have_no_memory_for_are_refused(placed):
     with pytest.raises(ConfigError) as refused:
         placed(12, cluster, demand, clients_per_actor=2, cpus_per_actor=1)
     words = f"6 actors of up to {each / GIB:.2g} GiB each, the cluster's nodes have memory for 4 of them"
-    assert str(refused.value).startswith(f"resources.clients_per_actor: {words}")
+    assert str(refused.value) == f"resources.clients_per_actor: {words}; set resources.clients_per_actor=3"
+    with pytest.raises(ConfigError, match="the cluster's nodes have memory for 0 of them; take a smaller model"):
+        placed(12, Capacity(2, 0, None, {}, [Capacity(2, 0, each - 1)]), demand, clients_per_actor=12)
 
 
 QUOTA, PERIOD = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"

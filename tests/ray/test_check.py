@@ -23,7 +23,8 @@ RUNS: dict[str, dict[str, Any]] = {
         "participation": {"count": 3},
         "training": {"rounds_per_task": 30, "batch_size": 8, "optimizer": {"lr": 0.1}},
     },
-    "a CNN with a memory, packed": {
+    "a CNN with a memory, packed, FedBuff": {
+        "schedule": {"kind": "asynchronous", "concurrency": 4, "buffer_size": 2, "speeds": {"kind": "log_normal"}},
         "dataset": IMAGES,
         "model": {"name": "mnist_cnn"},
         "methods": {"der": {}},

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -85,13 +86,13 @@ class Run:
         """The command lines of all processes of this run that are alive."""
         return self._of_each(lambda process: [" ".join(process.cmdline())])
 
-    def listening(self) -> list[str]:
-        """The addresses that this run's processes listen on."""
+    def listening(self, of: str = "") -> list[str]:
+        """The addresses that this run's processes listen on, or those of whose command this is a part."""
         return self._of_each(
             lambda process: [
                 connection.laddr.ip
                 for connection in process.net_connections("inet")
-                if connection.status == psutil.CONN_LISTEN
+                if connection.status == psutil.CONN_LISTEN and of in " ".join(process.cmdline())
             ]
         )
 
@@ -178,6 +179,17 @@ def test_ten_runs_in_one_process_leave_nothing(start: Callable[..., Run], config
     assert children == 0
     assert objects < 1000 * (RUNS - 2)
     run.assert_nothing_left()
+
+
+@pytest.mark.skipif(find_spec("aiohttp") is None, reason="needs Ray's dashboard: pip install 'ray[default]'")
+def test_the_dashboard_listens_on_the_loopback_interface(raysim: Callable[..., Run]) -> None:
+    run = raysim("resources.dashboard=true", "training.rounds_per_task=100000", "--quiet")
+    run.wait_for_rounds(2)
+    until(lambda: bool(run.listening(of="dashboard")))
+    assert set(run.listening()) <= set(LOOPBACK)
+    run.interrupt()
+    run.interrupt()
+    assert run.end()[0] == 130
 
 
 FAILURES = {

@@ -2,10 +2,12 @@
 
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +109,36 @@ def test_without_the_token_one_line_says_where_it_is(config: dict[str, Any], hea
 def test_a_check_asks_the_cluster_where_the_actors_would_go(config: dict[str, Any], head: Head, tmp_path: Path) -> None:
     ended = raysim_does(["check"], config, head.environment(head.home), tmp_path)
     assert (ended.returncode, ended.stderr) == (0, "")
-    where = f"spread over the nodes of {head.address} (1 node with 2 CPUs, 0 GPUs)"
+    where = f"at {head.address}, 1 on 1 node (of 1 node with 2 CPUs, 0 GPUs)"
     assert f"1 coordinator and 1 host {where}; each host has 4 clients, 1 CPU, 0 GPUs\n" in ended.stdout
     assert "on a node with 1 host," in ended.stdout
+
+
+def processes(head: Head) -> list[str]:
+    """What the cluster's workers are doing."""
+    return [name for p in head.process.children(recursive=True) if (name := p.name()).startswith("ray::")]
+
+
+def test_a_failure_and_two_interrupts_leave_no_actor_on_the_cluster(
+    config: dict[str, Any], head: Head, tmp_path: Path
+) -> None:
+    environment, limit = head.environment(head.home), time.monotonic() + LIMIT
+    failed = run(config | {"methods": {"fedavgm": {"lr": 1e30}}}, environment, tmp_path)
+    assert (failed.returncode, failed.stderr.count("\n")) == (1, 2), failed.stderr  # what failed, and how to go on
+    assert "diverged in round" in failed.stderr
+
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "raysim", "run", "config.yaml", "--out", "long", "training.rounds_per_task=100000"]
+    long = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not (tmp_path / "long" / "rounds.jsonl").exists():
+        assert time.monotonic() < limit, "waited too long"
+        time.sleep(0.05)
+    assert any("Host" in name for name in processes(head))
+    for _ in range(2):
+        long.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    long.communicate(timeout=LIMIT)
+    assert long.returncode == 130
+    while any("Host" in name or "Coordinator" in name for name in processes(head)):
+        assert time.monotonic() < limit, "waited too long"
+        time.sleep(0.05)

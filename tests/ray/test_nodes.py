@@ -22,7 +22,7 @@ from raysim.config import load
 from raysim.display import Silence
 from raysim.errors import ConfigError, RunError
 from raysim.events import Event, Notice, RoundDone
-from raysim.resources import Placement, place
+from raysim.resources import Placement, hosts_by_node, place
 
 pytestmark = pytest.mark.ray
 
@@ -99,8 +99,7 @@ def test_three_nodes_give_the_bits_of_one_and_hold_the_data_once(
     """Four hosts on three nodes: two of them share a node, and its copy of the data."""
     more = {"dataset.shape": [1024], "dataset.train": DATA // 4096, "model.dropout": 0.5, "participation.count": 3}
     said = dict(checking.estimate(load(config, more)))
-    assert said["actors"].startswith("1 coordinator and 4 hosts spread over the nodes of ")
-    assert "(3 nodes with 2 CPUs, 0 GPUs)" in said["actors"]
+    assert said["actors"].startswith(f"1 coordinator and 4 hosts at {nodes.address}, 2 on 1 node, 1 on 2 nodes (of 3 ")
     assert " on a node with 2 hosts," in said["memory"]
     watched = Watched()
     there = raysim.run(config, more, out=tmp_path / "there", display=watched)
@@ -133,12 +132,15 @@ def until_free() -> None:
 
 
 def taken(wanted: Placement) -> list[int]:
-    """How many hosts are on each node that has any, where all nodes are free."""
+    """How many hosts are on each node that has any, where all nodes are free; as it was foreseen."""
     until_free()
+    foreseen = hosts_by_node(wanted, cluster.present())
     places = placing.reserved(wanted)
     try:
         table = ray.util.placement_group_table(places.group)
-        return sorted(Counter(table["bundles_to_node_id"].values()).values())
+        found = Counter(table["bundles_to_node_id"].values()).values()
+        assert sorted(found, reverse=True) == foreseen
+        return sorted(found)
     finally:
         places.give_back()
 
