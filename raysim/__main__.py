@@ -1,7 +1,17 @@
 """`python -m raysim` is `raysim`."""
 
+import signal
 import sys
 
 from raysim.cli import main
 
-sys.exit(main())
+
+def command() -> None:
+    """Do what the command line says and exit; Ctrl-C during Python's own end, when all is done, changes nothing."""
+    status = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    command()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -22,6 +20,7 @@ from raysim.display import Display, Silence
 from raysim.errors import ConfigError, RunError
 from raysim.federation import Federation, build_federation
 from raysim.footprint import Footprint
+from raysim.interrupts import interruptible, later
 from raysim.local import LocalRunner
 from raysim.lock import alone
 from raysim.models.building import check_model
@@ -101,14 +100,16 @@ def _carried_out(recovery: Recovery, course: Course, footprint: Footprint, displ
                 del event  # see Recovery
     except BaseException as error:
         try:
-            end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+            with later():
+                end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
         except RunError as also:  # a disk that is still full
             error.add_note(str(also))
         if course.checkpoints.newest is not None:
             where = f"go on from round {course.checkpoints.newest}"
             error.add_note(f"{where}: raysim run --resume --out {course.directory}")
         raise
-    return end(course.status)
+    with later():
+        return end(course.status)
 
 
 @contextmanager
@@ -137,28 +138,6 @@ def _starts(
 def _here(config: Config, federation: Federation, saved: Saved | None) -> Simulation:
     runner = LocalRunner(config, federation, None if saved is None else saved.clients)
     return Simulation(config, federation, runner, None if saved is None else saved.server)
-
-
-@contextmanager
-def interruptible(stop: Callable[[], None], say: Callable[[str], None]) -> Iterator[None]:
-    """Let the first Ctrl-C end the round in progress; let the second, and SIGTERM, leave at once but tidily."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def first(signum: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        # in a thread of its own: the main one may be inside a call to Ray, which cannot be entered twice
-        threading.Thread(target=stop, daemon=True).start()
-        say("stopping after this round; Ctrl-C again leaves at once")
-
-    handlers = {signal.SIGINT: first, signal.SIGTERM: signal.default_int_handler}
-    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler or signal.SIG_DFL)  # none: what was there did not come from Python
 
 
 def _default_directory(config: Config) -> Path:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
-from signal import SIGINT, SIGTERM
 
 import ray
 
+from raysim import interrupts
 from raysim.actors import authentication, joining
 from raysim.actors.folder import session_folder
 from raysim.actors.loopback import LOOPBACK, on_loopback
@@ -58,7 +56,7 @@ def own_cluster(capacity: Capacity, dashboard: bool = False) -> Iterator[Capacit
         authentication.have_one()
     with session_folder() as files:
         try:
-            with _interrupts_later(), on_loopback():
+            with interrupts.later(), on_loopback():
                 ray.init(
                     "local",
                     num_cpus=int(capacity.cpus),
@@ -73,7 +71,7 @@ def own_cluster(capacity: Capacity, dashboard: bool = False) -> Iterator[Capacit
                 )
             yield capacity
         finally:
-            with _interrupts_later():
+            with interrupts.later():
                 ray.shutdown()
                 shutil.rmtree(files, ignore_errors=True)
 
@@ -96,7 +94,8 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
         yield present()
     finally:
         if joined:
-            ray.shutdown()
+            with interrupts.later():
+                ray.shutdown()
 
 
 def present() -> Capacity:
@@ -112,20 +111,3 @@ def _node(has: Mapping[str, float]) -> Capacity:
     custom = {name: amount for name, amount in has.items() if name not in RAYS_OWN}
     memory = int(has["memory"]) if "memory" in has else None
     return Capacity(has.get("CPU", 0.0), has.get("GPU", 0.0), memory, custom)
-
-
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait: a Ray half started or half stopped would leave processes and files behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed = []
-    previous = {number: signal.signal(number, lambda *_: pressed.append(True)) for number in (SIGINT, SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler or signal.SIG_DFL)  # none: what was there did not come from Python
-    if pressed:
-        raise KeyboardInterrupt

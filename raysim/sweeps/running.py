@@ -12,9 +12,9 @@ from raysim.course import Course
 from raysim.errors import ConfigError, RunError
 from raysim.events import Finished
 from raysim.footprint import Footprint
+from raysim.interrupts import interruptible
 from raysim.lock import alone
 from raysim.result import Result
-from raysim.running import interruptible
 from raysim.seeding import torch_untouched
 from raysim.sweeps.agenda import Agenda, prepare
 from raysim.sweeps.display import Display, Silence

@@ -1,4 +1,4 @@
-"""A thousand clients on one machine: the configs of configs/scale, with noise for MNIST and one round a task."""
+"""A thousand clients on one machine: configs/scale, with noise for MNIST's images and one round a task."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.ray
 SCALE = Path(__file__).parents[2] / "configs" / "scale"
 LIMIT = 300  # seconds until a hang is a hang
 GIB = 2**30
-NOISE = "dataset={name: synthetic, classes: 10, shape: [1, 28, 28], train: 60000, test: 1000}"
+NOISE = "dataset={name: synthetic, classes: 10, shape: [1, 28, 28], train: 20000, test: 1000}"
 SHORT = [NOISE, "scenario.tasks=2", "training.rounds_per_task=1", "logging.tensorboard=false"]
 
 
@@ -25,7 +25,7 @@ def summary(out: Path, config: str, *overrides: str) -> Any:
 
 
 def test_a_thousand_clients_take_less_than_six_gib_and_each_less_than_100_kb(tmp_path: Path) -> None:
-    """Full participation: the same 60,000 samples, of which a client has 60, or 6,000. Both have the same hosts."""
+    """Full participation: the same samples, of which a client has 20, or 2,000. Both have the same hosts."""
     few, many = (summary(tmp_path / str(n), "thousand_full.yaml", f"clients.count={n}") for n in (10, 1000))
     assert (few["status"], many["status"], many["updates"]) == ("done", "done", 2000)
     assert few["actors"] == many["actors"] < 10
