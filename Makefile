@@ -24,7 +24,7 @@ demo: $(INSTALLED) ## run the quickstart and print the accuracy matrix
 
 test: $(INSTALLED) ## run the whole suite
 	$(BIN)/python -m pytest -n auto -m "not ray"
-	$(BIN)/python -m pytest -m ray
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m ray
 
 check: $(INSTALLED) ## format, lint, types, and the tests that need no Ray
 	$(BIN)/ruff format --check .
