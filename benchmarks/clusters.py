@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ray.cluster_utils import Cluster
-
 from raysim.actors.loopback import LOOPBACK, on_loopback
 
 STORE = 2**30  # bytes of a node's object store; Ray's test clusters have 150 MiB otherwise, and spill above that
@@ -23,6 +21,8 @@ class Nodes:
     """
 
     def __init__(self, cpus: int) -> None:
+        from ray.cluster_utils import Cluster  # after raysim.actors, which tells Ray what not to print
+
         with on_loopback():
             self._cluster = Cluster(initialize_head=True, head_node_args={**_node(cpus), "include_dashboard": False})
         self.address = str(self._cluster.address)
