@@ -85,7 +85,7 @@ def _unsaid(guess: str, methods: Sequence[str], what: str) -> tuple[str, str]:
 
 def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
     total = sum(by_method.values())
-    parts = ", ".join(f"{name} {nbytes:,}" for name, nbytes in by_method.items())
+    parts = ", ".join(f"{name} {nbytes:,} ({_sized(nbytes / rounds)} a round)" for name, nbytes in by_method.items())
     return f"{total:,} ({_sized(total)}; {_sized(total / rounds)} a round)" + f": {parts}" * (len(by_method) > 1)
 
 
