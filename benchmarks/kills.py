@@ -86,7 +86,7 @@ class Tally:
 def driver(config: Mapping[str, Any], out: Path, kills: int, draws: random.Random) -> tuple[int, list[float]]:
     """Kill the driver of a run, and resume it, again and again; return how often, and the seconds to the next round."""
     file = out.parent / f"{out.name}.yaml"
-    file.write_text(yaml.safe_dump(dict(config)))
+    file.write_text(yaml.safe_dump(dict(config), sort_keys=False))  # methods act in their order
     command = [sys.executable, "-m", "raysim", "run", str(file), "--out", str(out), "--resume", "--quiet"]
     done, killed, pauses = 0, 0.0, []
     while True:
