@@ -12,7 +12,7 @@ from raysim.course import Course
 from raysim.errors import ConfigError, RunError
 from raysim.events import Finished
 from raysim.footprint import Footprint
-from raysim.interrupts import interruptible
+from raysim.interrupts import interruptible, later
 from raysim.lock import alone
 from raysim.result import Result
 from raysim.seeding import torch_untouched
@@ -138,7 +138,7 @@ class _Records:
     def _end(self, cell: Cell, status: Status, problem: str = "") -> None:
         ended = None
         if cell.folder in self._under_way:  # one that had no data has no directory
-            with self._under_way.pop(cell.folder)[1] as course:
+            with later(), self._under_way.pop(cell.folder)[1] as course:
                 ended = course.end(status)
         outcome = Outcome(cell, self._out / cell.folder, status, ended, problem)
         self.outcomes[cell.folder] = outcome
