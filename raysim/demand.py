@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from raysim.compatibility import memory_of, methods_of
+from raysim.compatibility import methods_of
 from raysim.config import Config
 from raysim.federation import Federation
 from raysim.method import Method
@@ -92,7 +92,8 @@ def demand(config: Config, federation: Federation) -> Demand:
     model = check_model(config, federation.shape, federation.classes)
     methods = methods_of(config)
     vector, size = model.weights().nbytes, model.dtype.itemsize
-    clients = [Understudy(stream, role_in(config, model)) for stream in federation.streams]
+    role = role_in(config, model)
+    clients = [Understudy(stream, role) for stream in federation.streams]
     for client, stream in zip(clients, federation.streams, strict=True):
         client.take_up(max(range(stream.windows), key=lambda window: (stream.size(window), window)))
     posts = 1 + sum(bool(method.replies) for method in methods.values())  # a method's means come back as posts
@@ -110,8 +111,8 @@ def demand(config: Config, federation: Federation) -> Demand:
         working=max(SUM_VECTORS * vector, evaluating if tested > LARGEST_KEPT else 0) + takes * size,
         clients=[
             sum(method.keeps(client) for method in methods.values()) * size
-            + _memory(config, federation, stream)
-            + _read(config, federation, client, stream)
+            + _memory(federation, client, stream)
+            + _read(federation, client, stream)
             for client, stream in zip(clients, federation.streams, strict=True)
         ],
         savings={
@@ -127,28 +128,28 @@ def _kept(method: Method, clients: Sequence[Understudy]) -> int:
     return sum(method.keeps(client) for client in clients)
 
 
-def _memory(config: Config, federation: Federation, stream: Stream) -> int:
+def _memory(federation: Federation, client: Understudy, stream: Stream) -> int:
     """Return the bytes of a client's full memory: positions and draws (int64), and logits (float32) where kept."""
-    kind = memory_of(config, methods_of(config))
+    kind = client.role.memory
     keeps_logits = kind is not None and kind.keeps_logits
     each = 8 + 24 * bool(federation.augment) + 4 * federation.classes * keeps_logits
-    return _entries(config, federation, stream) * each
+    return _entries(federation, client, stream) * each
 
 
-def _entries(config: Config, federation: Federation, stream: Stream) -> int:
+def _entries(federation: Federation, client: Understudy, stream: Stream) -> int:
     """Return how many samples a client's memory holds at most."""
-    kind = memory_of(config, methods_of(config))
+    kind = client.role.memory
     if kind is None:
         return 0
     return min(len(stream), kind.capacity * (len(federation.tasks) if kind.per_task else 1))
 
 
-def _read(config: Config, federation: Federation, client: Understudy, stream: Stream) -> int:
+def _read(federation: Federation, client: Understudy, stream: Stream) -> int:
     """Return the bytes of the samples of a stream of the user's own, of which a client has copies of its own."""
     if federation.opener is None:
         return 0
     each = federation.dataset.train.x[:1].nbytes + federation.dataset.train.y[:1].nbytes
-    return each * (max(client.arrived, client.epoch) + _entries(config, federation, stream))
+    return each * (max(client.arrived, client.epoch) + _entries(federation, client, stream))
 
 
 def _activations(model: FlatModel, shape: tuple[int, ...]) -> tuple[int, int]:

@@ -75,7 +75,12 @@ class Footprint:
         self._before = max(self._before, nbytes)
 
     def add(self, peaks: Sequence[Peak]) -> None:
-        """Count processes that are no descendants of this one, as those of a cluster that was joined."""
+        """Count processes that are no descendants of this one, as those of a cluster that was joined.
+
+        Of none nothing is sampled: what another process tells by `reach` is then all that counts, as in a sweep.
+        """
+        if not peaks:
+            return
         self.sample()  # those that are descendants may have come since the last time
         own = socket.gethostname()
         others = [peak.nbytes for peak in peaks if peak.machine != own or peak.pid not in self._seen]

@@ -100,3 +100,11 @@ def test_a_peak_that_another_found_is_kept_where_it_is_higher() -> None:
     assert footprint.peak_bytes == own
     footprint.reach(own + 1)
     assert footprint.peak_bytes == own + 1
+
+
+def test_where_another_process_tells_its_peak_this_ones_does_not_count() -> None:
+    """As in a sweep, whose own memory is none of its runs'."""
+    footprint = Footprint()
+    footprint.reach(100)
+    footprint.add([])
+    assert footprint.peak_bytes == 100

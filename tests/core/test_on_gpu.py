@@ -14,7 +14,10 @@ from raysim.config import Config
 from raysim.federation import build_federation
 from raysim.local import LocalRunner
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(),
+    reason="no GPU here that torch can use; what a CPU shows of the same code is in test_no_waiting.py",
+)
 
 METHODS: list[dict[str, Any]] = [
     {},

@@ -17,7 +17,8 @@ def real_mnist() -> Dataset:
     beside = Path(__file__).resolve().parents[3] / "shared" / "data"
     root = Path(os.environ.get("RAYSIM_DATA") or beside)
     if not (root / "MNIST" / "raw").is_dir():
-        pytest.skip(f"tests download nothing: to check real data too, put MNIST's files into {root}/MNIST/raw")
+        why = "tests download nothing, and small files in the same layout are read in any case"
+        pytest.skip(f"{why}; to compare with MNIST as it was published, put its files into {root}/MNIST/raw")
     return mnist(root, False)
 
 

@@ -39,6 +39,10 @@ for number in range({RUNS}):
 assert len({{result.model_sha256 for result in results}}) == 1
 print(json.dumps(held))
 """
+NO_DASHBOARD = (
+    "Ray brings no dashboard without its extra, and raysim refuses one then (test_dashboard.py): "
+    "pip install 'ray[default]'"
+)
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
@@ -181,7 +185,7 @@ def test_ten_runs_in_one_process_leave_nothing(start: Callable[..., Run], config
     run.assert_nothing_left()
 
 
-@pytest.mark.skipif(find_spec("aiohttp") is None, reason="needs Ray's dashboard: pip install 'ray[default]'")
+@pytest.mark.skipif(find_spec("aiohttp") is None, reason=NO_DASHBOARD)
 def test_the_dashboard_listens_on_the_loopback_interface(raysim: Callable[..., Run]) -> None:
     run = raysim("resources.dashboard=true", "training.rounds_per_task=100000", "--quiet")
     run.wait_for_rounds(2)

@@ -19,6 +19,7 @@ from written_report import Written
 
 from raysim.report import report
 
+WITHOUT = "no Chromium to draw the page, whose HTML test_report_page.py reads in any case: apt install chromium"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage"),
@@ -46,7 +47,7 @@ addEventListener("load", () => {
 </script>
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt install chromium")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=WITHOUT)]
 
 
 @dataclass(frozen=True)
