@@ -28,8 +28,8 @@ from torch import multiprocessing, nn
 from workload import BATCH, LR, images, saved, with_raysim
 
 from raysim.actors.cluster import own_cluster
-from raysim.capacity import this_machine
 from raysim.models.mnist_cnn import MnistCnn
+from raysim.system.capacity import this_machine
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from workload import BATCH, saved, with_raysim
 
-from raysim.capacity import this_machine
+from raysim.system.capacity import this_machine
 
 HERE = Path(__file__).parent
 OWN = HERE.parent / "build" / "flower"

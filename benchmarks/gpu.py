@@ -20,7 +20,7 @@ from rich.table import Table
 from workload import BATCH, saved, with_raysim
 
 from raysim.actors.cluster import own_cluster
-from raysim.capacity import this_machine
+from raysim.system.capacity import this_machine
 
 CLIENTS, PROCESSES = (8, 64, 512), (1, 2, 4, 8)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import psutil
 from clusters import cluster
 
-from raysim.events import Event, RoundDone, Started
+from raysim.engine.events import Event, RoundDone, Started
 
 Kill = Callable[[], bool]
 Replace = Callable[[], object]

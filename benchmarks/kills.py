@@ -33,7 +33,7 @@ from rich.table import Table
 
 import raysim
 from raysim.actors.cluster import own_cluster
-from raysim.capacity import Capacity
+from raysim.system.capacity import Capacity
 
 EVERY, ROUNDS, A_RUN = 5, 60, 3  # rounds between checkpoints, rounds of a run, kills in a run
 LAST, SPREAD = ROUNDS - 2 * EVERY, 2 * EVERY  # the last round after which something is killed; rounds to draw from

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from workload import saved
 
-from raysim.capacity import this_machine
+from raysim.system.capacity import this_machine
 
 SAMPLES = 12000
 PACKED, APART = (10, 100, 1000, 4000), (4, 8, 16)

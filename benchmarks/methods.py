@@ -20,7 +20,7 @@ from rich.table import Table
 from workload import BATCH, LR, saved
 
 import raysim
-from raysim.events import Event, RoundDone
+from raysim.engine.events import Event, RoundDone
 
 CLIENTS, SAMPLES = 10, 6000
 METHODS: dict[str, dict[str, Any]] = {

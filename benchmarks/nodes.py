@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from workload import saved, with_raysim
 
-from raysim.capacity import this_machine
+from raysim.system.capacity import this_machine
 
 
 @dataclass(frozen=True)

@@ -28,25 +28,25 @@ from workload import config, saved
 from raysim import config as configs
 from raysim.actors import allocator, placing, runner, tensors
 from raysim.actors.cluster import own_cluster
-from raysim.capacity import this_machine
-from raysim.client import Client
+from raysim.api.client import Client
+from raysim.api.server import Server
 from raysim.data.pixels import Source
-from raysim.events import RoundDone
-from raysim.exact import ExactSum
-from raysim.exchange import Exchange
-from raysim.federation import build_federation
-from raysim.host import Host
-from raysim.ledger import Ledger
-from raysim.local import LocalRunner
+from raysim.engine.events import RoundDone
+from raysim.engine.exact_sum import ExactSum
+from raysim.engine.exchange import Exchange
+from raysim.engine.host import Host
+from raysim.engine.local_runner import LocalRunner
+from raysim.engine.optimizer import Sgd
+from raysim.engine.reply import Reply
+from raysim.engine.simulation import Simulation
+from raysim.engine.synchronous import Synchronous
+from raysim.engine.traffic import Ledger
+from raysim.estimate.placement import place
+from raysim.federation.federation import build_federation
+from raysim.federation.stream import Stream
+from raysim.models.flat import FlatModel
 from raysim.models.mnist_cnn import MnistCnn
-from raysim.optimizer import Sgd
-from raysim.reply import Reply
-from raysim.resources import place
-from raysim.server import Server
-from raysim.simulation import Simulation
-from raysim.stream import Stream
-from raysim.synchronous import Synchronous
-from raysim.vector import FlatModel
+from raysim.system.capacity import this_machine
 
 WARM_UP = 2  # rounds that are not counted
 

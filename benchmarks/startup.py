@@ -21,7 +21,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from raysim.capacity import this_machine
+from raysim.system.capacity import this_machine
 
 CONFIG = """
 name: startup

@@ -23,8 +23,8 @@ from workload import BATCH, LR, saved
 
 import raysim
 from raysim.actors.cluster import own_cluster
-from raysim.capacity import this_machine
-from raysim.events import Event, RoundDone
+from raysim.engine.events import Event, RoundDone
+from raysim.system.capacity import this_machine
 
 CLIENTS, SAMPLES = 10, 3000
 SCHEDULES: dict[str, dict[str, Any]] = {

@@ -13,10 +13,10 @@ from timing import WARM_UP, Clock
 
 import raysim
 from raysim import ClientHalf, Delta, Method
-from raysim.client import Client
+from raysim.api.client import Client
 from raysim.data.mnist import mnist
-from raysim.errors import ConfigError
-from raysim.events import Event, RoundDone
+from raysim.engine.events import Event, RoundDone
+from raysim.system.errors import ConfigError
 
 BATCH, LR = 32, 0.01
 TEST = 100  # evaluation is not timed, so a few samples do

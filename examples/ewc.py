@@ -18,10 +18,10 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from raysim import Ask, ClientHalf, Method, Plan, Post, ServerHalf, Term
-from raysim.client import Client
-from raysim.messages import Terms
-from raysim.server import Server
-from raysim.training import Step
+from raysim.api.client import Client
+from raysim.api.messages import Terms
+from raysim.api.server import Server
+from raysim.engine.local_training import Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,30 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raysim.errors import ConfigError, RunError
-    from raysim.evaluating import Evaluated, evaluate
-    from raysim.messages import Ask, Delta, Post, Term
-    from raysim.method import ClientHalf, Method, Plan, ServerHalf
-    from raysim.result import Result, load
-    from raysim.running import run
+    from raysim.api.messages import Ask, Delta, Post, Term
+    from raysim.api.method import ClientHalf, Method, Plan, ServerHalf
+    from raysim.evaluation.evaluate import Evaluated, evaluate
+    from raysim.launch.run import run
+    from raysim.records.result import Result, load
     from raysim.sweeps.running import sweep
+    from raysim.system.errors import ConfigError, RunError
 
 _HOMES = {
-    "Ask": "messages",
-    "ClientHalf": "method",
-    "ConfigError": "errors",
-    "Evaluated": "evaluating",
-    "Delta": "messages",
-    "Method": "method",
-    "Plan": "method",
-    "Post": "messages",
-    "Result": "result",
-    "RunError": "errors",
-    "ServerHalf": "method",
-    "Term": "messages",
-    "evaluate": "evaluating",
-    "load": "result",
-    "run": "running",
+    "Ask": "api.messages",
+    "ClientHalf": "api.method",
+    "ConfigError": "system.errors",
+    "Evaluated": "evaluation.evaluate",
+    "Delta": "api.messages",
+    "Method": "api.method",
+    "Plan": "api.method",
+    "Post": "api.messages",
+    "Result": "records.result",
+    "RunError": "system.errors",
+    "ServerHalf": "api.method",
+    "Term": "api.messages",
+    "evaluate": "evaluation.evaluate",
+    "load": "records.result",
+    "run": "launch.run",
     "sweep": "sweeps.running",
 }
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-from raysim.errors import ConfigError, RunError
+from raysim.system.errors import ConfigError, RunError
 
 KINDS = {"methods": "method", "datasets": "data set", "models": "model"}
 USAGE = """usage: raysim COMMAND ...
@@ -83,10 +83,10 @@ def _run(given: Sequence[str]) -> int:
         parser.error("the following arguments are required: CONFIG")
     if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
-    from raysim import resuming
     from raysim.config import load
-    from raysim.display import display, result_console, show_result
-    from raysim.running import run
+    from raysim.launch import resuming
+    from raysim.launch.display import display, result_console, show_result
+    from raysim.launch.run import run
 
     if asked.resume:
         config = resuming.config_of(asked.out, asked.config, asked.overrides)
@@ -111,7 +111,7 @@ def _check(given: Sequence[str]) -> int:
 
         print(json.dumps(schema(), indent=2))
         return 0
-    from raysim.checking import estimate
+    from raysim.launch.check import estimate
 
     for label, text in estimate(config):
         print(f"{label:<12} {text}")
@@ -172,7 +172,7 @@ def _report(given: Sequence[str]) -> int:
     parser.add_argument("--out", metavar="DIR", help="where the report's files go (the first DIR)")
     parser.add_argument("--against", metavar="PAPER", help="put the published figures of a paper beside the measured")
     asked = parser.parse_args(given)
-    from raysim.display import result_console
+    from raysim.launch.display import result_console
     from raysim.report import report
     from raysim.report.terminal import show
 
@@ -190,15 +190,15 @@ def _evaluate(given: Sequence[str]) -> int:
     asked = parser.parse_intermixed_args(given)
     from pathlib import Path
 
-    from raysim import evaluating
+    from raysim.evaluation import evaluate
 
     out = None if asked.out is None else Path(asked.out)
     if out is not None:
-        evaluating.claim(out)
-    evaluated = evaluating.evaluate(asked.directory, asked.overrides)
+        evaluate.claim(out)
+    evaluated = evaluate.evaluate(asked.directory, asked.overrides)
     if out is not None:
-        evaluating.write(evaluated, out)
-    print(*evaluating.lines(evaluated), sep="\n")
+        evaluate.write(evaluated, out)
+    print(*evaluate.lines(evaluated), sep="\n")
     return 0
 
 

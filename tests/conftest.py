@@ -6,17 +6,17 @@ import probes
 import pytest
 import torch
 
+from raysim.api.messages import Post
 from raysim.config import Config, load
-from raysim.events import Event, Finished, RoundDone, Started
-from raysim.federation import Federation, build_federation
-from raysim.host import Host, Order
-from raysim.local import LocalRunner
-from raysim.messages import Post
-from raysim.recording import sha256
-from raysim.reply import Reply
-from raysim.scoring import Chunk, Scores, merged
-from raysim.seeding import torch_untouched
-from raysim.simulation import Simulation
+from raysim.engine.events import Event, Finished, RoundDone, Started
+from raysim.engine.host import Host, Order
+from raysim.engine.local_runner import LocalRunner
+from raysim.engine.reply import Reply
+from raysim.engine.simulation import Simulation
+from raysim.evaluation.scoring import Chunk, Scores, merged
+from raysim.federation.federation import Federation, build_federation
+from raysim.records.run_directory import sha256
+from raysim.system.seeding import torch_untouched
 
 TINY = {
     "name": "tiny",

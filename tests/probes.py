@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from raysim import Ask, ClientHalf, Delta, Method, Post, ServerHalf, Term
-from raysim.vector import FlatModel
+from raysim.models.flat import FlatModel
 
 LOG: list = []
 

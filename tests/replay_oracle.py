@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from softmax_oracle import Softmax, batch_order
 
-from raysim import replay, training
+from raysim.algorithms.parts import replay
+from raysim.engine import local_training
 from raysim.models.building import build_model
 
 SOFTMAX = {"name": "probes:softmax"}
@@ -80,7 +81,7 @@ def second_writing(config, federation, cohorts):
 def recorded(monkeypatch):
     """Return a list to which every step of the runs that follow is added: what it saw and drew, before and after."""
     steps, drawn = [], []
-    real_step, real_drawn = training._Loop.step, replay.drawn
+    real_step, real_drawn = local_training._Loop.step, replay.drawn
 
     def spied_drawn(client, count, purpose):
         drawn.append(real_drawn(client, count, purpose))
@@ -99,5 +100,5 @@ def recorded(monkeypatch):
         steps.append(now)
 
     monkeypatch.setattr(replay, "drawn", spied_drawn)
-    monkeypatch.setattr(training._Loop, "step", spied_step)
+    monkeypatch.setattr(local_training._Loop, "step", spied_step)
     return steps

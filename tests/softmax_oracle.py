@@ -47,7 +47,7 @@ class Softmax:
 
 def batch_order(seed, client, phase, samples, epochs, size):
     """The batches of a phase, from the documented stream: one PCG64 permutation per epoch, cut from the front."""
-    from raysim.seeding import generator
+    from raysim.system.seeding import generator
 
     stream = generator(seed, client, phase, 0, "batches")
     for _ in range(epochs):

@@ -12,15 +12,15 @@ from importlib.util import find_spec
 
 import ray
 
-from raysim import interrupts
 from raysim.actors import authentication, joining
 from raysim.actors.folder import session_folder
 from raysim.actors.loopback import LOOPBACK, on_loopback
-from raysim.capacity import Capacity
 from raysim.config import Config
 from raysim.config.own_code import own_code
 from raysim.config.schema import RAYS_OWN
-from raysim.errors import ConfigError
+from raysim.system import interrupts
+from raysim.system.capacity import Capacity
+from raysim.system.errors import ConfigError
 
 
 def cluster_of(configs: Sequence[Config], machine: Capacity) -> AbstractContextManager[Capacity]:

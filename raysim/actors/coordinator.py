@@ -13,18 +13,19 @@ import ray
 import torch
 from ray.exceptions import RayError
 
-from raysim import host, machine
 from raysim.actors import failures, placing, tensors
 from raysim.actors.placing import Places
 from raysim.actors.runner import RayRunner
-from raysim.checkpoints import Saved
 from raysim.config import Config
-from raysim.errors import Lost, told_briefly
-from raysim.events import Checkpoint, Event, Finished, Notice, Started
-from raysim.federation import Federation
-from raysim.footprint import Peak, own_peak
-from raysim.resources import Placement
-from raysim.simulation import Simulation
+from raysim.engine import host
+from raysim.engine.events import Checkpoint, Event, Finished, Notice, Started
+from raysim.engine.simulation import Simulation
+from raysim.estimate.placement import Placement
+from raysim.federation.federation import Federation
+from raysim.records.checkpoints import Saved
+from raysim.system import hardware
+from raysim.system.errors import Lost, told_briefly
+from raysim.system.footprint import Peak, own_peak
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Coordinator:
             del start  # the clients' records, which the object store would keep for as long as the run takes
             if self._stopping:
                 self._simulation.stop()
-            if notice := machine.differing(runner.machines):
+            if notice := hardware.differing(runner.machines):
                 yield Notice(notice)
             for event in self._simulation.events():
                 if not isinstance(event, Checkpoint):

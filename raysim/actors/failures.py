@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError, RayTaskError
 
-from raysim.errors import ConfigError, Lost, RunError
+from raysim.system.errors import ConfigError, Lost, RunError
 
 LEAST_MEMORY = "with resources.clients_per_actor=auto a run takes the least memory"
 DEATHS = (RayActorError, OutOfMemoryError)  # of an actor; the second where Ray's own watch over memory ended it

@@ -10,16 +10,17 @@ from typing import Any
 import ray
 import torch
 
-from raysim import host, machine
 from raysim.actors import allocator, tensors
+from raysim.api.messages import Post
 from raysim.config import Config
-from raysim.errors import told_briefly
-from raysim.federation import Federation
-from raysim.footprint import Peak, own_peak
-from raysim.host import Order
-from raysim.messages import Post
-from raysim.reply import Reply
-from raysim.scoring import Chunk, Scores
+from raysim.engine import host
+from raysim.engine.host import Order
+from raysim.engine.reply import Reply
+from raysim.evaluation.scoring import Chunk, Scores
+from raysim.federation.federation import Federation
+from raysim.system import hardware
+from raysim.system.errors import told_briefly
+from raysim.system.footprint import Peak, own_peak
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Host:
     def ready(self) -> tuple[str, str]:
         """Answer when the constructor is through: the node's address and id, and the kind of machine that it is."""
         node = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:8]}"
-        return node, machine.kind(self._host.model.device)
+        return node, hardware.kind(self._host.model.device)
 
     def peak(self) -> Peak:
         """Return the most memory that this process has taken."""

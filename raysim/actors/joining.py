@@ -15,7 +15,7 @@ from ray.exceptions import AuthenticationError
 
 from raysim.actors import authentication
 from raysim.actors.loopback import LOOPBACK, on_loopback
-from raysim.errors import Unreachable
+from raysim.system.errors import Unreachable
 
 ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # Ray tries once a second, twenty times unless this says otherwise
 

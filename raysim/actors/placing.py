@@ -10,8 +10,8 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from raysim.actors import cluster
-from raysim.errors import Lost, RunError
-from raysim.resources import Placement
+from raysim.estimate.placement import Placement
+from raysim.system.errors import Lost, RunError
 
 PATIENCE = 30  # seconds for which others may still hold what the hosts need: those of a run before it, for one
 

@@ -13,12 +13,12 @@ from raysim.actors import failures
 from raysim.actors.host import Host, Posted
 from raysim.actors.placing import Places
 from raysim.actors.turns import Turns
+from raysim.api.messages import Post, tensor_bytes
 from raysim.config import Config
-from raysim.footprint import Peak
-from raysim.host import Order
-from raysim.messages import Post, tensor_bytes
-from raysim.reply import Reply
-from raysim.scoring import Chunk, Scores, merged
+from raysim.engine.host import Order
+from raysim.engine.reply import Reply
+from raysim.evaluation.scoring import Chunk, Scores, merged
+from raysim.system.footprint import Peak
 
 LARGE_MAIL = 64 * 2**10  # bytes
 

@@ -12,13 +12,13 @@ from ray.exceptions import RayError, RayTaskError
 
 from raysim.actors import allocator, failures, tensors
 from raysim.config import Config
-from raysim.errors import ConfigError, RunError
-from raysim.events import Event
-from raysim.federation import Federation
+from raysim.engine.events import Event
+from raysim.federation.federation import Federation
 from raysim.sweeps.grid import Cell
 from raysim.sweeps.room import CPUS_OF_A_RUN
 from raysim.sweeps.telling import Begun, Failed, Heard, Told
 from raysim.sweeps.whole import Kept, WholeRun, data_of
+from raysim.system.errors import ConfigError, RunError
 
 FEWER = "with fewer runs at a time (--jobs) each has more memory"
 

@@ -8,11 +8,11 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge
 from torch import Tensor
 
-from raysim import replay
+from raysim.algorithms.parts import replay
+from raysim.algorithms.parts.projection import projected
+from raysim.api.method import ClientHalf, Method
+from raysim.engine.local_training import Step
 from raysim.memory import MemoryUse
-from raysim.method import ClientHalf, Method
-from raysim.projection import projected
-from raysim.training import Step
 
 
 @dataclass(frozen=True, kw_only=True)

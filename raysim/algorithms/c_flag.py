@@ -13,18 +13,18 @@ import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
 
-from raysim import replay
-from raysim.client import Client
-from raysim.errors import RunError
-from raysim.iag import Components, check_room, choices, empty_table, refresh
+from raysim.algorithms.parts import replay
+from raysim.algorithms.parts.gradient_table import Components, check_room, choices, empty_table, refresh
+from raysim.api.client import Client
+from raysim.api.messages import Ask, Delta, Post, Term, Terms
+from raysim.api.method import ClientHalf, Method, Plan, ServerHalf
+from raysim.api.server import Server
 from raysim.memory import MemoryUse
-from raysim.messages import Ask, Delta, Post, Term, Terms
-from raysim.method import ClientHalf, Method, Plan, ServerHalf
-from raysim.server import Server
+from raysim.system.errors import RunError
 
 if TYPE_CHECKING:
     from raysim.config import Config
-    from raysim.understudy import Understudy
+    from raysim.estimate.dry_client import Understudy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,10 @@ from annotated_types import Ge
 from torch import Tensor
 from torch.nn import functional
 
-from raysim import replay
+from raysim.algorithms.parts import replay
+from raysim.api.method import ClientHalf, Method
+from raysim.engine.local_training import Step
 from raysim.memory import MemoryUse
-from raysim.method import ClientHalf, Method
-from raysim.training import Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar
 import torch
 from annotated_types import Ge
 
-from raysim import replay
+from raysim.algorithms.parts import replay
+from raysim.api.method import ClientHalf, Method
+from raysim.engine.local_training import Step
 from raysim.memory import MemoryUse
-from raysim.method import ClientHalf, Method
-from raysim.training import Step
 
 
 @dataclass(frozen=True, kw_only=True)

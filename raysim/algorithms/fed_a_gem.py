@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 from torch import Tensor
 
-from raysim import replay
-from raysim.client import Client
+from raysim.algorithms.parts import replay
+from raysim.algorithms.parts.projection import projected
+from raysim.api.client import Client
+from raysim.api.messages import Ask, Delta, Post, Term, Terms
+from raysim.api.method import ClientHalf, Method, Plan, ServerHalf
+from raysim.api.server import Server
+from raysim.engine.local_training import Step
 from raysim.memory import MemoryUse
-from raysim.messages import Ask, Delta, Post, Term, Terms
-from raysim.method import ClientHalf, Method, Plan, ServerHalf
-from raysim.projection import projected
-from raysim.server import Server
-from raysim.training import Step
 
 if TYPE_CHECKING:
     from raysim.config import Config
-    from raysim.understudy import Understudy
+    from raysim.estimate.dry_client import Understudy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,9 @@ import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
-from raysim.messages import Delta
-from raysim.method import Method, ServerHalf
-from raysim.server import Server
+from raysim.api.messages import Delta
+from raysim.api.method import Method, ServerHalf
+from raysim.api.server import Server
 
 
 @dataclass(frozen=True, kw_only=True)

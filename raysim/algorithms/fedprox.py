@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge
 from torch import Tensor
 
-from raysim.method import ClientHalf, Method
-from raysim.training import Step
+from raysim.api.method import ClientHalf, Method
+from raysim.engine.local_training import Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from annotated_types import Gt
 
 from raysim.algorithms.c_flag import CFlag, rows_kept, unclipped
-from raysim.method import Method
+from raysim.api.method import Method
 
 if TYPE_CHECKING:
     from raysim.config import Config
-    from raysim.understudy import Understudy
+    from raysim.estimate.dry_client import Understudy
 
 
 @dataclass(frozen=True, kw_only=True)

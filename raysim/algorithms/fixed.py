@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from raysim.method import Method, ServerHalf
-from raysim.server import Server
+from raysim.api.method import Method, ServerHalf
+from raysim.api.server import Server
 
 
 @dataclass(frozen=True, kw_only=True)

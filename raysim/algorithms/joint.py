@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from raysim.client import Client
-from raysim.method import ClientHalf, Method
+from raysim.api.client import Client
+from raysim.api.method import ClientHalf, Method
 
 if TYPE_CHECKING:
-    from raysim.understudy import Understudy
+    from raysim.estimate.dry_client import Understudy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,16 +14,16 @@ import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
-from raysim.client import Client
-from raysim.device import sent
-from raysim.errors import Diverged
+from raysim.algorithms.parts.sample_gradients import squared_norms
+from raysim.api.client import Client
+from raysim.api.method import ClientHalf, Method
+from raysim.engine.local_training import batches
 from raysim.memory import MemoryUse
-from raysim.method import ClientHalf, Method
-from raysim.sample_gradients import squared_norms
-from raysim.training import batches
+from raysim.system.device import sent
+from raysim.system.errors import Diverged
 
 if TYPE_CHECKING:
-    from raysim.understudy import Understudy
+    from raysim.estimate.dry_client import Understudy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,15 +14,15 @@ import torch
 from annotated_types import Gt
 from torch import Tensor
 
-from raysim.client import Client
-from raysim.messages import Delta, Post, Term, Terms
-from raysim.method import ClientHalf, Method, ServerHalf
-from raysim.server import Server
-from raysim.training import Step
+from raysim.api.client import Client
+from raysim.api.messages import Delta, Post, Term, Terms
+from raysim.api.method import ClientHalf, Method, ServerHalf
+from raysim.api.server import Server
+from raysim.engine.local_training import Step
 
 if TYPE_CHECKING:
     from raysim.config import Config
-    from raysim.understudy import Understudy
+    from raysim.estimate.dry_client import Understudy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 from torch import Tensor
 
-from raysim.messages import Delta
-from raysim.method import Method, ServerHalf
-from raysim.server import Server
+from raysim.api.messages import Delta
+from raysim.api.method import Method, ServerHalf
+from raysim.api.server import Server
 
 GlobalRate = Literal["1/task"] | Annotated[float, Ge(0)]
 

@@ -10,11 +10,11 @@ from annotated_types import Ge
 from torch import Tensor
 
 from raysim.algorithms.special import GlobalRate, rate
-from raysim.client import Client
-from raysim.messages import Delta, Post
-from raysim.method import ClientHalf, Method, ServerHalf
-from raysim.server import Server
-from raysim.training import Step
+from raysim.api.client import Client
+from raysim.api.messages import Delta, Post
+from raysim.api.method import ClientHalf, Method, ServerHalf
+from raysim.api.server import Server
+from raysim.engine.local_training import Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from raysim.config.overrides import apply
 from raysim.config.reading import read
 from raysim.config.schema import Config
 from raysim.config.writing import dump
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 LARGEST = float.fromhex("0x1.fffffep+127")
 """The largest finite number in single precision."""

@@ -13,7 +13,7 @@ from raysim.config.allowed import Allowed, keys_in
 from raysim.config.block import Block, explained, refused, unknown_key
 from raysim.config.document import Keys
 from raysim.config.messages import show
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 Values = dict[str, object]
 Errors = list[InitErrorDetails]

@@ -10,7 +10,7 @@ from enum import Enum
 
 from pydantic import BaseModel
 
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 Keys = tuple[str | int, ...]
 

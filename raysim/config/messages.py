@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from raysim.config.document import Document, Elsewhere, Given, Keys, Origin, dotted
-from raysim.errors import ConfigError, single_line
+from raysim.system.errors import ConfigError, single_line
 
 EXPLAINED = "explained"  # the pydantic error type of an error whose words were chosen where its block is known
 

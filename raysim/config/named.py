@@ -25,14 +25,14 @@ from pydantic import BaseModel, Field, create_model
 
 from raysim.config.block import Block, explained, refused
 from raysim.config.messages import nearest, show, unknown
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 TABLES = {
     "data set": "raysim.data:DATASETS",
     "model": "raysim.models:MODELS",
     "method": "raysim.algorithms:METHODS",
-    "sampler": "raysim.sampling:SAMPLERS",
-    "stream": "raysim.dealing:STREAMS",
+    "sampler": "raysim.engine.samplers:SAMPLERS",
+    "stream": "raysim.federation.assignment:STREAMS",
 }
 
 OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from raysim.config.document import Document, Elsewhere, Given, Keys, dotted, plain
 from raysim.config.messages import show
 from raysim.config.reading import parse_value, shorten
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 
 def apply(document: Document, overrides: Sequence[str] | Mapping[str, object]) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from raysim.config.document import DEEPEST, Document, Given, Keys
 from raysim.config.scalars import plain_scalar
-from raysim.errors import ConfigError, single_line
+from raysim.system.errors import ConfigError, single_line
 
 MOST_VALUES = 100_000  # after aliases are written out: a file of a few lines can stand for billions
 

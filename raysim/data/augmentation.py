@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 Augmentation = Literal["crop", "flip"]
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 Array = npt.NDArray[Any]
 """A numpy array whose dtype the text says."""

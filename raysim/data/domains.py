@@ -9,7 +9,7 @@ from PIL import Image
 
 from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.scenario import Task
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 ROWS = 2**20  # rows of pixels resized at once
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 UINT8 = 0x08
 

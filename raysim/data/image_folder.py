@@ -12,11 +12,11 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from PIL import Image
 
-from raysim import seeding
 from raysim.config.messages import nearest
 from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.room import check_room
-from raysim.errors import ConfigError
+from raysim.system import seeding
+from raysim.system.errors import ConfigError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 AT_ONCE = 1000  # images that wait for a thread

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from raysim.data.dataset import Dataset, Split, check
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 DEFAULT_ROOT = Path("~/.cache/raysim")
 

@@ -8,7 +8,7 @@ import numpy as np
 from raysim.data.dataset import Dataset, Split, channels_first
 from raysim.data.idx import find_idx, read_idx
 from raysim.data.vision import TorchvisionSet, Unavailable, missing, open_quietly
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from raysim.data.dataset import Array, Dataset
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from raysim.data.dataset import Array, Dataset, Split, channels_first
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 DAMAGE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)

@@ -12,7 +12,7 @@ from torch import Tensor
 from raysim.data.augmentation import Augmentation
 from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.pixels import Source
-from raysim.errors import RunError
+from raysim.system.errors import RunError
 
 Opener = Callable[[int, int], Iterator[tuple[Array, int]]]
 """stream(client, start): the samples (x, y) of a client from position `start` on, the same ones each time."""

@@ -7,7 +7,7 @@ client; rows count within `labels` (the whole training split, or one task's part
 import numpy as np
 import numpy.typing as npt
 
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 Labels = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]

@@ -2,7 +2,7 @@
 
 import psutil
 
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 MOST_OF_MEMORY = 0.5  # the driver's arrays cross to the object store once more
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from raysim.data.dataset import Dataset
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 Map = npt.NDArray[np.int32]
 

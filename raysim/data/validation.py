@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from raysim import seeding
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
-from raysim.errors import ConfigError
+from raysim.system import seeding
+from raysim.system.errors import ConfigError
 
 
 def held_out(dataset: Dataset, tasks: Sequence[Task], fraction: float, seed: int) -> tuple[Dataset, list[Task]]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from raysim.data.dataset import Array, Dataset, Split, channels_first
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 TIMEOUT = 20.0  # seconds without a byte before a download is given up
 FAILURES = (

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.device import sent
 from raysim.memory.policies import POLICIES, Ints, Policy
+from raysim.system.device import sent
 
 ANY_POLICY = ("reservoir", "class_balanced", "class_ring", "task_ring", "sliding_window", "random", "importance")
 

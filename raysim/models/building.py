@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from raysim import seeding
 from raysim.config import Config
 from raysim.config.reading import shorten
-from raysim.errors import ConfigError
-from raysim.vector import FlatModel
+from raysim.models.flat import FlatModel
+from raysim.system import seeding
+from raysim.system.errors import ConfigError
 
 
 def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:

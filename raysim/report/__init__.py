@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from raysim.errors import ConfigError, single_line
 from raysim.report import latex, markdown, means, page, tidy
 from raysim.report.against import compare, misfit, published
 from raysim.report.content import Report, Section
@@ -14,6 +13,7 @@ from raysim.report.grouping import settings_of
 from raysim.report.plots import draw
 from raysim.report.reading import find
 from raysim.report.tables import gains, results
+from raysim.system.errors import ConfigError, single_line
 
 FORMATS: dict[str, Callable[[Report], str]] = {
     "report.md": markdown.document,

@@ -15,13 +15,13 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from raysim.config.messages import nearest, show
 from raysim.config.reading import parse_value
-from raysim.errors import ConfigError
-from raysim.figures import NAMES
+from raysim.records.figures import NAMES
 from raysim.report.content import Comparison
 from raysim.report.grouping import Group, Setting, flat
 from raysim.report.quantities import ACCURACY, BACKWARD_TRANSFER, FINAL_FORGETTING, FORGETTING
 from raysim.report.statistics import Summary, summary
 from raysim.report.tables import NOTHING, Cell, Table, mean_and_std
+from raysim.system.errors import ConfigError
 
 QUANTITIES = {quantity.key: quantity for quantity in (ACCURACY, FORGETTING, FINAL_FORGETTING, BACKWARD_TRANSFER)}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from raysim.config.messages import show
-from raysim.errors import single_line
 from raysim.report.reading import Run
+from raysim.system.errors import single_line
 
 Methods = Mapping[str, Mapping[str, object]]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from raysim.config.reading import read
-from raysim.errors import ConfigError
 from raysim.report.validation import first_problem
 from raysim.sweeps.grid import FILE
 from raysim.sweeps.register import Labels, labels
+from raysim.system.errors import ConfigError
 
 Sweep = Mapping[str, Labels]
 

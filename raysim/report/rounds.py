@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from raysim.errors import ConfigError
 from raysim.report.validation import first_problem
+from raysim.system.errors import ConfigError
 
 
 class Round(BaseModel):

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from raysim.display import say
+from raysim.launch.display import say
 from raysim.report.content import Report
 from raysim.report.tables import Table
 

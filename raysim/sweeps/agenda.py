@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raysim import result
+from raysim.records import result
 from raysim.sweeps.grid import Cell, cells
 from raysim.sweeps.outcome import Outcome
 from raysim.sweeps.reading import read_sweep

@@ -12,7 +12,7 @@ from raysim.config.messages import located, nearest, show, unknown
 from raysim.config.overrides import split
 from raysim.config.schema import LONGEST_NAME
 from raysim.config.writing import one_line
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 UNSAFE = re.compile(r"[^\w .+=@,-]+")  # what config names may not have either
 EXAMPLE = "{rotated: {scenario.shift: rotation}, permuted: {scenario.shift: permutation}}"

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.config.messages import show
-from raysim.display import accuracy_so_far, say
-from raysim.events import Event, RoundDone, Started
+from raysim.engine.events import Event, RoundDone, Started
+from raysim.launch.display import accuracy_so_far, say
 from raysim.sweeps.agenda import Agenda
 from raysim.sweeps.grid import Cell
 from raysim.sweeps.outcome import Outcome

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from raysim.compatibility import check_methods
 from raysim.config import Config, validated
 from raysim.config.document import Document, dotted
 from raysim.config.overrides import put
 from raysim.config.sameness import what_matters
-from raysim.errors import ConfigError
+from raysim.engine.compatibility import check_methods
 from raysim.sweeps.axes import Axis, Value
 from raysim.sweeps.reading import Sweep
+from raysim.system.errors import ConfigError
 
 MOST_RUNS = 10_000
 FILE = "sweep.yaml"  # beside the runs' folders

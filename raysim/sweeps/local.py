@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 
-from raysim.errors import ConfigError, RunError
 from raysim.sweeps.grid import Cell
 from raysim.sweeps.telling import Begun, Failed, Heard, Told
 from raysim.sweeps.whole import Kept, WholeRun, data_of
+from raysim.system.errors import ConfigError, RunError
 
 
 class LocalRuns:

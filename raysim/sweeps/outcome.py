@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from raysim.figures import NAMES
-from raysim.result import Result
+from raysim.records.figures import NAMES
+from raysim.records.result import Result
 from raysim.sweeps.grid import Cell
 
 Status = Literal["done", "failed", "interrupted", "not started"]

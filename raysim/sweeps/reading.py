@@ -18,8 +18,8 @@ from raysim.config.overrides import parse, put
 from raysim.config.reading import read
 from raysim.config.schema import FOLDER_NAME, LONGEST_NAME
 from raysim.config.writing import one_line
-from raysim.errors import ConfigError
 from raysim.sweeps.axes import Axis, Value, axis, setting
+from raysim.system.errors import ConfigError
 
 
 def _folder_name(name: str) -> str:

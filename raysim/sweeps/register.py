@@ -10,9 +10,9 @@ from raysim.config.document import Document
 from raysim.config.messages import located, show
 from raysim.config.reading import read
 from raysim.config.writing import written
-from raysim.errors import ConfigError
-from raysim.files import put
 from raysim.sweeps.grid import FILE, Cell
+from raysim.system.errors import ConfigError
+from raysim.system.files import put
 
 Labels = Mapping[str, str]
 """By axis: the name of the run's value."""

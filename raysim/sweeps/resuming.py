@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from raysim import result
 from raysim.config import load
 from raysim.config.sameness import difference
-from raysim.errors import ConfigError
-from raysim.files import is_part
+from raysim.records import result
 from raysim.sweeps.grid import Cell
+from raysim.system.errors import ConfigError
+from raysim.system.files import is_part
 
 Standing = Literal["new", "done", "interrupted", "failed", "unfinished"]
 

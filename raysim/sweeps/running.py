@@ -6,16 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from raysim import resources
-from raysim.capacity import Capacity, this_machine
-from raysim.course import Course
-from raysim.errors import ConfigError, RunError
-from raysim.events import Finished
-from raysim.footprint import Footprint
-from raysim.interrupts import interruptible, later
-from raysim.lock import alone
-from raysim.result import Result
-from raysim.seeding import torch_untouched
+from raysim.engine.events import Finished
+from raysim.estimate import placement
+from raysim.records.recorder import Course
+from raysim.records.result import Result
 from raysim.sweeps.agenda import Agenda, prepare
 from raysim.sweeps.display import Display, Silence
 from raysim.sweeps.grid import Cell
@@ -25,6 +19,12 @@ from raysim.sweeps.register import register
 from raysim.sweeps.room import runs_at_once
 from raysim.sweeps.telling import Begun, Failed, Runs, Told
 from raysim.sweeps.whole import Kept
+from raysim.system.capacity import Capacity, this_machine
+from raysim.system.errors import ConfigError, RunError
+from raysim.system.footprint import Footprint
+from raysim.system.interrupts import interruptible, later
+from raysim.system.lock import alone
+from raysim.system.seeding import torch_untouched
 
 
 def sweep(
@@ -168,7 +168,7 @@ def _runs(to_do: Sequence[Cell], local: bool, jobs: int | None, kept: Callable[[
 def _check(to_do: Sequence[Cell], capacity: Capacity, jobs: int | None) -> int:
     """Return how many runs there is room for at a time. Raises ConfigError where there is none for one of them."""
     for cell in to_do:
-        resources.check_gpus(cell.config, capacity)
-        resources.check_custom(cell.config, capacity)
+        placement.check_gpus(cell.config, capacity)
+        placement.check_custom(cell.config, capacity)
     share = max((cell.config.resources.gpus_per_actor for cell in to_do), default=0.0)
     return runs_at_once(capacity, share, jobs)

@@ -6,10 +6,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Protocol
 
-from raysim.errors import ConfigError, RunError
-from raysim.events import Event
-from raysim.federation import Federation
+from raysim.engine.events import Event
+from raysim.federation.federation import Federation
 from raysim.sweeps.grid import Cell
+from raysim.system.errors import ConfigError, RunError
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from raysim.config import Config
-from raysim.errors import told_briefly
-from raysim.events import Event, RoundDone
-from raysim.federation import Federation, build_federation
-from raysim.footprint import Footprint
-from raysim.local import LocalRunner
+from raysim.engine.events import Event, RoundDone
+from raysim.engine.local_runner import LocalRunner
+from raysim.engine.simulation import Simulation
+from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
-from raysim.simulation import Simulation
+from raysim.system.errors import told_briefly
+from raysim.system.footprint import Footprint
 
 Kept = tuple[bytes, Mapping[int, bytes]]
 DEBUGGING = "raysim run --local helps to debug it"

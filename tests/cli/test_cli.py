@@ -16,14 +16,14 @@ import torch
 from rich.console import Console
 
 import raysim
-from raysim import running
 from raysim.algorithms import METHODS
 from raysim.cli import main
 from raysim.config import Config, load
 from raysim.data import DATASETS
-from raysim.display import display
-from raysim.errors import RunError
+from raysim.launch import run as running
+from raysim.launch.display import display
 from raysim.models import MODELS
+from raysim.system.errors import RunError
 
 LIMIT = 60  # seconds until a hang is a hang
 SCRIPT = str(Path(sys.executable).with_name("raysim"))
@@ -372,7 +372,7 @@ def test_the_live_display_takes_every_event(monkeypatch: pytest.MonkeyPatch, cap
     def terminal(**more: Any) -> Console:
         return Console(force_terminal=True, width=160, **more)
 
-    monkeypatch.setattr("raysim.display.Console", terminal)
+    monkeypatch.setattr("raysim.launch.display.Console", terminal)
     with display(load("tiny.yaml"), quiet=False) as shown:
         raysim.run("tiny.yaml", out="out", local=True, display=shown)
         shown.say("stopping after this round")

@@ -8,14 +8,14 @@ import numpy as np
 import psutil
 import pytest
 
-from raysim.footprint import Footprint, Peak, own_peak
+from raysim.system.footprint import Footprint, Peak, own_peak
 
 MIB = 2**20
 
 
 IN_ALL = f"""
 import json, subprocess, sys
-from raysim.footprint import Footprint
+from raysim.system.footprint import Footprint
 footprint, found = Footprint(), []
 def sample():
     footprint.sample()
@@ -63,7 +63,7 @@ def test_memory_that_does_not_change_is_not_counted_again(monkeypatch: pytest.Mo
 
 HIGHER_ONCE = f"""
 import json
-from raysim.footprint import own_peak
+from raysim.system.footprint import own_peak
 peaks = [own_peak()]
 held = bytearray({80 * MIB})
 peaks.append(own_peak())

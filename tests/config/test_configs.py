@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from raysim.compatibility import check_methods
 from raysim.config import load
+from raysim.engine.compatibility import check_methods
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if "sweeps" not in path.parts)

@@ -7,7 +7,7 @@ from raysim.data.dataset import Split
 from raysim.data.normalization import Normalization
 from raysim.data.pixels import Source
 from raysim.data.scenario import permutations
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 
 def slowly(image: np.ndarray, dy: int, dx: int, flip: int) -> np.ndarray:

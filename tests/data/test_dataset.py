@@ -10,7 +10,7 @@ from raysim.data.dataset import Dataset, Split, channels_first, check
 from raysim.data.digits import digits
 from raysim.data.load import drawn, load_dataset, resolve_root
 from raysim.data.synthetic import synthetic
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 
 def split(x, y) -> Split:

@@ -11,7 +11,7 @@ from raysim.data import domains as module
 from raysim.data.dataset import Dataset, Split, check
 from raysim.data.digits import digits
 from raysim.data.domains import domains, resized
-from raysim.federation import build_federation
+from raysim.federation.federation import build_federation
 
 
 def images(shape, train, test, classes=3, seed=0):

@@ -7,7 +7,7 @@ import pytest
 
 from raysim.data.idx import find_idx, read_idx
 from raysim.data.mnist import emnist, fashion_mnist, kmnist, mnist
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 
 def idx_bytes(array: np.ndarray) -> bytes:

@@ -11,8 +11,8 @@ from PIL import Image
 from raysim.config import load
 from raysim.data.image_folder import image_folder
 from raysim.data.load import load_dataset
-from raysim.errors import ConfigError
-from raysim.federation import build_federation
+from raysim.federation.federation import build_federation
+from raysim.system.errors import ConfigError
 
 
 def write(folder: Path, value: int, width: int = 8, height: int = 8, mode: str = "RGB") -> None:

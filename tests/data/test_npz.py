@@ -5,7 +5,7 @@ import pytest
 
 from raysim.data.load import load_dataset
 from raysim.data.npz import npz
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 
 def save(path: Path, x: np.ndarray, **changes) -> Path:

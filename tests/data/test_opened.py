@@ -7,7 +7,7 @@ import torch
 from raysim.data.dataset import Dataset, Split
 from raysim.data.opened import Opened
 from raysim.data.pixels import Source
-from raysim.errors import ConfigError, RunError
+from raysim.system.errors import ConfigError, RunError
 
 LIKE = Dataset(*(Split(np.zeros((3, 6), np.float32), np.array([0, 1, 2])) for _ in range(2)), classes=4)
 OPENED: list = []

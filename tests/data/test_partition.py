@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raysim.data.partition import dirichlet, iid, shards
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 MNIST_COUNTS = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 

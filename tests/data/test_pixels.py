@@ -8,7 +8,7 @@ from raysim.data.dataset import Dataset, Split
 from raysim.data.normalization import Normalization, normalization
 from raysim.data.pixels import Source
 from raysim.data.scenario import permutations, rotations
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 
 def slowly(split: Split, row: int, pixels, mean=None, std=None) -> np.ndarray:

@@ -7,7 +7,7 @@ from raysim.data.dataset import Dataset, Split
 from raysim.data.digits import digits
 from raysim.data.pixels import Source
 from raysim.data.scenario import classes, permutations, rotation_map, rotations
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 ANGLES = [0.0, 0.4, 17.3, 45.0, 89.9, 90.0, 123.456, 179.99, 180.0]
 

@@ -7,8 +7,8 @@ from raysim.config import load
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
 from raysim.data.validation import held_out
-from raysim.errors import ConfigError
-from raysim.federation import build_federation
+from raysim.federation.federation import build_federation
+from raysim.system.errors import ConfigError
 
 
 def numbered(samples):

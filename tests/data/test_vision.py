@@ -13,7 +13,7 @@ import scipy.io
 
 from raysim.data.mnist import mnist
 from raysim.data.vision import cifar10, cifar100, svhn, usps
-from raysim.errors import ConfigError
+from raysim.system.errors import ConfigError
 
 datasets = pytest.importorskip("torchvision.datasets")
 

@@ -11,10 +11,10 @@ from small import small
 
 import raysim
 from raysim.cli import main
-from raysim.compatibility import check_methods
 from raysim.config import load
-from raysim.display import Silence
-from raysim.events import Event, RoundDone
+from raysim.engine.compatibility import check_methods
+from raysim.engine.events import Event, RoundDone
+from raysim.launch.display import Silence
 from raysim.sweeps.agenda import prepare
 
 COMMANDS = sorted({shlex.join(words) for page in GUIDES for words in commands(page)})

@@ -14,7 +14,7 @@ from small import small
 
 import raysim
 from raysim.config import load
-from raysim.vector import FlatModel
+from raysim.models.flat import FlatModel
 
 EWC = "examples.ewc:Ewc"
 TINY = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from raysim.config import dump, load
-from raysim.metrics import Matrix, summarise
+from raysim.evaluation.metrics import Matrix, summarise
 
 BASE = {
     "name": "made",

@@ -13,7 +13,7 @@ from PIL import Image
 from written_report import Written
 
 from raysim.config import load
-from raysim.federation import build_federation
+from raysim.federation.federation import build_federation
 from raysim.report.grouping import Setting, settings_of
 from raysim.report.plots import draw
 from raysim.report.plots.course import plots_of_the_course

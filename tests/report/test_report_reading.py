@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from made_runs import MATRIX, make_run
 
-from raysim.errors import ConfigError
 from raysim.report.reading import find
+from raysim.system.errors import ConfigError
 
 
 def test_runs_are_found_at_any_depth_and_each_once(tmp_path: Path) -> None:

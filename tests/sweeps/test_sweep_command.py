@@ -121,7 +121,7 @@ def test_the_table_says_where_runs_are_and_leaves_out_what_has_no_room(
     raysim.sweep(path, ["seed=0"], "out", local=True)
     agenda = prepare(path, (), "out")
     cells = [cell for cell, _ in agenda.runs]
-    from raysim.events import RoundDone, Started
+    from raysim.engine.events import RoundDone, Started
 
     with display(agenda, quiet=False) as shown:
         first = rows()

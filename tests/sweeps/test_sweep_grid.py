@@ -9,11 +9,11 @@ import pytest
 
 from raysim.config import load
 from raysim.config.sameness import difference
-from raysim.errors import ConfigError
 from raysim.sweeps import grid as grids
 from raysim.sweeps.axes import derived
 from raysim.sweeps.grid import Cell, cells
 from raysim.sweeps.reading import read_sweep
+from raysim.system.errors import ConfigError
 
 Cells = Callable[..., list[Cell]]
 Write = Callable[..., Path]

@@ -12,13 +12,13 @@ from carrying import carried_out, standings, statuses
 
 import raysim
 from raysim.config import load
-from raysim.errors import ConfigError, RunError
-from raysim.events import RoundDone
-from raysim.lock import alone
+from raysim.engine.events import RoundDone
 from raysim.sweeps.agenda import prepare
 from raysim.sweeps.display import Silence
 from raysim.sweeps.register import labels
 from raysim.sweeps.running import carry_out
+from raysim.system.errors import ConfigError, RunError
+from raysim.system.lock import alone
 
 Grid = Callable[..., dict[str, Any]]
 

@@ -9,10 +9,10 @@ import pytest
 from carrying import carried_out, standings, statuses
 
 import raysim
-from raysim.errors import ConfigError, RunError
 from raysim.sweeps.agenda import prepare
 from raysim.sweeps.display import Silence
 from raysim.sweeps.running import carry_out
+from raysim.system.errors import ConfigError, RunError
 
 Grid = Callable[..., dict[str, Any]]
 
@@ -92,9 +92,9 @@ def test_resources_that_are_not_there_are_refused_before_anything_is_written(gri
 
 def test_as_many_runs_at_a_time_as_there_is_room_for() -> None:
     """Of 8 GiB 80% is 6.4; Ray and the driver have theirs; what is left is shared by processes of PROCESS_BYTES."""
-    from raysim.capacity import Capacity
-    from raysim.demand import PROCESS_BYTES, SHARED_BYTES
+    from raysim.estimate.memory import PROCESS_BYTES, SHARED_BYTES
     from raysim.sweeps.room import runs_at_once
+    from raysim.system.capacity import Capacity
 
     assert runs_at_once(Capacity(4, 0, None), 0, None) == 4
     assert runs_at_once(Capacity(4, 0, None), 0, 3) == 3

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from raysim.errors import ConfigError
 from raysim.report.grouping import Setting
 from raysim.report.plots.course import plots_of_the_course
 from raysim.report.plots.drawing import Drawn, save, styled
 from raysim.report.plots.holdings import plots_of_holdings
 from raysim.report.plots.tasks import plots_of_tasks
 from raysim.report.plots.tradeoff import plots_of_tradeoffs
+from raysim.system.errors import ConfigError
 
 
 @dataclass(frozen=True)

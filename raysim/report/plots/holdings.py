@@ -9,12 +9,12 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from raysim.config import load
-from raysim.dealing import NOTHING
-from raysim.errors import ConfigError
-from raysim.federation import Federation, build_federation
-from raysim.figures import draw_timeline
+from raysim.federation.assignment import NOTHING
+from raysim.federation.federation import Federation, build_federation
+from raysim.records.figures import draw_timeline
 from raysim.report.grouping import Setting
 from raysim.report.plots.drawing import Drawn, blank, whole_numbers
+from raysim.system.errors import ConfigError
 
 Counts = npt.NDArray[np.int64]
 

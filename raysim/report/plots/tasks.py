@@ -9,7 +9,7 @@ from textwrap import fill
 import numpy as np
 import numpy.typing as npt
 
-from raysim.figures import NAMES, draw_matrix
+from raysim.records.figures import NAMES, draw_matrix
 from raysim.report.grouping import Group, Setting
 from raysim.report.plots.drawing import BAND, Drawn, blank, for_lines, legend_below, looks, whole_numbers
 

@@ -1,0 +1,113 @@
+"""Incrementally aggregated gradients: a client's loss in fixed components, and what is kept of each one's gradient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+
+from raysim.engine.local_training import batches
+from raysim.estimate.placement import MOST_OF_MEMORY
+from raysim.system import seeding
+from raysim.system.errors import RunError
+
+if TYPE_CHECKING:
+    from raysim.api.client import Client
+
+
+GIB = 2**30
+
+
+class Components:
+    """The components g_j of a client's loss g = sum_j w_j g_j: mini-batches, w_j being their shares of the samples.
+
+    A gradient that is kept and compared with a later one of its component must be a function of the model alone:
+    - who is in a component is drawn once for each task, how its samples are augmented once for each training phase;
+    - dropout draws the same mask whenever a component is evaluated in a phase, and another one in the next (switching
+      it off would train another model than FedAvg trains);
+    - BatchNorm uses the component's own statistics, in train mode, as in every local training.
+
+    Args:
+        client: the client; the model at hand is what is evaluated.
+        phase: the number of the training phase that they serve, its own or that of the exchange before it.
+    """
+
+    def __init__(self, client: Client, phase: int) -> None:
+        self._client = client
+        self._phase = (client.host.config.seed, client.id, phase, 0)
+        samples, size = len(client.arrived), client.host.config.training.batch_size
+        members = seeding.generator(client.host.config.seed, client.id, "components of window", client.window)
+        positions = client.arrived[torch.from_numpy(members.permutation(samples))]
+        draws = None
+        if client.data.augment:
+            draws = torch.from_numpy(client.data.draw(seeding.generator(*self._phase, "augment"), samples))
+        parts = batches(samples, size, client.model.normalises)
+        if parts:  # a last sample that BatchNorm cannot take alone joins the part before it, else it is never seen
+            parts[-1] = slice(parts[-1].start, samples)
+        self._shown = [client.show(positions[part], None if draws is None else draws[part]) for part in parts]
+        self.weights = [(part.stop - part.start) / samples for part in parts]
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def gradient(self, component: int) -> tuple[Tensor, Tensor]:
+        """Return a component's mean cross-entropy at the model at hand, and its gradient [P]."""
+        model = self._client.model
+        mask = seeding.hashed(*self._phase, "component", component, bits=64)
+        seeding.default_generator(model.device).manual_seed(mask)
+        x, y = self._shown[component]
+        loss = self._client.cross_entropy(model.module(x), y)
+        return loss.detach(), model.gradient_of(loss)
+
+    def full_gradient(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return g and its gradient [P], exact means over the samples; rows [components, P] are filled where given."""
+        parameters = self._client.model.parameters
+        loss, total = parameters.new_zeros(()), torch.zeros_like(parameters)
+        for component, weight in enumerate(self.weights):
+            of_component, gradient = self.gradient(component)
+            loss.add_(of_component, alpha=weight)
+            total.add_(gradient, alpha=weight)
+            if rows is not None:
+                rows[component] = gradient
+        return loss, total
+
+
+def empty_table(client: Client, components: Components) -> Tensor:
+    """Return zeros [components, P]."""
+    return client.model.parameters.new_zeros(len(components), len(client.model.parameters))
+
+
+def check_room(parameters: Tensor, rows: int, what: str, clients: int) -> None:
+    """Refuse tables of that many rows in all, with the figure, where they do not fit. Raises RunError.
+
+    A run that would not fit into the memory of its machine never starts (see resources.place); this is for what nobody
+    knows by then: a GPU's memory, that of a cluster that is joined, and what others hold of it.
+    """
+    wanted = rows * parameters.nbytes
+    on_gpu = parameters.device.type == "cuda"
+    free = torch.cuda.mem_get_info()[0] if on_gpu else psutil.virtual_memory().available
+    if wanted > MOST_OF_MEMORY * free:
+        raise RunError(
+            f"{what} would take {wanted / GIB:.1f} GiB for {clients} clients of one host, allowed: "
+            f"{MOST_OF_MEMORY:.0%} of the {free / GIB:.1f} GiB that are free; set it to rebuild, or give each host "
+            "fewer clients"
+        )
+
+
+def refresh(rows: Tensor, total: Tensor, components: Components, component: int) -> None:
+    """Take one component's gradient anew, at the model at hand: one row [P] of the table, and the rows' sum with it."""
+    _, gradient = components.gradient(component)
+    total.add_(gradient - rows[component], alpha=components.weights[component])
+    rows[component] = gradient
+
+
+def choices(order: str, steps: int, components: int, draws: np.random.Generator) -> list[int]:
+    """Return the component of each step: random (with replacement), cyclic, or reshuffled whenever all had a turn."""
+    if order == "random":
+        return [int(c) for c in draws.integers(components, size=steps)] if components else []
+    turns = range(-(-steps // components) if components else 0)
+    chosen = [draws.permutation(components) if order == "reshuffled" else np.arange(components) for _ in turns]
+    return [int(c) for turn in chosen for c in turn][:steps]

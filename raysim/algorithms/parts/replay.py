@@ -1,0 +1,46 @@
+"""What replaying methods share: entries of a memory as a batch, and gradients taken aside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from raysim.memory import Entries
+
+if TYPE_CHECKING:
+    from raysim.api.client import Client
+
+
+def drawn(client: Client, count: int, purpose: str) -> Entries | None:
+    """Draw up to `count` entries of the client's memory without replacement.
+
+    None where it is empty, or where there would be one entry and the model has BatchNorm: one sample has no statistics.
+    """
+    assert client.memory is not None
+    available = min(count, len(client.memory))
+    if not available or (client.model.normalises and available == 1):
+        return None
+    return client.memory.sample(count, client.generator(purpose))
+
+
+def batch(client: Client, entries: Entries) -> tuple[Tensor, Tensor]:
+    """Return the entries as x [n, ...] and y [n], with the very pixels that were trained on."""
+    return client.show(entries.positions, entries.draws)
+
+
+def gradient_on(client: Client, entries: Entries, purpose: str) -> Tensor:
+    """Return the gradient [P] of the mean cross-entropy on these entries at the model at hand.
+
+    In train mode, as the official code of Fed-A-GEM, over the classes that training admits; the statistics of BatchNorm
+    stay as they were, and dropout draws from the purpose's own stream.
+    """
+    model = client.model
+    buffers, integers = model.buffers.clone(), model.integers.clone()
+    model.module.train()
+    x, y = batch(client, entries)
+    with client.aside(purpose):
+        gradient = model.gradient_of(client.cross_entropy(model.module(x), y))
+    model.buffers.copy_(buffers)
+    model.integers.copy_(integers)
+    return gradient

@@ -1,0 +1,87 @@
+"""What travels between the server and its clients: asks, mail, posts and terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from raysim.models.flat import Weights
+from raysim.system.device import sent
+
+Reduction = Literal["mean", "sum", "by_client"]
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What is added to a model: a change of its parameters [P] and of its float buffers [B]."""
+
+    parameters: Tensor
+    buffers: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes as a deployment would send it."""
+        return self.parameters.nbytes + self.buffers.nbytes
+
+
+@dataclass(frozen=True)
+class Post:
+    """What lasts longer than one message (the model, an anchor, a teacher): sent to a node once per version."""
+
+    name: str
+    version: int
+    value: Any
+
+
+@dataclass(frozen=True)
+class Term:
+    """One client's part of a reply. `weight` null means the client's share of the cohort; all sum to at most 1."""
+
+    value: Tensor
+    weight: float | None = None
+
+
+Terms = Mapping[str, Term]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a plan yields: do `op` (a public method of this method's client half) at these clients.
+
+    The plan is sent the reduced reply: a mapping from the terms' names to what the method declares in `replies`.
+    """
+
+    op: str
+    mail: Any = None
+    to: Literal["cohort", "everyone"] | Sequence[int] = "cohort"
+    posts: Sequence[Post] = ()
+
+
+def on_device(value: Any, device: torch.device) -> Any:
+    """Return a message with its tensors on a device, however deep in lists, tuples and mappings."""
+    if isinstance(value, Tensor):
+        return sent(value, device)
+    if isinstance(value, Weights):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {key: on_device(part, device) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(on_device(part, device) for part in value)
+    return value
+
+
+def tensor_bytes(value: Any) -> int:
+    """Bytes of all tensors in a message, however deep in lists, tuples and mappings; numbers and strings are free."""
+    if hasattr(value, "nbytes"):
+        return int(value.nbytes)
+    if isinstance(value, Term):
+        return tensor_bytes(value.value)
+    if isinstance(value, Mapping):
+        return sum(tensor_bytes(v) for v in value.values())
+    if isinstance(value, list | tuple):
+        return sum(tensor_bytes(v) for v in value)
+    return 0

@@ -1,0 +1,195 @@
+"""A method is one file with two halves: what each client does, and what the server does.
+
+A method's fields are its YAML keys. Its client half lives once per client, beside that client's data; its server half
+lives once, in the simulation. A hook that a half does not override is never called; what stands here is what would
+happen without it. The word beside a hook is its law of
+composition:
+
+    chained    in the listed order, each is given what the one before it returned
+    summed     the results are added
+    EXCLUSIVE  refused at start when two methods want it
+
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True, kw_only=True)
+... class Shrink(Method):
+...     '''Shrink: every client halves what it sends. A toy.'''
+...     factor: float = 0.5
+...     class Client(ClientHalf):
+...         knobs: "Shrink"
+...         def finish(self, client, delta):
+...             return Delta(delta.parameters * self.knobs.factor, delta.buffers), {}
+>>> overrides(Shrink.Client, "finish"), overrides(Shrink.Client, "penalty")
+(True, False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import ConfigDict
+from torch import Tensor
+
+from raysim.api.messages import Ask, Delta, Post, Reduction, Terms
+from raysim.memory import MemoryUse
+
+if TYPE_CHECKING:
+    from raysim.api.client import Client
+    from raysim.api.server import Server
+    from raysim.config import Config
+    from raysim.engine.local_training import Step
+    from raysim.estimate.dry_client import Understudy
+
+Plan = Generator[Ask, Mapping[str, Any], None]
+Need = Literal["boundaries", "server_boundaries", "barrier", "plain_sgd", "earlier_logits"]
+
+
+class Half:
+    """What both halves share: the method's knobs. A half's other attributes are its state."""
+
+    knobs: Any
+
+    def __init__(self, name: str, knobs: Method) -> None:
+        self.name = name
+        self.knobs = knobs
+
+
+class ClientHalf(Half):
+    """One client's side of a method. Any public method beyond these hooks is an op the server half can ask for."""
+
+    def begin_task(self, client: Client) -> None:
+        """See `client.finished`, at the first phase after the client's data changed: what arrived since it last ran."""
+
+    def start(self, client: Client, mail: Any) -> None:
+        """Begin a training phase; `mail` is what this method's server half announced."""
+
+    def samples(self, client: Client) -> Tensor:
+        """EXCLUSIVE: return the positions (int64) in the client's stream that an epoch runs over."""
+        return client.arrived
+
+    def batch(self, step: Step) -> None:
+        """Chained: add rows to step.x and step.y before the forward pass."""
+
+    def task_loss(self, step: Step) -> Tensor:
+        """EXCLUSIVE: return the loss on the data, in place of the cross-entropy."""
+        return step.client.cross_entropy(step.logits, step.y)
+
+    def penalty(self, step: Step) -> Tensor:
+        """Summed into the loss: return a scalar that autograd can follow."""
+        return step.loss.new_zeros(())
+
+    def gradient(self, step: Step, gradient: Tensor) -> Tensor:
+        """Chained: return the gradient [P] to use; changing the given one in place is allowed."""
+        return gradient
+
+    def train(self, client: Client) -> Delta:
+        """EXCLUSIVE: own the whole local loop; put its gradient steps into client.steps."""
+        return client.local_training()
+
+    def observe(self, step: Step) -> None:
+        """See a step after it was taken."""
+
+    def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
+        """Chained: return what is sent as the update, and what is sent with it."""
+        return delta, {}
+
+
+class ServerHalf(Half):
+    """The server's side of a method."""
+
+    def select(self, server: Server) -> Sequence[int]:
+        """EXCLUSIVE: return the ids of the clients that take part, out of server.present."""
+        return server.sample()
+
+    def prepare(self, server: Server) -> Plan:
+        """Exchange messages with the cohort before it trains."""
+        yield from ()
+
+    def announce(self, server: Server) -> tuple[Any, Sequence[Post]]:
+        """Return the mail for this method's client halves, and what it posts."""
+        return None, ()
+
+    def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
+        """Chained: return what is added to the model, given the cohort's mean delta and this method's reduced terms."""
+        return delta
+
+    def conclude(self, server: Server) -> Plan:
+        """Exchange messages with the same cohort after the new model is made."""
+        yield from ()
+
+    def end_task(self, server: Server) -> Plan:
+        """Exchange messages with everyone present at a task boundary, after the task's last round."""
+        yield from ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A method's knobs, and where its halves are."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    """What a scenario must have for this method; a run without it is refused at start."""
+    neutral: ClassVar[Mapping[str, object] | None] = None
+    """The knobs at which the method changes not one bit of a run, or None if it has none."""
+    frugal: ClassVar[Mapping[str, object]] = {}
+    """The knobs at which it keeps least (see `keeps`), named where a run's memory does not fit."""
+    memory: ClassVar[MemoryUse | None] = None
+    """What it wants of the clients' memories, if it needs them."""
+    replies: ClassVar[Mapping[str, Reduction]] = {}
+    """How each term that the client half sends is reduced."""
+
+    Client: ClassVar[type[ClientHalf]] = ClientHalf
+    Server: ClassVar[type[ServerHalf]] = ServerHalf
+
+    def waits(self) -> bool:
+        """Return whether a round of this method waits for the whole cohort, which only a synchronous schedule has."""
+        return any(overrides(self.Server, hook) for hook in ("prepare", "conclude"))
+
+    def refusal(self, config: Config) -> str | None:
+        """Return what these knobs cannot do in this config, and what would work; None where nothing is wrong."""
+        return None
+
+    # for `raysim check`: the client half in numbers
+
+    def sends(self, client: Understudy, hook: str) -> Mapping[str, int]:
+        """Return how many numbers each term has that a client sends; terms that it would not send are left out.
+
+        `hook` is "start" or "finish" of a training phase, or an op. Unless a method says better, all its terms are as
+        long as the model's vector and are sent in every reply to an op, and in `finish` where it has one.
+        """
+        ends = overrides(self.Client, "finish")
+        sent = ends if hook == "finish" else hook != "start"
+        return dict.fromkeys(self.replies, client.parameters) if sent else {}
+
+    def epoch(self, client: Understudy) -> int:
+        """Return the length of what `samples` returns, for a method that has it."""
+        return client.arrived
+
+    def stores(self, client: Understudy) -> int | None:
+        """Return how many entries `begin_task` leaves in the memory, or None where it leaves them alone."""
+        return None
+
+    def keeps(self, client: Understudy) -> int:
+        """Return how many numbers the client half holds from one order to the next."""
+        return 0
+
+    def takes(self, client: Understudy) -> int:
+        """Return how many numbers more the client half holds while it carries an order out."""
+        return 0
+
+
+def overrides(half: type[Half], hook: str) -> bool:
+    """Return whether a half's class brings its own version of a hook."""
+    origin = ClientHalf if issubclass(half, ClientHalf) else ServerHalf
+    return getattr(half, hook) is not getattr(origin, hook)
+
+
+def names_of(methods: Iterable[str]) -> str:
+    """Return what a run's methods are called in a message."""
+    return ", ".join(methods) or "FedAvg"
+
+
+EXCLUSIVE = {ClientHalf: ("samples", "task_loss", "train"), ServerHalf: ("select",)}
+INSIDE_THE_LOOP = ("samples", "batch", "task_loss", "penalty", "gradient", "observe")

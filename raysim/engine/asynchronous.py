@@ -1,0 +1,158 @@
+"""A server update under an asynchronous schedule: FedBuff's buffer of deltas, or FedAsync's mixing of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import fsum
+from typing import Any
+
+from raysim.api.messages import Delta
+from raysim.config.time import Asynchronous as Schedule
+from raysim.engine.exchange import Exchange
+from raysim.engine.reply import Reply
+from raysim.engine.synchronous import Outcome
+from raysim.engine.timetable import Dispatch, Update, World, discount, timetable
+from raysim.engine.virtual_clock import Clock
+
+
+class Asynchronous:
+    """Server updates, in the order of the timetable. Clients compute at the same time; updates are taken in turn."""
+
+    def __init__(self, exchange: Exchange, clock: Clock, schedule: Schedule) -> None:
+        self._exchange = exchange
+        self._server = exchange.server
+        self._schedule = schedule
+        self._timetable = timetable(_world(exchange, clock, schedule))
+        self._by_number = {update.number: update for update in self._timetable}
+        self._tickets: dict[int, Any] = {}
+        self._sent: dict[int, Delta] = {}
+        self._away: list[Dispatch] = []
+        self._time = 0.0
+
+    def update(self) -> Outcome:
+        """Do the update that the server is in: send the model to whoever goes now, take who is due."""
+        server, exchange = self._server, self._exchange
+        update = self._by_number[server.round]
+        mail, posts = exchange.announced()
+        for dispatch in update.dispatched:
+            self._send(dispatch, mail, posts)
+        for dispatch in update.discarded:
+            exchange.received(self._tickets.pop(dispatch.number))
+        reply = Reply(len(update.arrivals))
+        for dispatch in update.arrivals:
+            reply.merge(exchange.received(self._tickets.pop(dispatch.number)).numbered(dispatch.number))
+        server.cohort = tuple(sorted({dispatch.client for dispatch in update.arrivals}))
+        server.shares = self._shares(update)
+        if update.arrivals:
+            exchange.updated(reply, self._mixed(update))
+        for dispatch in update.arrivals:
+            self._sent.pop(dispatch.number, None)
+        exchange.ledger.taken()
+        return self._outcome(update, reply.means())
+
+    def state(self) -> dict[str, Any]:
+        """Wait until nobody computes, and return the replies that are not applied yet; virtual time stands still."""
+        self._tickets = {number: self._exchange.settled(ticket) for number, ticket in self._tickets.items()}
+        return {
+            "replies": {number: reply.state() for number, reply in self._tickets.items()},
+            "sent": {number: (model.parameters, model.buffers) for number, model in self._sent.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there, with the server in the round that it was in."""
+        self._tickets = {number: Reply.restored(reply) for number, reply in state["replies"].items()}
+        self._sent = {number: Delta(*model) for number, model in state["sent"].items()}
+        over = self._timetable[: self._server.round]
+        self._time = over[-1].time if over else 0.0
+        self._away = [d for update in over for d in update.dispatched if d.back > self._time]
+
+    def _send(self, dispatch: Dispatch, mail: Mapping[str, Any], posts: Any) -> None:
+        """Send the model of now. Who drops out, or comes back after the end, computes nothing."""
+        server, exchange, client = self._server, self._exchange, dispatch.client
+        if dispatch.update is None and not dispatch.discarded:
+            exchange.ledger.send([client], mail, [server.model(), *posts])
+            return
+        peers = [dispatch] if dispatch.update is None else self._by_number[dispatch.update].arrivals
+        weights = {peer.number: self._size(peer) for peer in peers}
+        self._tickets[dispatch.number] = exchange.train(
+            [client],
+            mail,
+            posts,
+            {client: weights[dispatch.number] / sum(weights.values())},
+            cohort=len(peers),
+            arrived=self._arrived(peers),
+            discount=self._discount(dispatch),
+        )
+        if self._schedule.mixing == "models":
+            self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
+
+    def _shares(self, update: Update) -> dict[int, float]:
+        """Return the cohort's weights, of sum 1, by the data that each had when it was sent the model."""
+        sizes = {dispatch.client: self._size(dispatch) for dispatch in update.arrivals}
+        return {client: sizes[client] / sum(sizes.values()) for client in sorted(sizes)}
+
+    def _size(self, dispatch: Dispatch) -> int:
+        """Return what an update counts by: 1, or the samples that its client had when it was sent the model."""
+        uniform = self._server.config.aggregation.weights == "uniform"
+        return 1 if uniform else self._server.size(dispatch.client, dispatch.version + 1)
+
+    def _arrived(self, peers: Sequence[Dispatch]) -> int | None:
+        uniform = self._server.config.aggregation.weights == "uniform"
+        return None if uniform else sum(self._server.arrived(peer.client, peer.version + 1) for peer in peers)
+
+    def _discount(self, dispatch: Dispatch) -> float:
+        return 1.0 if dispatch.update is None else discount(dispatch.staleness, self._schedule.staleness)
+
+    def _mixed(self, update: Update) -> Callable[[Delta], Delta]:
+        """Return what makes the server's change of the mean delta of these arrivals.
+
+        FedBuff: rate / K sum_i s_i delta_i, the mean being sum_i s_i delta_i / sum_i s_i. FedAsync: with the rate times
+        s, from the model of now towards the client's, which is the one that it was sent, and its delta.
+        """
+        sizes = [self._size(dispatch) for dispatch in update.arrivals]
+        discounted = [self._discount(d) * size for d, size in zip(update.arrivals, sizes, strict=True)]
+        rate = self._schedule.rate * (fsum(discounted) / fsum(sizes))
+        if self._schedule.mixing == "deltas":
+            return lambda mean: Delta(rate * mean.parameters, rate * mean.buffers)
+        (dispatch,) = update.arrivals
+        sent, server = self._sent[dispatch.number], self._server
+
+        def towards(delta: Delta) -> Delta:
+            return Delta(
+                rate * (delta.parameters + (sent.parameters - server.parameters)),
+                rate * (delta.buffers + (sent.buffers - server.buffers)),
+            )
+
+        return towards
+
+    def _outcome(self, update: Update, means: dict[str, float]) -> Outcome:
+        began, self._time = self._time, update.time
+        self._away = [d for d in [*self._away, *update.dispatched] if d.back > began]
+        busy = fsum(min(d.back, update.time) - max(d.sent, began) for d in self._away if d.sent < update.time)
+        seconds = update.time - began
+        slots = min(self._schedule.concurrency, len(self._server.present))
+        return Outcome(
+            cohort=[dispatch.client for dispatch in update.arrivals],
+            staleness=[dispatch.staleness for dispatch in update.arrivals],
+            seconds=seconds,
+            idle=1 - busy / (seconds * slots) if seconds and slots else None,
+            tasks=sorted({t for d in update.arrivals for t in self._server.tasks(d.client, d.version + 1)}),
+            means=means,
+        )
+
+
+def _world(exchange: Exchange, clock: Clock, schedule: Schedule) -> World:
+    server = exchange.server
+    calendar, sent = server.federation.calendar, exchange.vectors() * server.model().value.nbytes
+
+    def seconds(client: int, version: int) -> float:
+        return clock.training(client, calendar.size(client, version + 1)) + clock.travel(2 * sent)
+
+    return World(
+        seed=server.config.seed,
+        schedule=schedule,
+        dropout=server.config.clients.dropout,
+        updates=calendar.rounds,
+        present=lambda version: calendar.present(version + 1),
+        seconds=seconds,
+    )

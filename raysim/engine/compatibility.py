@@ -1,0 +1,185 @@
+"""Which methods go together, and with which scenario: what cannot be served is refused at start, with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
+from raysim.config import Config
+from raysim.config.blocks import Sgd
+from raysim.config.named import resolve
+from raysim.memory import MemoryKind
+from raysim.system.errors import ConfigError, RunError
+from raysim.system.state import half_state
+
+OWN_STREAMS = ("augment", "batches", "memory", "model")
+
+
+def methods_of(config: Config) -> dict[str, Method]:
+    """Return the config's methods in their order, by the name that their terms, ops and streams carry.
+
+    A user's `package.module:name` is called `name`.
+    """
+    made: dict[str, Method] = {}
+    for key, knobs in config.methods.items():
+        name = key.rpartition(":")[2]
+        kind = resolve("method", key)
+        if not (isinstance(kind, type) and issubclass(kind, Method)):
+            raise ConfigError(f"methods: {key} is a {type(kind).__name__}, allowed: a subclass of raysim.Method")
+        method = kind(**knobs)
+        if name in OWN_STREAMS:
+            raise ConfigError(f"methods: {key} is called {name}, which is a random stream of raysim's own; rename it")
+        if name in made:
+            raise ConfigError(f"methods: found two methods called {name}, allowed: one of a name")
+        made[name] = method
+    return made
+
+
+def check_methods(config: Config) -> dict[str, Method]:
+    """Return the methods if they go together and the scenario serves them.
+
+    Raises:
+        ConfigError: two own one hook, an owner of the local loop stands beside a method inside it, or a need is unmet.
+    """
+    methods = methods_of(config)
+    for half in (ClientHalf, *(h for h in EXCLUSIVE if h is not ClientHalf)):
+        for hook in EXCLUSIVE[half]:
+            _one_owner(methods, half, hook)
+    _nobody_inside_an_owned_loop(methods)
+    for name, method in methods.items():
+        refusals = [method.refusal(config), *(_UNMET[need](config) for need in sorted(needs_of(method)))]
+        for refusal in filter(None, refusals):
+            raise ConfigError(f"methods.{name}: {refusal}")
+    memory_of(config, methods)
+    for name, method in methods.items():
+        _keepable(method.Client(name, method), method.Server(name, method))
+    return methods
+
+
+def _keepable(*halves: Half) -> None:
+    """Refuse halves whose state no checkpoint can hold."""
+    for half in halves:
+        try:
+            half_state(half)
+        except RunError as error:
+            raise ConfigError(f"methods: {error}") from None
+
+
+def needs_of(method: Method) -> frozenset[Need]:
+    """Return what a method says that it needs, and what its hooks do: without it they would never be called."""
+    implied: dict[Need, bool] = {
+        "barrier": method.waits() or overrides(method.Server, "select"),
+        "boundaries": overrides(method.Client, "begin_task"),
+        "server_boundaries": overrides(method.Server, "end_task"),
+    }
+    return method.needs | {need for need, wanted in implied.items() if wanted}
+
+
+def memory_of(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
+    """Return the memory that all methods can share, or None where none needs one.
+
+    Null keys are the choice of the first method whose own choice all others can live with.
+
+    Raises:
+        ConfigError: an explicit choice that a method cannot use, or methods that have no choice in common.
+    """
+    uses = {name: method.memory for name, method in methods.items() if method.memory is not None}
+    if not uses:
+        return None
+    chosen = {}
+    for key, options in (("policy", "policies"), ("fill", "fills")):
+        wanted = getattr(config.memory, key)
+        allowed = {name: getattr(use, options) for name, use in uses.items()}
+        first_choices = [choices[0] for choices in allowed.values()] if wanted is None else [wanted]
+        for name, choices in allowed.items():
+            if wanted is not None and wanted not in choices:
+                raise ConfigError(f"memory.{key}: {name} cannot use {wanted}, allowed: {', '.join(choices)}")
+        shared = [c for c in first_choices if all(c in choices for choices in allowed.values())]
+        if not shared:
+            found = "; ".join(f"{name} needs {' or '.join(choices)}" for name, choices in allowed.items())
+            raise ConfigError(f"methods: no memory.{key} serves all of them ({found}); leave one out")
+        chosen[key] = shared[0]
+    if chosen["policy"] == "importance" and not any(use.policies[0] == "importance" for use in uses.values()):
+        raise ConfigError(
+            f"memory.policy: found importance, by which {', '.join(uses)} would keep nothing, allowed: another, or "
+            "re_fed beside them, which says what is important"
+        )
+    if chosen["fill"] == "boundary" and config.scenario.windows is not None:
+        raise ConfigError(f"methods: {', '.join(uses)} fill their memory {_UNTOLD}")
+    for name, use in uses.items():
+        if config.memory.per not in use.per:
+            raise ConfigError(f"memory.per: {name} cannot use {config.memory.per}, allowed: {', '.join(use.per)}")
+    per_task = config.memory.per == "task"
+    return MemoryKind(
+        **chosen, capacity=config.memory.capacity, per_task=per_task, keeps_logits=any(u.logits for u in uses.values())
+    )
+
+
+def _half(method: Method, half: type[Half]) -> type[Half]:
+    return method.Client if half is ClientHalf else method.Server
+
+
+def _owners(methods: Mapping[str, Method], half: type[Half], hook: str) -> list[str]:
+    return [name for name, method in methods.items() if overrides(_half(method, half), hook)]
+
+
+def _one_owner(methods: Mapping[str, Method], half: type[Half], hook: str) -> None:
+    owners = _owners(methods, half, hook)
+    if len(owners) > 1:
+        raise ConfigError(
+            f"methods: {' and '.join(owners)} each bring their own {hook}, allowed: one of them; leave the others out"
+        )
+
+
+def _nobody_inside_an_owned_loop(methods: Mapping[str, Method]) -> None:
+    for owner in _owners(methods, ClientHalf, "train"):
+        for hook in INSIDE_THE_LOOP:
+            for name in _owners(methods, ClientHalf, hook):
+                if name != owner:
+                    raise ConfigError(
+                        f"methods: {name} changes the local loop ({hook}), which {owner} replaces; leave one out"
+                    )
+
+
+def _plain_sgd(config: Config) -> str | None:
+    optimizer = config.training.optimizer
+    if isinstance(optimizer, Sgd) and not optimizer.momentum and not optimizer.weight_decay:
+        return None
+    return "needs plain SGD; set training.optimizer={name: sgd} with momentum and weight_decay 0"
+
+
+def _earlier_logits(config: Config) -> str | None:
+    if config.training.logits != "task" or config.scenario.kind != "class_incremental":
+        return None
+    return "trains on samples of earlier tasks, whose classes training.logits=task leaves out; set it to seen or all"
+
+
+_UNTOLD = (
+    "when a client's task ends, which asynchronous boundaries tell nobody; set scenario.boundaries to synchronous or "
+    "{jittered: {rounds: 2}}"
+)
+
+
+def _boundaries(config: Config) -> str | None:
+    return None if config.scenario.windows is None else f"needs to know {_UNTOLD}"
+
+
+def _server_boundaries(config: Config) -> str | None:
+    if config.scenario.boundaries == "synchronous":
+        return None
+    return "needs boundaries that all clients have at the same time; set scenario.boundaries=synchronous"
+
+
+def _barrier(config: Config) -> str | None:
+    if config.schedule.kind == "synchronous":
+        return None
+    return "needs rounds that wait for their clients; set schedule.kind=synchronous"
+
+
+_UNMET: Mapping[Need, Callable[[Config], str | None]] = {
+    "plain_sgd": _plain_sgd,
+    "earlier_logits": _earlier_logits,
+    "boundaries": _boundaries,
+    "server_boundaries": _server_boundaries,
+    "barrier": _barrier,
+}

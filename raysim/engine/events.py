@@ -1,0 +1,108 @@
+"""What a simulation tells while it runs: the same events from this process and from a coordinator far away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from raysim.system.footprint import Peak
+
+Accuracies = Mapping[str, Sequence[float]]
+"""By protocol: the fraction of right answers on every task's test set."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """All hosts are ready; the run has so many rounds.
+
+    A run from the start begins with the evaluation of the untrained model; one that goes on from a checkpoint has none,
+    and `done` rounds behind it. `actors` are Ray's: the coordinator and the hosts, none where one process does it all.
+    """
+
+    evaluation: Accuracies | None
+    rounds: int
+    done: int = 0
+    actors: int = 0
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """One server update. Rounds and tasks count from 1; bytes are the methods' payload, all clients together, and so
+    are the gradient steps.
+
+    `task_done` says that a row of the accuracy matrix ends with it, `so_far` how many tasks, from the first, may have
+    been seen by then.
+    """
+
+    round: int
+    tasks: Sequence[int]
+    cohort: Sequence[int]
+    loss: float | None
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    staleness: Sequence[int]
+    virtual_time: float
+    steps: int = 0
+    idle_share: float | None = None
+    records: Mapping[str, float] = field(default_factory=dict)
+    evaluation: Accuracies | None = None
+    task_done: bool = False
+    so_far: int = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run between two rounds: all that is needed to go on from here, under any runner.
+
+    `server` is the record of the server, its halves and the schedule, `clients` are the clients' records by id, host by
+    host (see raysim.system.state); `round` rounds are done. `peaks` is the memory of the actors.
+    """
+
+    round: int
+    server: bytes
+    clients: Iterable[Mapping[int, bytes]]
+    peaks: Sequence[Peak] = ()
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The last event: the final model, and whether the run was stopped before its last round.
+
+    `per_client` is what summary.json says of the clients' accuracies, where evaluation.per_client asks for it; `peaks`
+    is the memory of the actors.
+    """
+
+    state: Mapping[str, Tensor]
+    interrupted: bool
+    per_client: Mapping[str, Mapping[str, Any]] | None = None
+    peaks: Sequence[Peak] = ()
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One line that the user should read."""
+
+    text: str
+
+
+Event = Started | RoundDone | Checkpoint | Finished | Notice
+OWN_PLACE = ("evaluation", "task_done")  # keys of a round that its line has elsewhere, or not at all
+
+
+def line(event: RoundDone) -> dict[str, Any]:
+    """Return what rounds.jsonl says of a round; a number that is not finite is null there, as JSON has none."""
+    record = {key: getattr(event, key) for key in RoundDone.__dataclass_fields__ if key not in OWN_PLACE}
+    record["loss"] = _finite(event.loss)
+    record["records"] = {name: _finite(value) for name, value in event.records.items()}
+    if event.evaluation is not None:
+        record["evaluation"] = event.evaluation
+    return record
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None

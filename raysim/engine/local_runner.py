@@ -1,0 +1,47 @@
+"""The local runner: one host in this process. For pdb, for tests, and as the oracle that Ray's results must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from raysim.api.messages import Post
+from raysim.config import Config
+from raysim.engine.host import Host, Order, torch_settings
+from raysim.engine.reply import Reply
+from raysim.evaluation.scoring import Chunk, Scores
+from raysim.federation.federation import Federation
+
+
+class LocalRunner:
+    """Runs every client in this process, one after the other.
+
+    Args:
+        config: the resolved config.
+        federation: its data.
+        records: the clients' records, where the run goes on from a checkpoint.
+    """
+
+    def __init__(self, config: Config, federation: Federation, records: Mapping[int, bytes] | None = None) -> None:
+        device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
+        torch_settings(device, config.resources.deterministic)
+        self.host = Host(config, federation, range(config.clients.count), device)
+        if records is not None:
+            self.host.restore(records)
+
+    def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
+        """Have every client of the order do it, at once."""
+        return self.host.perform(order, posts)
+
+    def finish(self, ticket: Reply) -> Reply:
+        """Return what `begin` came to."""
+        return ticket
+
+    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
+        """Count the right answers."""
+        return self.host.evaluate(parts, posts)
+
+    def snapshot(self) -> list[dict[int, bytes]]:
+        """Return the records of all clients."""
+        return [self.host.snapshot()]

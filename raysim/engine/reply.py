@@ -1,0 +1,137 @@
+"""What comes back from a cohort: reduced on each host, merged without rounding, read by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from raysim.api.messages import Delta, Reduction, Term, tensor_bytes
+from raysim.engine.exact_sum import DELTAS, WIDE, ExactSum, OutOfRange
+from raysim.system.errors import Diverged
+
+GRIDS = {grid.bits: grid for grid in (DELTAS, WIDE)}
+
+
+@dataclass
+class Reply:
+    """The replies of some clients to one order, reduced: a host's part, or, merged, the cohort's."""
+
+    cohort: int
+    sums: dict[str, ExactSum] = field(default_factory=dict)
+    by_client: dict[str, dict[int, Tensor]] = field(default_factory=dict)
+    integers: tuple[int, Tensor] | None = None
+    records: dict[str, dict[int, float]] = field(default_factory=dict)
+    bytes_up: dict[int, int] = field(default_factory=dict)
+    steps: int = 0
+
+    def take_delta(self, client: int, delta: Delta, integers: Tensor, weight: float, where: str) -> None:
+        """Add one client's update; the integer buffers are those of the lowest client id."""
+        self._add("parameters", DELTAS, delta.parameters, weight, f"{where}, the update of its parameters")
+        self._add("buffers", WIDE, delta.buffers, weight, f"{where}, the update of its buffers")
+        if self.integers is None or client < self.integers[0]:
+            self.integers = (client, integers.cpu().clone())
+        self._count(client, delta.nbytes + integers.nbytes)
+
+    def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
+        """Add one client's term, as its method declares it."""
+        self._count(client, tensor_bytes(term))
+        if how == "by_client":
+            if not bool(term.value.isfinite().all()):
+                raise _diverged(f"{where}, its {name}", f"{float(term.value.abs().max()):g}, allowed: finite")
+            # a copy: it may be a view of what the host's next client overwrites
+            self.by_client.setdefault(name, {})[client] = term.value.detach().to("cpu", copy=True)
+            return
+        weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
+        self._add(name, WIDE, term.value, weight, f"{where}, its {name}")
+
+    def take_records(self, client: int, records: Mapping[str, Tensor | float]) -> None:
+        """Keep what the client recorded."""
+        for name, value in records.items():
+            self.records.setdefault(name, {})[client] = float(value)
+
+    def merge(self, other: Reply) -> None:
+        """Add another host's part."""
+        for name, part in other.sums.items():
+            self.sums.setdefault(name, part.fresh()).merge(part)
+        for name, terms in other.by_client.items():
+            self.by_client.setdefault(name, {}).update(terms)
+        for name, numbers in other.records.items():
+            self.records.setdefault(name, {}).update(numbers)
+        if other.integers is not None and (self.integers is None or other.integers[0] < self.integers[0]):
+            self.integers = other.integers
+        self.bytes_up.update(other.bytes_up)
+        self.steps += other.steps
+
+    def numbered(self, number: int) -> Reply:
+        """Return one client's reply with its records under a number of its own: it may reply twice to one update."""
+        return replace(self, records={name: dict.fromkeys([number], *v.values()) for name, v in self.records.items()})
+
+    def delta(self, dtype: torch.dtype) -> Delta:
+        """Return the mean update."""
+        return Delta(self.sums["parameters"].mean().to(dtype), self.sums["buffers"].mean().to(dtype))
+
+    def of(self, method: str, replies: Mapping[str, Reduction], dtype: torch.dtype) -> dict[str, Any]:
+        """Return one method's terms by name, reduced as declared; what no client sent is absent."""
+        found: dict[str, Any] = {}
+        for name, how in replies.items():
+            full = f"{method}.{name}"
+            if how == "by_client" and full in self.by_client:
+                found[name] = dict(sorted(self.by_client[full].items()))
+            elif full in self.sums:
+                total = self.sums[full]
+                found[name] = (total.mean() if how == "mean" else total.total(self.cohort)).to(dtype)
+        return found
+
+    def means(self) -> dict[str, float]:
+        """Return what clients recorded, as means over those that did; fsum is exact, so no order can change them."""
+        return {name: _mean(list(v.values())) for name, v in sorted(self.records.items())}
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of a reply that is not applied yet."""
+        sums = {
+            name: {**vars(part), "grid": part.grid.bits, "limbs": _tensor(part.limbs)}
+            for name, part in self.sums.items()
+        }
+        return {**vars(self), "sums": sums}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Reply:
+        """Return the reply that a state was made of."""
+        sums = {
+            name: ExactSum(
+                GRIDS[kept["grid"]],
+                None if kept["limbs"] is None else kept["limbs"].numpy(),
+                kept["weight"],
+                kept["terms"],
+            )
+            for name, kept in state["sums"].items()
+        }
+        return cls(**{**state, "sums": sums})
+
+    def _add(self, name: str, grid: Any, value: Tensor, weight: float, what: str) -> None:
+        try:
+            self.sums.setdefault(name, ExactSum(grid)).add(value, weight)
+        except OutOfRange as found:
+            raise _diverged(what, str(found)) from None
+
+    def _count(self, client: int, nbytes: int) -> None:
+        self.bytes_up[client] = self.bytes_up.get(client, 0) + nbytes
+
+
+def _diverged(what: str, found: str) -> Diverged:
+    return Diverged(f"{what}: found {found}; a smaller training.optimizer.lr or training.clip_norm may help")
+
+
+def _tensor(limbs: npt.NDArray[np.int64] | None) -> Tensor | None:
+    return None if limbs is None else torch.from_numpy(limbs.copy())  # what Ray hands out is read only
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan

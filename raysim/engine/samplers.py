@@ -1,0 +1,40 @@
+"""Which clients take part in a round.
+
+A sampler is given the server, how many are wanted, and a generator of its own; it returns as many ids, all different,
+out of `server.present`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from raysim.api.server import Server
+
+SAMPLERS: Mapping[str, str] = {
+    "uniform": "raysim.engine.samplers:uniform",
+    "by_size": "raysim.engine.samplers:by_size",
+    "round_robin": "raysim.engine.samplers:round_robin",
+}
+
+
+def uniform(server: Server, count: int, draws: np.random.Generator) -> Sequence[int]:
+    """Uniformly, without replacement."""
+    return [int(k) for k in draws.choice(server.present, size=count, replace=False)]
+
+
+def by_size(server: Server, count: int, draws: np.random.Generator) -> Sequence[int]:
+    """One after the other, without replacement, each with a probability in proportion to its samples of now."""
+    sizes = [server.size(k) for k in server.present]
+    chances = [size / sum(sizes) for size in sizes]
+    return [int(k) for k in draws.choice(server.present, size=count, replace=False, p=chances)]
+
+
+def round_robin(server: Server, count: int, draws: np.random.Generator) -> Sequence[int]:
+    """In turn: those that come after the last ones, in the order of their ids."""
+    present = server.present
+    first = (server.round - 1) * count
+    return [present[(first + i) % len(present)] for i in range(count)]

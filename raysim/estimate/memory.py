@@ -1,0 +1,170 @@
+"""How much memory a run would take, estimated from its model, data, methods and packing before anything starts.
+
+The figures of processes were measured with Linux's PSS (see footprint.py), which counts what processes share once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from raysim.api.method import Method
+from raysim.config import Config
+from raysim.engine.compatibility import methods_of
+from raysim.estimate.dry_client import Understudy, role_in
+from raysim.evaluation.scoring import CHUNK
+from raysim.federation.federation import Federation
+from raysim.federation.stream import Stream
+from raysim.models.building import check_model
+from raysim.models.flat import FlatModel
+
+MIB = 2**20
+# Private memory of a process that has imported torch and Ray, as measured: the CUDA build's libraries are larger.
+PROCESS_BYTES = (335 if torch.version.cuda else 190) * MIB
+# What there is once: Ray's own processes and the pages of libraries that all processes share.
+SHARED_BYTES = (600 if torch.version.cuda else 400) * MIB
+KEPT_BYTES = 512 * MIB  # of freed memory, what a host's allocator keeps in blocks of up to LARGEST_KEPT
+LARGEST_KEPT = 32 * MIB
+SUM_VECTORS = 9  # of the model's length, while a client's update is rounded and added exactly
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The bytes of a run's parts, beside its processes' libraries.
+
+    `data` are the samples; `coordinator` and `host` what each of these processes holds, `working` what a host takes
+    more while it computes, `clients` what a host holds for each client that it owns. `savings` are the bytes that
+    methods would keep less at a knob of theirs, all clients together, by KEY=VALUE.
+    """
+
+    data: int = 0
+    coordinator: int = 0
+    host: int = 0
+    working: int = 0
+    clients: Sequence[int] = ()
+    savings: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def alone(self) -> int:
+        """The bytes of a run that is all in one process."""
+        return self.host_with(range(len(self.clients))) + self.data + self.coordinator
+
+    @property
+    def driver(self) -> int:
+        """The bytes that the driver's node takes more than another: the driver, its own data, the coordinator."""
+        return 2 * PROCESS_BYTES + self.data + self.coordinator
+
+    @property
+    def node(self) -> int:
+        """The bytes that a node takes on which there is no host yet."""
+        return SHARED_BYTES + self.data
+
+    def host_with(self, clients: Sequence[int]) -> int:
+        """Return the bytes of one host with these clients, at work."""
+        return PROCESS_BYTES + self.host + self.working + sum(self.clients[client] for client in clients)
+
+    def total(self, actors: int, at_once: int) -> int:
+        """Return the bytes of a run with so many hosts, of which so many compute at a time; all on one node.
+
+        The data are in the driver and once in the object store.
+        """
+        processes = SHARED_BYTES + (2 + actors) * PROCESS_BYTES
+        return (
+            processes
+            + 2 * self.data
+            + self.coordinator
+            + actors * self.host
+            + min(actors, at_once) * self.working
+            + self._of_clients
+        )
+
+    @cached_property
+    def _of_clients(self) -> int:
+        return sum(self.clients)  # once: what fits is looked for among all numbers of actors
+
+
+def demand(config: Config, federation: Federation) -> Demand:
+    """Estimate what a run takes. Raises ConfigError: the model cannot be built or take the data."""
+    model = check_model(config, federation.shape, federation.classes)
+    methods = methods_of(config)
+    vector, size = model.weights().nbytes, model.dtype.itemsize
+    role = role_in(config, model)
+    clients = [Understudy(stream, role) for stream in federation.streams]
+    for client, stream in zip(clients, federation.streams, strict=True):
+        client.take_up(max(range(stream.windows), key=lambda window: (stream.size(window), window)))
+    posts = 1 + sum(bool(method.replies) for method in methods.values())  # a method's means come back as posts
+    outputs, largest = _activations(model, federation.shape)
+    trained = config.training.batch_size * outputs
+    tested = min(CHUNK, max(len(task.test) for task in federation.tasks)) * largest
+    evaluating = 4 * tested  # a layer's input, output and shortcut, and the convolution's own
+    kept = max(trained, evaluating if tested <= LARGEST_KEPT else 0)
+    takes = max((sum(method.takes(client) for method in methods.values()) for client in clients), default=0)
+    split = federation.dataset
+    return Demand(
+        data=sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test)),
+        coordinator=(2 + 4 * posts) * vector,
+        host=(2 + posts) * vector + min(kept, KEPT_BYTES),
+        working=max(SUM_VECTORS * vector, evaluating if tested > LARGEST_KEPT else 0) + takes * size,
+        clients=[
+            sum(method.keeps(client) for method in methods.values()) * size
+            + _memory(federation, client, stream)
+            + _read(federation, client, stream)
+            for client, stream in zip(clients, federation.streams, strict=True)
+        ],
+        savings={
+            f"methods.{name}.{knob}={value}": saved * size
+            for name, method in methods.items()
+            for knob, value in method.frugal.items()
+            if (saved := _kept(method, clients) - _kept(replace(method, **{knob: value}), clients)) > 0
+        },
+    )
+
+
+def _kept(method: Method, clients: Sequence[Understudy]) -> int:
+    return sum(method.keeps(client) for client in clients)
+
+
+def _memory(federation: Federation, client: Understudy, stream: Stream) -> int:
+    """Return the bytes of a client's full memory: positions and draws (int64), and logits (float32) where kept."""
+    kind = client.role.memory
+    keeps_logits = kind is not None and kind.keeps_logits
+    each = 8 + 24 * bool(federation.augment) + 4 * federation.classes * keeps_logits
+    return _entries(federation, client, stream) * each
+
+
+def _entries(federation: Federation, client: Understudy, stream: Stream) -> int:
+    """Return how many samples a client's memory holds at most."""
+    kind = client.role.memory
+    if kind is None:
+        return 0
+    return min(len(stream), kind.capacity * (len(federation.tasks) if kind.per_task else 1))
+
+
+def _read(federation: Federation, client: Understudy, stream: Stream) -> int:
+    """Return the bytes of the samples of a stream of the user's own, of which a client has copies of its own."""
+    if federation.opener is None:
+        return 0
+    each = federation.dataset.train.x[:1].nbytes + federation.dataset.train.y[:1].nbytes
+    return each * (max(client.arrived, client.epoch) + _entries(federation, client, stream))
+
+
+def _activations(model: FlatModel, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return the bytes of all layers' outputs for one sample, and of the largest one."""
+    sizes: list[int] = []
+
+    def note(module: nn.Module, given: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            sizes.append(output.nbytes // 2)
+
+    hooks = [module.register_forward_hook(note) for module in model.module.modules() if not list(module.children())]
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            model.module(torch.zeros(2, *shape, dtype=model.dtype))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sum(sizes), max(sizes, default=0)

@@ -1,0 +1,106 @@
+"""How fast this machine would compute a run: its model, batches and methods, really trained on a few batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from raysim.api.messages import Post
+from raysim.config import Config
+from raysim.config.time import Clients, Synchronous
+from raysim.engine.events import RoundDone
+from raysim.engine.local_runner import LocalRunner
+from raysim.engine.simulation import Simulation
+from raysim.evaluation.scoring import Chunk, Scores, none_right
+from raysim.federation.availability import calendar
+from raysim.federation.federation import Federation
+from raysim.federation.stream import Stream
+from raysim.models.building import check_model
+from raysim.system.seeding import torch_untouched
+
+TASKS, ROUNDS = 3, 2  # of the miniature: in the third task memories are there, and whatever is imported late is
+TESTED = 100  # samples
+LEAST, MOST = 2, 16  # batches of a round
+PATIENCE = 5.0  # seconds that training should take, and after which no further task is begun
+BACKWARD = 3  # a step against a forward pass on as many samples
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of one core: of a gradient step with all that the methods do beside it; of what they do once before a
+    client's first phase of a task, for each batch of that phase's epoch; of the evaluation of a sample.
+    """
+
+    step: float
+    beginning: float
+    sample: float
+
+
+def pace(config: Config, federation: Federation) -> Pace:
+    """Measure a miniature of the run: one client with a few batches of up to three tasks, without Ray."""
+    with torch_untouched():
+        sample = _seconds_per_sample(*_miniature(config, federation, LEAST))
+        step = BACKWARD * config.training.batch_size * sample
+        batches = min(max(int(PATIENCE / (TASKS * ROUNDS * step)), LEAST), MOST)
+        seconds = _seconds_per_step(*_miniature(config, federation, batches))
+    first, later = seconds[-ROUNDS:]
+    return Pace(min(first, later), max(first - later, 0.0) if len(seconds) > ROUNDS else 0.0, sample)
+
+
+def _seconds_per_step(config: Config, federation: Federation) -> list[float]:
+    """Return the seconds per step of each round of a miniature, in whole tasks."""
+    clock, seconds = _clock(config), []
+    began, then = time.perf_counter(), clock()
+    for event in Simulation(config, federation, _Unevaluated(config, federation)).events():
+        now = clock()
+        if isinstance(event, RoundDone):
+            seconds.append((now - then) / max(event.steps, 1))
+            if event.task_done and time.perf_counter() - began > PATIENCE:
+                break
+        then = now
+    return seconds
+
+
+def _seconds_per_sample(config: Config, federation: Federation) -> float:
+    """Return the seconds that the evaluation of a sample takes, the second time."""
+    clock, runner = _clock(config), LocalRunner(config, federation)
+    model = Post("model", 0, check_model(config, federation.shape, federation.classes).weights())
+    runner.evaluate([Chunk(0, 0)], [model])
+    began = clock()
+    runner.evaluate([Chunk(0, 0)], [model])
+    return (clock() - began) / len(federation.tasks[0].test)
+
+
+def _clock(config: Config) -> Callable[[], float]:
+    """Return what to take times with: a core's own seconds, whatever else the machine does; on a GPU a wall's."""
+    return time.perf_counter if config.resources.gpus_per_actor else time.process_time
+
+
+class _Unevaluated(LocalRunner):
+    """Trains, and takes every answer for wrong."""
+
+    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
+        """Compute nothing."""
+        return none_right(self.host.federation)
+
+
+def _miniature(config: Config, federation: Federation, batches: int) -> tuple[Config, Federation]:
+    """Return a run of one client, which has so many batches of each task, one epoch of them in each round."""
+    largest = max(stream.size(window) for stream in federation.streams for window in range(stream.windows))
+    rows = min(batches * config.training.batch_size, largest)
+    tasks = [federation.tasks[number % len(federation.tasks)] for number in range(TASKS)]
+    tasks = [replace(task, train=task.train[:rows], test=task.test[:TESTED]) for task in tasks]
+    small = config.model_copy(
+        update={
+            "scenario": config.scenario.model_copy(
+                update={"tasks": TASKS, "boundaries": "synchronous", "order": "same", "online": False}
+            ),
+            "clients": Clients(count=1),
+            "training": config.training.model_copy(update={"rounds_per_task": ROUNDS, "local_epochs": 1}),
+            "schedule": Synchronous(),
+            "participation": config.participation.model_copy(update={"fraction": 1.0, "count": None}),
+        }
+    )
+    streams = [Stream([task.train for task in tasks])]
+    return small, replace(federation, tasks=tasks, streams=streams, calendar=calendar(small, streams), opener=None)

@@ -1,0 +1,237 @@
+"""What a run would take, and whether it is there: decided before anything starts, so that nothing hangs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from raysim.config import Config
+from raysim.config.messages import nearest, show
+from raysim.estimate.memory import Demand
+from raysim.system.capacity import Capacity
+from raysim.system.errors import ConfigError
+
+MIB = 2**20
+GIB = 2**30
+MOST_OF_MEMORY = 0.8
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The host actors of a run: which clients each owns, what each asks Ray for, and whether they go to few nodes."""
+
+    clients: Sequence[Sequence[int]]
+    cpus: float
+    gpus: float
+    memory_bytes: int
+    custom: Mapping[str, float] = field(default_factory=dict)
+    packed: bool = False
+
+    @property
+    def actors(self) -> int:
+        """The number of host actors."""
+        return len(self.clients)
+
+
+def place(config: Config, capacity: Capacity, demand: Demand | None = None) -> Placement:
+    """Deal the clients to host actors and check that the cluster has what they ask for.
+
+    Args:
+        config: the resolved config.
+        capacity: what the cluster has.
+        demand: the memory that it takes, where the data are known; None counts the processes alone.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    wanted = config.resources
+    check_gpus(config, capacity)
+    check_custom(config, capacity)
+    actors = _actors(config, capacity)
+    if capacity.room(0, wanted.gpus_per_actor, {}) < actors:
+        raise ConfigError(
+            f"resources.gpus_per_actor: found {wanted.gpus_per_actor:g} for each of {actors} actors, the cluster has "
+            f"{capacity.gpus:g} GPUs; give each less, or set resources.clients_per_actor=auto"
+        )
+    room = capacity.room(0, wanted.gpus_per_actor, wanted.custom)
+    if room < actors:
+        raise ConfigError(
+            f"resources.custom: found {_listed(wanted.custom)} for each of {actors} actors, the cluster has room for "
+            f"{room:g} of them; give each less, or set resources.clients_per_actor=auto"
+        )
+    cpus = _cpus(config, actors, capacity)
+    memory = (demand or Demand()).total(actors, at_once(config, actors, cpus))
+    if capacity.memory is not None and memory > MOST_OF_MEMORY * capacity.memory:
+        raise ConfigError(
+            f"resources.clients_per_actor: {_of(actors)} would take about {memory / GIB:.1f} GiB, allowed: "
+            f"{MOST_OF_MEMORY:.0%} of the {capacity.memory / GIB:.1f} GiB there are; "
+            + _what_fits(config, capacity, demand or Demand())
+        )
+    clients = config.clients.count
+    dealt = [range(first, clients, actors) for first in range(actors)]
+    if demand is not None:
+        _check_nodes(config, capacity, cpus, actors, demand)
+    return Placement(dealt, cpus, wanted.gpus_per_actor, memory, wanted.custom, wanted.placement == "pack")
+
+
+def hosts_by_node(placement: Placement, capacity: Capacity) -> list[int]:
+    """Return how many hosts each node of a cluster gets that gets any, as Ray spreads or packs them; most first."""
+    room = sorted(
+        (node.room(placement.cpus, placement.gpus, placement.custom) for node in capacity.nodes), reverse=True
+    )
+    hosts = [0] * len(room)
+    for _ in range(placement.actors):
+        free = [node for node, count in enumerate(hosts) if count < room[node]]
+        hosts[free[0] if placement.packed else min(free, key=hosts.__getitem__)] += 1
+    return sorted((count for count in hosts if count), reverse=True)
+
+
+def _check_nodes(config: Config, capacity: Capacity, cpus: float, actors: int, demand: Demand) -> None:
+    """Refuse hosts that a cluster's nodes have no memory for. Raises ConfigError."""
+    wanted, clients = config.resources, config.clients.count
+
+    def largest(hosts: int) -> int:
+        return max(demand.host_with(range(first, clients, hosts)) for first in range(hosts))
+
+    def room(hosts: int) -> float:
+        each = largest(hosts)
+        return sum(
+            min(
+                math.inf if node.memory is None else node.memory // each,
+                node.room(cpus, wanted.gpus_per_actor, wanted.custom),
+            )
+            for node in capacity.nodes
+        )
+
+    if not capacity.nodes or room(actors) >= actors:
+        return
+    fewer = next((hosts for hosts in range(actors - 1, 0, -1) if room(hosts) >= hosts), None)
+    less = f"set resources.clients_per_actor={math.ceil(clients / fewer)}" if fewer else _smaller(demand)
+    raise ConfigError(
+        f"resources.clients_per_actor: {_of(actors)} of up to {largest(actors) / GIB:.2g} GiB each, the cluster's "
+        f"nodes have memory for {room(actors):g} of them; {less}"
+    )
+
+
+def at_once(config: Config, actors: int, cpus: float) -> int:
+    """Return how many hosts compute at a time: those that have a share of a CPU each take turns."""
+    wanted = config.resources
+    shared = cpus < 1 and not wanted.gpus_per_actor and wanted.cpus_per_actor == "auto"
+    return math.ceil(cpus * actors) if shared else actors
+
+
+def check_alone(config: Config, capacity: Capacity, demand: Demand) -> None:
+    """Refuse a run in this process that this machine cannot hold. Raises ConfigError.
+
+    Of a GPU's memory, where most of it would be, nothing is known.
+    """
+    if config.resources.gpus_per_actor or capacity.memory is None:
+        return
+    if demand.alone > MOST_OF_MEMORY * capacity.memory:
+        raise ConfigError(
+            f"clients.count: {len(demand.clients):,} in one process would take about {demand.alone / GIB:.1f} GiB, "
+            f"allowed: {MOST_OF_MEMORY:.0%} of the {capacity.memory / GIB:.1f} GiB there are; {_smaller(demand)}"
+        )
+
+
+def _smaller(demand: Demand) -> str:
+    """Return what takes less, whatever the actors."""
+    less = [f"set {knob}, which keeps {nbytes / GIB:.1f} GiB less, or " for knob, nbytes in demand.savings.items()]
+    return f"{''.join(less)}take a smaller model, data set, memory.capacity or clients.count"
+
+
+def _what_fits(config: Config, capacity: Capacity, demand: Demand) -> str:
+    """Return the setting with which a run's memory would fit."""
+    assert capacity.memory is not None
+    clients, room = config.clients.count, MOST_OF_MEMORY * capacity.memory
+    cpus = max(1, int(capacity.cpus))
+    fits = [n for n in range(1, clients + 1) if demand.total(n, min(n, cpus)) <= room]
+    if not fits:
+        return f"nothing fits: one actor would take {demand.total(1, 1) / GIB:.1f} GiB; {_smaller(demand)}"
+    auto = config.resources.model_copy(update={"clients_per_actor": "auto"})
+    actors = _actors(config.model_copy(update={"resources": auto}), capacity)
+    least = f"resources.clients_per_actor={math.ceil(clients / fits[-1])}"
+    return (
+        f"set resources.clients_per_actor=auto, which makes {_of(actors)}, or {least}"
+        if actors in fits
+        else f"set {least}"
+    )
+
+
+def _of(actors: int) -> str:
+    return f"{actors} actor{'s' if actors > 1 else ''}"
+
+
+def check_gpus(config: Config, capacity: Capacity) -> None:
+    """Refuse a share of GPUs that does not exist. Raises ConfigError."""
+    share = config.resources.gpus_per_actor
+    if share > capacity.gpus:
+        raise ConfigError(
+            f"resources.gpus_per_actor: found {share:g}, the cluster has {capacity.gpus:g} GPUs; "
+            f"allowed: a number from 0 to {capacity.gpus:g}"
+        )
+
+
+def check_custom(config: Config, capacity: Capacity) -> None:
+    """Refuse custom resources that no node has. Raises ConfigError."""
+    for name in config.resources.custom:
+        if name not in capacity.custom:
+            given = [other for other in capacity.custom if ":" not in other]  # the others are Ray's names for its nodes
+            there = ", ".join(given) or "none, as this cluster has none; see resources.address"
+            raise ConfigError(f"resources.custom: found {show(name)}, allowed: {there}{nearest(name, given)}")
+    wanted = config.resources
+    if wanted.custom and capacity.room(0, wanted.gpus_per_actor, wanted.custom) < 1:
+        raise ConfigError(
+            f"resources.custom: found {_listed(wanted.custom)}, allowed: what one node of the cluster has"
+        )
+
+
+def _listed(custom: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {share:g}" for name, share in custom.items())
+
+
+def _actors(config: Config, capacity: Capacity) -> int:
+    """Return the number of host actors, at most one per client."""
+    wanted, clients = config.resources, config.clients.count
+    if wanted.clients_per_actor != "auto":
+        return math.ceil(clients / wanted.clients_per_actor)
+    cpus = wanted.cpus_per_actor
+    if cpus == "auto":
+        cpus = 0.0 if wanted.gpus_per_actor else 1.0
+    return max(1, int(min(clients, capacity.room(cpus, wanted.gpus_per_actor, wanted.custom))))
+
+
+def _cpus(config: Config, actors: int, capacity: Capacity) -> float:
+    """Return the CPUs of each actor: those that are demanded, or the largest share that they all can have."""
+    wanted = config.resources
+
+    def fits(cpus: float) -> bool:
+        return capacity.room(cpus, wanted.gpus_per_actor, wanted.custom) >= actors
+
+    shares = sorted({share for node in capacity.nodes or [capacity] for share in _shares(node.cpus, actors)})
+    most = max(filter(fits, shares), default=0.0)
+    if wanted.cpus_per_actor == "auto" and most:
+        return min(1.0, most)
+    if wanted.cpus_per_actor != "auto" and fits(wanted.cpus_per_actor):
+        return wanted.cpus_per_actor
+    if wanted.cpus_per_actor == "auto":
+        raise ConfigError(
+            f"resources.clients_per_actor: found {_of(actors)}, too many to share {_cpus_of(capacity)}; "
+            "set resources.clients_per_actor=auto, which makes one actor per CPU"
+        )
+    raise ConfigError(
+        f"resources.cpus_per_actor: found {wanted.cpus_per_actor:g} for each of {actors} actors, the cluster has "
+        f"{_cpus_of(capacity)}; allowed: auto, or at most {most:.4g}"
+    )
+
+
+def _shares(cpus: float, actors: int) -> list[float]:
+    """Return the equal shares of a node's CPUs among one actor, two actors, and so on."""
+    return [math.floor(cpus / count * 1e4) / 1e4 for count in range(1, actors + 1)]  # Ray counts in ten-thousandths
+
+
+def _cpus_of(capacity: Capacity) -> str:
+    """Return the CPUs of a cluster in words; those of its nodes too, as no actor spans two."""
+    nodes = f" on {len(capacity.nodes)} nodes, of which each actor takes one" if len(capacity.nodes) > 1 else ""
+    return f"{capacity.cpus:g} CPUs{nodes}"

@@ -1,0 +1,104 @@
+"""From tasks to streams: which samples of which task reach which client, and in what portions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from raysim.config import Config
+from raysim.data import partition
+from raysim.data.dataset import Dataset
+from raysim.data.scenario import Task
+from raysim.federation.availability import arrivals, departures
+from raysim.federation.stream import Rows, Stream, in_windows, online
+from raysim.system import seeding
+from raysim.system.errors import ConfigError
+
+STREAMS: Mapping[str, str] = {}  # raysim has none of its own; a user's is package.module:function
+NOTHING: Rows = np.empty(0, np.int32)
+
+
+def deal(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[Stream]:
+    """Deal every task's training samples to the clients that are there in it, and put each client's in order.
+
+    Raises:
+        ConfigError: the samples cannot be dealt so, or nobody is there in a task.
+    """
+    windows = config.scenario.windows
+    if windows is not None and windows.windows is not None:
+        positions = np.arange(windows.windows * windows.window, dtype=np.int32)
+        return [in_windows([positions], [0], windows.window) for _ in range(config.clients.count)]
+    owned = _once(config, dataset, tasks) if config.partition_per == "run" else _by_task(config, dataset, tasks)
+    return [_stream(config, client, rows) for client, rows in enumerate(owned)]
+
+
+def _there(config: Config, task: int) -> list[int]:
+    """Return the clients that are there in some round of a task; under asynchronous boundaries, all."""
+    rounds = config.training.rounds_per_task
+    if rounds is None:
+        return list(range(config.clients.count))
+    first, last = 1 + task * rounds, (task + 1) * rounds
+    times = enumerate(zip(arrivals(config), departures(config), strict=True))
+    there = [client for client, (arrival, gone) in times if arrival <= last and gone > first]
+    if not there:
+        raise ConfigError(f"clients: nobody is there in task {task + 1}, allowed: at least one client in every task")
+    return there
+
+
+def _once(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[list[Rows]]:
+    """Deal the samples once for all tasks; a client has its own in every task that it is there in."""
+    parts = _parts(config, dataset.train.y, config.clients.count, 0)
+    owner = np.empty(len(dataset.train.y), np.int64)
+    for client, part in enumerate(parts):
+        owner[part] = client
+    whole = [len(task.train) == len(owner) for task in tasks]
+    there = [set(_there(config, number)) for number in range(len(tasks))]
+
+    def own(client: int, number: int) -> Rows:
+        if client not in there[number]:
+            return NOTHING
+        task = tasks[number]
+        return parts[client] if whole[number] else task.train[owner[task.train] == client]
+
+    return [[own(client, number) for number in range(len(tasks))] for client in range(config.clients.count)]
+
+
+def _by_task(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[list[Rows]]:
+    """Deal every task's samples to those that are there in it."""
+    owned = [[NOTHING] * len(tasks) for _ in range(config.clients.count)]
+    for number, task in enumerate(tasks):
+        there = _there(config, number)
+        parts = _parts(config, dataset.train.y[task.train], len(there), number)
+        for client, part in zip(there, parts, strict=True):
+            owned[client][number] = task.train[part]
+    return owned
+
+
+def _parts(config: Config, labels: partition.Labels, clients: int, number: int) -> list[Rows]:
+    spec = config.partition
+    draws = seeding.generator(config.seed, "partition", number)
+    if spec.kind == "shards":
+        return partition.shards(labels, clients, spec.shards_per_client, draws)
+    if spec.kind == "dirichlet":
+        return partition.dirichlet(labels, clients, spec.alpha, spec.min_samples, spec.balanced, draws)
+    return partition.iid(labels, clients, draws)
+
+
+def _stream(config: Config, client: int, rows: Sequence[Rows]) -> Stream:
+    """Put a client's samples in order: by task, and within a task at random where windows cut it."""
+    tasks = list(range(len(rows)))
+    if config.scenario.order == "per_client":
+        tasks = [int(task) for task in seeding.generator(config.seed, "order", client).permutation(len(rows))]
+    ordered = [rows[task] for task in tasks]
+    windows, rounds = config.scenario.windows, config.training.rounds_per_task
+    if windows is not None:
+        return in_windows(_shuffled(config, client, ordered), tasks, windows.window)
+    if config.scenario.online and rounds is not None:
+        return online(_shuffled(config, client, ordered), tasks, rounds)
+    return Stream(ordered, tasks)
+
+
+def _shuffled(config: Config, client: int, rows: Sequence[Rows]) -> list[Rows]:
+    draws = seeding.generator(config.seed, "arrival", client)
+    return [of_task[draws.permutation(len(of_task))] for of_task in rows]

@@ -1,0 +1,173 @@
+"""Who is there in which round, and which window of its stream each client has then: known before the run starts."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.config import Config
+from raysim.config.blocks import MOST_ROUNDS
+from raysim.config.time import Moment, Windows
+from raysim.federation.stream import Stream
+from raysim.system import seeding
+from raysim.system.errors import ConfigError
+
+ALWAYS = 2**62  # a round that no run reaches
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """One client's times, in rounds that count from 1: when each window of its stream begins, and when it is gone."""
+
+    begins: Sequence[int]
+    gone: int = ALWAYS
+
+    def window(self, round: int) -> int | None:
+        """Return the window that the client has in a round, or None where it is not there."""
+        window = bisect_right(self.begins, round) - 1
+        return None if window < 0 or round >= self.gone else window
+
+    def spells(self, rounds: int) -> Iterator[tuple[int, int]]:
+        """Yield every window, with the number of the run's rounds that the client has it in."""
+        ends = [*self.begins[1:], ALWAYS]
+        for window, (begin, end) in enumerate(zip(self.begins, ends, strict=True)):
+            yield window, max(0, min(end, self.gone, rounds + 1) - begin)
+
+
+class Calendar:
+    """The times of all clients, and of the evaluations.
+
+    `rounds` is the run's number of server updates; `rows[t]` the round after which row t of the accuracy matrix is
+    evaluated; under asynchronous boundaries, which have no common task, the rows divide the run into equal parts.
+    """
+
+    def __init__(self, streams: Sequence[Stream], attendance: Sequence[Attendance], rows: Sequence[int]) -> None:
+        self._streams = streams
+        self._attendance = attendance
+        self.rows = tuple(rows)
+        self._present: tuple[int, tuple[int, ...]] = (0, ())
+
+    @property
+    def rounds(self) -> int:
+        """The run's number of rounds."""
+        return self.rows[-1]
+
+    def window(self, client: int, round: int) -> int | None:
+        """Return the window that a client has in a round, or None where it is not there or has no data."""
+        window = self._attendance[client].window(round)
+        return window if window is not None and self._streams[client].size(window) else None
+
+    def size(self, client: int, round: int) -> int:
+        """Return how many samples a client has in a round."""
+        window = self.window(client, round)
+        return 0 if window is None else self._streams[client].size(window)
+
+    def spells(self, client: int) -> Iterator[tuple[int, int]]:
+        """Yield (samples, rounds) for every window of a client: how many it holds, and in how many rounds."""
+        for window, rounds in self._attendance[client].spells(self.rounds):
+            yield self._streams[client].size(window), rounds
+
+    def present(self, round: int) -> tuple[int, ...]:
+        """Return the clients that have data in a round, ascending."""
+        if self._present[0] != round:
+            there = (k for k in range(len(self._streams)) if self.window(k, round) is not None)
+            self._present = round, tuple(there)
+        return self._present[1]
+
+    def row(self, round: int) -> int:
+        """Return which row of the accuracy matrix, from 0, a round belongs to: its task, where all have the same."""
+        return bisect_right(self.rows, round - 1)
+
+    def tasks(self, client: int, round: int) -> list[int]:
+        """Return the tasks of the samples that a client has in a round, ascending; none where it is not there."""
+        window = self.window(client, round)
+        return [] if window is None else self._streams[client].tasks_in(window, window + 1)
+
+    def timeline(self) -> npt.NDArray[np.int64]:
+        """Return who is at which task when: int64 [clients, rounds], -1 where a client is not there.
+
+        Of a window with samples of several tasks, the task with most of them.
+        """
+        found = np.full((len(self._streams), self.rounds), -1)
+        for client, stream in enumerate(self._streams):
+            windows = [self.window(client, round) for round in range(1, self.rounds + 1)]
+            counts = {window: stream.counts_in(window, window + 1) for window in set(windows) if window is not None}
+            most = {window: max(of, key=of.__getitem__) for window, of in counts.items()}
+            found[client] = [-1 if window is None else most[window] for window in windows]
+        return found
+
+
+def arrivals(config: Config) -> list[int]:
+    """Return the round, from 1, from which on each client is there."""
+    clients, rounds = config.clients, config.training.rounds_per_task or 0
+    if clients.arrive is None:
+        return [1] * clients.count
+    first, per_task = clients.arrive.first, clients.arrive.per_task
+    if first is not None and per_task is not None:
+        return [1 + rounds * max(0, math.ceil((k + 1 - first) / per_task)) for k in range(clients.count)]
+    return _moments(clients.arrive.at or (), clients.count, 1)
+
+
+def departures(config: Config) -> list[int]:
+    """Return the round from which on each client is gone."""
+    return _moments(config.clients.leave, config.clients.count, ALWAYS)
+
+
+def _moments(moments: Sequence[Moment], clients: int, otherwise: int) -> list[int]:
+    """Return every client's round; of two, the later one in the list counts."""
+    rounds = {client: moment.round for moment in moments for client in moment.clients}
+    return [rounds.get(client, otherwise) for client in range(clients)]
+
+
+def calendar(config: Config, streams: Sequence[Stream]) -> Calendar:
+    """Make the calendar that a config describes.
+
+    Raises:
+        ConfigError: the run would have too many rounds.
+    """
+    windows, tasks = config.scenario.windows, config.scenario.tasks
+    if windows is not None:
+        attendance = _in_windows(config, windows, streams)
+        last = max(max(there.begins[-1] for there in attendance) + windows.rounds_per_window - 1, tasks)
+        if last > MOST_ROUNDS:
+            raise ConfigError(
+                f"scenario.boundaries.asynchronous.rounds_per_window: found {windows.rounds_per_window}, with "
+                f"which the run has {last} rounds, allowed: at most {MOST_ROUNDS}; lower it, or clients.arrive's rounds"
+            )
+        return Calendar(streams, attendance, [math.ceil(t * last / tasks) for t in range(1, tasks + 1)])
+    rounds = config.training.rounds_per_task
+    assert rounds is not None
+    rows = [t * rounds for t in range(1, tasks + 1)]
+    return Calendar(streams, _by_task(config, rounds), rows)
+
+
+def _in_windows(config: Config, windows: Windows, streams: Sequence[Stream]) -> list[Attendance]:
+    made, each = [], windows.rounds_per_window
+    for stream, arrival, gone in zip(streams, arrivals(config), departures(config), strict=True):
+        begins = [arrival + each * w for w in range(stream.windows)]
+        exhausted = begins[-1] + each if windows.on_exhausted == "drop" else ALWAYS
+        made.append(Attendance(begins, min(gone, exhausted)))
+    return made
+
+
+def _by_task(config: Config, rounds: int) -> list[Attendance]:
+    """Begin every task at its usual round, or a little before or after; never before the client's arrival."""
+    each = rounds if config.scenario.online else 1
+    usual = [1 + task * rounds + part for task in range(config.scenario.tasks) for part in range(each)]
+    made = []
+    for client, (arrival, gone) in enumerate(zip(arrivals(config), departures(config), strict=True)):
+        begins = _jittered(config, client, usual) if config.scenario.jitter else usual
+        made.append(Attendance([max(begin, arrival) for begin in begins], gone))
+    return made
+
+
+def _jittered(config: Config, client: int, usual: Sequence[int]) -> list[int]:
+    """Move every boundary of a client, but not the start, by a whole number of rounds, drawn uniformly."""
+    most = config.scenario.jitter
+    draws = seeding.generator(config.seed, "boundaries", client)
+    return [usual[0], *(begin + int(draws.integers(-most, most + 1)) for begin in usual[1:])]

@@ -1,0 +1,163 @@
+"""The data of a run: the data set, its stream of tasks, which client owns what, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from raysim.config import Config
+from raysim.config.components import Component
+from raysim.config.named import resolve
+from raysim.data import scenario
+from raysim.data.augmentation import Augmentation, check_images
+from raysim.data.dataset import Dataset, Split
+from raysim.data.domains import domains
+from raysim.data.load import drawn, load_dataset
+from raysim.data.normalization import Normalization, normalization
+from raysim.data.opened import Opened, Opener
+from raysim.data.pixels import Source
+from raysim.data.scenario import Task
+from raysim.data.validation import held_out
+from raysim.federation.assignment import deal
+from raysim.federation.availability import Calendar, calendar
+from raysim.federation.stream import Stream
+from raysim.system import seeding
+from raysim.system.errors import ConfigError
+
+Protocol = Literal["domain_il", "class_il", "task_il"]
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """What all hosts of a run share and nobody changes; `streams[k]` is client k's."""
+
+    dataset: Dataset
+    tasks: Sequence[Task]
+    streams: Sequence[Stream]
+    calendar: Calendar
+    protocols: tuple[Protocol, ...]
+    normalization: Normalization | None
+    augment: tuple[Augmentation, ...]
+    opener: Opener | None = None
+
+    @property
+    def classes(self) -> int:
+        """The size of the model's head: all classes, from the start."""
+        return self.dataset.classes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return self.dataset.shape
+
+    def source(self, split: Literal["train", "test"], device: torch.device) -> Source:
+        """Return a split on a device, seen through the tasks; only training data are augmented."""
+        maps = [task.pixels for task in self.tasks]
+        training = split == "train"
+        return Source(
+            self.dataset.train if training else self.dataset.test,
+            maps,
+            device=device,
+            normalization=self.normalization,
+            augment=self.augment if training else (),
+        )
+
+    def opened(self, client: int, device: torch.device) -> Opened:
+        """Return what a client reads out of the user's own stream."""
+        assert self.opener is not None
+
+        def source(split: Split) -> Source:
+            return Source(split, [None], device=device, normalization=self.normalization, augment=self.augment)
+
+        return Opened(self.opener, client, self.dataset, source)
+
+    def admitted(self, stream: Stream, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
+        """Return the classes in the training softmax of a client with this window, or None for all of them."""
+        if logits == "all" or self.protocols == ("domain_il",):
+            return None
+        present = stream.tasks_in(stream.stage(window) if logits == "task" else 0, window + 1)
+        return tuple(sorted({label for task in present for label in self.tasks[task].classes}))
+
+
+def build_federation(config: Config, download: bool = True) -> Federation:
+    """Load the data, make the tasks and deal them to the clients.
+
+    Every draw is from a stream of its own, so methods, actors and aggregation see the same data.
+
+    Raises:
+        ConfigError: the data are missing or do not serve the scenario.
+    """
+    dataset, tasks = _data(config, download)
+    check_images(config.dataset.augment, dataset.shape)
+    streams = deal(config, dataset, tasks)
+    return _federation(config, dataset, tasks, streams, calendar(config, streams))
+
+
+def undealt(config: Config) -> Federation:
+    """Load the data and make the tasks of an evaluation: there are no clients, and no rounds.
+
+    Raises:
+        ConfigError: the data are missing or do not serve the scenario.
+    """
+    dataset, tasks = _data(config, config.dataset.download)
+    return _federation(config, dataset, tasks, (), Calendar((), (), range(1, len(tasks) + 1)))
+
+
+def _federation(
+    config: Config, dataset: Dataset, tasks: Sequence[Task], streams: Sequence[Stream], times: Calendar
+) -> Federation:
+    return Federation(
+        dataset=dataset,
+        tasks=tasks,
+        streams=streams,
+        calendar=times,
+        protocols=("domain_il",) if config.scenario.kind == "domain_incremental" else ("class_il", "task_il"),
+        normalization=normalization(config.dataset.wanted_normalization(), dataset),
+        augment=tuple(config.dataset.augment),
+        opener=_opener(config),
+    )
+
+
+def _opener(config: Config) -> Opener | None:
+    windows = config.scenario.windows
+    return None if windows is None or windows.stream is None else resolve("stream", windows.stream)
+
+
+def _data(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
+    dataset, tasks = _loaded(config, download)
+    fraction = config.evaluation.validation_fraction
+    return (dataset, tasks) if fraction is None else held_out(dataset, tasks, fraction, config.seed)
+
+
+def _loaded(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
+    spec = config.dataset
+
+    def load(component: Component, number: int = 0) -> Dataset:
+        dataset = load_dataset(component.function(), spec.root, spec.download and download, component.keys())
+        if spec.train_samples is None:
+            return dataset
+        return drawn(dataset, spec.train_samples, seeding.generator(config.seed, "train_samples", number))
+
+    if config.domains is None:
+        dataset = load(spec)
+        return dataset, _tasks(config, dataset)
+    reference = next(number for number, domain in enumerate(config.domains) if domain.same_as(spec))
+    named = []
+    for number, domain in enumerate(config.domains):
+        try:
+            named.append((domain.title, load(domain, number)))
+        except ConfigError as error:
+            raise ConfigError(f"scenario.shift.domains.{number}: {error}") from error
+    return domains(named, reference)
+
+
+def _tasks(config: Config, dataset: Dataset) -> list[Task]:
+    spec = config.scenario
+    draws = seeding.generator(config.seed, "tasks")
+    if spec.kind == "class_incremental":
+        return scenario.classes(dataset, spec.tasks, spec.class_order, draws)
+    make = scenario.rotations if spec.shift == "rotation" else scenario.permutations
+    return make(dataset, spec.tasks, draws)

@@ -1,0 +1,192 @@
+"""`raysim check`: what a run would start, send, compute and take, without starting it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from raysim.config import Config
+from raysim.config.time import Asynchronous
+from raysim.engine.compatibility import check_methods
+from raysim.estimate import placement
+from raysim.estimate.dry_run import Rehearsal, rehearse
+from raysim.estimate.memory import Demand, demand
+from raysim.estimate.pace import pace
+from raysim.estimate.placement import GIB, MIB, Placement
+from raysim.federation.federation import Federation, build_federation
+from raysim.models.building import check_model
+from raysim.system.capacity import Capacity, this_machine
+from raysim.system.errors import RunError, Unreachable
+from raysim.system.seeding import torch_untouched
+
+Lines = Iterator[tuple[str, str]]
+SHOWN = 6  # tasks by name
+
+
+def estimate(config: Config) -> Lines:
+    """Yield lines about a run as (label, text). Data are loaded, never downloaded.
+
+    A cluster that is named is asked for what it has. Where none answers, which a run refuses, a line says so.
+
+    Raises:
+        ConfigError: as the run itself would; what is known by then has been yielded.
+    """
+    with torch_untouched():
+        methods = check_methods(config)
+        capacity = this_machine()
+        if config.resources.address is None:
+            placement.place(config, capacity)
+        federation = build_federation(config, download=False)
+        model = check_model(config, federation.shape, federation.classes)
+        takes = demand(config, federation)
+    sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
+    sent = model.weights().nbytes
+    yield "run", f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
+    yield "data", _data(federation, config.evaluation.split)
+    yield "tasks", _tasks([task.name for task in federation.tasks])
+    span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
+    yield "clients", f"{config.clients.count:,}, each with {span} samples at a time"
+    yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {_sized(sent)} as sent"
+    try:
+        rehearsal = rehearse(config, federation, model)
+    except RunError as error:
+        yield "rounds", f"{federation.calendar.rounds:,}; bytes, steps and time are not known before: {error}"
+        yield from _places(config, capacity, takes)
+        return
+    yield from _work(rehearsal)
+    yield from _places(config, capacity, takes)
+    yield "time", _time(config, federation, rehearsal, capacity)
+
+
+def _data(federation: Federation, split: str) -> str:
+    train, test = federation.dataset.train, federation.dataset.test
+    shape = " x ".join(map(str, federation.shape))
+    return f"{len(train):,} training and {len(test):,} {split} samples of {shape}, {federation.classes} classes"
+
+
+def _tasks(names: Sequence[str]) -> str:
+    shown = names if len(names) <= SHOWN else [*names[: SHOWN - 2], "...", names[-1]]
+    return f"{len(names)}: {'; '.join(shown)}"
+
+
+def _work(rehearsal: Rehearsal) -> Lines:
+    yield "rounds", f"{rehearsal.rounds:,} with {rehearsal.updates:,} client updates"
+    about, why = _unsaid("about ", rehearsal.unsaid_epochs, "an epoch runs over, Method.epoch")
+    yield "steps", f"{about}{rehearsal.steps:,} gradient steps{why}"
+    most, why = _unsaid("at most ", rehearsal.unsaid_terms, "its clients send, Method.sends")
+    for way, nbytes in (("up", rehearsal.up), ("down", rehearsal.down)):
+        yield f"bytes {way}", f"{most}{_bytes(nbytes, rehearsal.rounds)}{why}"
+
+
+def _unsaid(guess: str, methods: Sequence[str], what: str) -> tuple[str, str]:
+    """Return how a figure begins and ends: plainly where all methods say what it takes."""
+    return (guess, f" ({', '.join(methods)} does not say what {what})") if methods else ("", "")
+
+
+def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
+    total = sum(by_method.values())
+    parts = ", ".join(f"{name} {nbytes:,} ({_sized(nbytes / rounds)} a round)" for name, nbytes in by_method.items())
+    return f"{total:,} ({_sized(total)}; {_sized(total / rounds)} a round)" + f": {parts}" * (len(by_method) > 1)
+
+
+def _places(config: Config, capacity: Capacity, takes: Demand) -> Lines:
+    """Say where the actors would go and what they would take. Raises ConfigError: it is not there."""
+    if config.resources.address is not None:
+        yield from _elsewhere(config, config.resources.address, takes)
+        return
+    place = placement.place(config, capacity, takes)
+    yield "actors", _actors(place, f"on this machine ({_shares(capacity.cpus, capacity.gpus)})")
+    whole = "" if capacity.memory is None else f" of the {_sized(capacity.memory)} here"
+    yield "memory", f"about {_sized(place.memory_bytes)}{whole}, a host up to {_sized(_largest(place, takes))}"
+
+
+def _elsewhere(config: Config, address: str, takes: Demand) -> Lines:
+    """Say where the actors would go on a running cluster; what they would ask for, where none answers."""
+    from raysim.actors.cluster import joined_cluster
+
+    try:
+        with joined_cluster(address) as there:
+            place = placement.place(config, there, takes)
+    except Unreachable as error:
+        yield from _asked_for(config, takes)
+        yield "cluster", str(error)
+        return
+    hosts = placement.hosts_by_node(place, there)
+    where = ", ".join(f"{count} on {_counted(nodes, 'node')}" for count, nodes in Counter(hosts).items())
+    kinds = Counter(_shares(node.cpus, node.gpus) for node in there.nodes)
+    nodes = ", ".join(f"{_counted(count, 'node')} with {has}" for has, count in kinds.items())
+    yield "actors", _actors(place, f"at {address}, {where} (of {nodes})")
+    most = _largest(place, takes)
+    on_a_node = f"about {_sized(takes.node + hosts[0] * most)} on a node with {_counted(hosts[0], 'host')}"
+    yield "memory", f"{on_a_node}, {_sized(takes.driver)} more on this one, a host up to {_sized(most)}"
+
+
+def _actors(place: Placement, where: str) -> str:
+    shares = _shares(place.cpus, place.gpus)
+    own = "".join(f", {amount:g} {name}" for name, amount in place.custom.items())
+    return f"1 coordinator and {_counted(place.actors, 'host')} {where}; each host has {_clients(place)}, {shares}{own}"
+
+
+def _largest(place: Placement, takes: Demand) -> int:
+    return max(takes.host_with(clients) for clients in place.clients)
+
+
+def _asked_for(config: Config, takes: Demand) -> Lines:
+    """Say what actors would ask for, whatever there is."""
+    wanted, clients = config.resources, config.clients.count
+    if wanted.clients_per_actor == "auto":
+        hosts, packed = "as many hosts as there is room for", clients
+    else:
+        packed = min(clients, wanted.clients_per_actor)
+        hosts = _counted(-(-clients // packed), "host")
+    cpus = wanted.cpus_per_actor
+    share = "an equal share of the CPUs, at most 1" if cpus == "auto" else _counted(cpus, "CPU")
+    own = [f"{amount:g} {name}" for name, amount in wanted.custom.items()]
+    asks = "; ".join([share, _counted(wanted.gpus_per_actor, "GPU"), *own])
+    where = "packed onto few" if wanted.placement == "pack" else "spread over the"
+    yield "actors", f"1 coordinator and {hosts}, {where} nodes of {wanted.address}; each host asks for {asks}"
+    most = takes.host_with(range(packed))
+    yield "memory", f"about {_sized(takes.node)} on a node, and up to {_sized(most)} for each host there"
+
+
+def _clients(place: Placement) -> str:
+    least, most = min(map(len, place.clients)), max(map(len, place.clients))
+    return _counted(most, "client") if least == most else f"{least:,} or {_counted(most, 'client')}"
+
+
+def _shares(cpus: float, gpus: float) -> str:
+    return f"{_counted(cpus, 'CPU')}, {_counted(gpus, 'GPU')}"
+
+
+def _counted(count: float, what: str) -> str:
+    return f"{count:,.5g} {what}{'' if count == 1 else 's'}"
+
+
+def _time(config: Config, federation: Federation, rehearsal: Rehearsal, capacity: Capacity) -> str:
+    """Estimate the run's time from what this machine takes for a step and for the evaluation of a sample."""
+    measured = pace(config, federation)
+    training = rehearsal.steps * measured.step + rehearsal.beginnings * measured.beginning
+    evaluating = rehearsal.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample
+    each = f"{measured.step * 1e3:.2g} ms a step and {measured.sample * 1e3:.2g} ms a test sample, measured here"
+    if config.resources.address is not None:
+        return f"about {_lasting(training + evaluating)} of one core like this one: {each}"
+    cores = max(1, min(int(capacity.cpus), placement.place(config, capacity).actors))
+    schedule = config.schedule
+    cohort = schedule.concurrency if isinstance(schedule, Asynchronous) else -(-rehearsal.updates // rehearsal.rounds)
+    busy = max(1, min(cores, cohort))
+    lasting = _lasting(training / busy + evaluating / cores)
+    return f"about {lasting} beside starting, {_counted(busy, 'host')} at a time: {each}"
+
+
+def _lasting(seconds: float) -> str:
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _sized(nbytes: float) -> str:
+    for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (2**10, "KiB")):
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes:.0f} bytes"

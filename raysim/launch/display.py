@@ -1,0 +1,168 @@
+"""What a person sees while a run goes on: a live progress display on a terminal, plain lines elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from raysim.config import Config
+from raysim.engine.events import Event, Notice, RoundDone, Started
+from raysim.evaluation.metrics import Matrix, average_accuracy
+from raysim.evaluation.per_client import told
+from raysim.records.figures import NAMES
+from raysim.records.result import Result
+
+
+class Display(Protocol):
+    """Shows a run."""
+
+    def take(self, event: Event) -> None:
+        """Show one event."""
+
+    def say(self, text: str) -> None:
+        """Show a line."""
+
+
+class Silence:
+    """Shows nothing."""
+
+    def take(self, event: Event) -> None:
+        """Show nothing."""
+
+    def say(self, text: str) -> None:
+        """Show nothing."""
+
+
+class Lines:
+    """A line per evaluation, for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._rounds = 0
+
+    def take(self, event: Event) -> None:
+        """Write a line where the model was evaluated."""
+        if isinstance(event, Started):
+            self._rounds = event.rounds
+        elif isinstance(event, Notice):
+            self.say(event.text)
+        elif isinstance(event, RoundDone) and event.evaluation:
+            loss = "" if event.loss is None else f", loss {event.loss:.3f}"
+            self.say(f"task {event.tasks[-1]}, round {event.round} of {self._rounds}{loss}, {accuracy_so_far(event)}")
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        say(self._console, text)
+
+
+class Live:
+    """A progress bar: task, round, loss, accuracy so far, time left."""
+
+    def __init__(self, progress: Progress, config: Config) -> None:
+        self._progress = progress
+        self._bar = progress.add_task("starting", total=None, status="")
+        self._tasks = config.scenario.tasks
+        self._accuracy = ""
+
+    def take(self, event: Event) -> None:
+        """Move the bar."""
+        if isinstance(event, Started):
+            first = f"task 1/{self._tasks}" if not event.done else f"going on from round {event.done}"
+            self._progress.reset(self._bar, total=event.rounds, completed=event.done, description=first)
+        elif isinstance(event, Notice):
+            self.say(event.text)
+        elif isinstance(event, RoundDone):
+            if event.evaluation:
+                self._accuracy = accuracy_so_far(event)
+            loss = "" if event.loss is None else f"loss {event.loss:.3f}  "
+            task = f"task {event.tasks[-1]}/{self._tasks}"
+            self._progress.update(self._bar, completed=event.round, description=task, status=loss + self._accuracy)
+
+    def say(self, text: str) -> None:
+        """Write a line above the bar."""
+        say(self._progress.console, text)
+
+
+@contextmanager
+def display(config: Config, quiet: bool) -> Iterator[Display]:
+    """Choose how to show a run, by where the output goes."""
+    console = Console(file=sys.stdout)
+    if quiet:
+        yield Silence()
+    elif console.is_terminal:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeElapsedColumn(),
+            TextColumn("· left"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console) as progress:
+            yield Live(progress, config)
+    else:
+        yield Lines(console)
+
+
+def accuracy_so_far(event: RoundDone) -> str:
+    """Say the mean accuracy over the tasks so far, by protocol."""
+    task = event.so_far
+    return ", ".join(
+        f"{NAMES[protocol]} {100 * sum(row[:task]) / task:.1f}%" for protocol, row in (event.evaluation or {}).items()
+    )
+
+
+def show_result(result: Result, console: Console) -> None:
+    """Print the accuracy matrices, the metrics and where the files are."""
+    for protocol, values in result.evaluation.items():
+        in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
+        when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
+        say(console, f"accuracy in %, {NAMES[protocol]}: row t is after {when}, column i is on task i")
+        console.print(_matrix(values["accuracy"], console.width))
+        metrics = ((key.replace("_", " "), value) for key, value in values.items() if key != "accuracy")
+        say(console, ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics) + "\n")
+    for protocol, found in (result.per_client or {}).items():
+        say(console, told(protocol, found))
+    mib = 2**20
+    say(
+        console,
+        f"{result.status}: {result.rounds} rounds in {result.seconds:.0f} s, {result.bytes_up / mib:.1f} MiB up, "
+        f"{result.bytes_down / mib:.1f} MiB down",
+    )
+    say(console, f"run directory: {result.directory}")
+    if result.status == "interrupted":
+        say(console, f"to go on:      raysim run --resume --out {result.directory}")
+    if any(result.directory.glob("events.out.*")):
+        say(console, f"TensorBoard:   tensorboard --logdir {result.directory}")
+
+
+def result_console() -> Console:
+    """Return a console for a result: as wide as the terminal, or, in a file, as the widest matrix."""
+    console = Console()
+    return console if console.is_terminal else Console(width=1000)
+
+
+def say(console: Console, text: str) -> None:
+    """Print a line as it is: no colours by guess, no wrapping."""
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def _matrix(matrix: Matrix, width: int) -> Table:
+    tasks = len(matrix[0]) if matrix else 0
+    digits = ".1f" if 16 + 6 * tasks <= width else ".0f"
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
+    for heading in ("t", *map(str, range(1, tasks + 1)), "mean so far"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for t, row in enumerate(matrix, 1):
+        mean = average_accuracy(matrix, t) or 0.0
+        table.add_row(str(t), *(format(100 * a, digits) for a in row), format(100 * mean, ".1f"))
+    return table

@@ -1,0 +1,90 @@
+"""A run that outlives its processes: when one is lost, everything goes back to the last checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from typing import Protocol
+
+from raysim.engine.events import Event, RoundDone
+from raysim.records.checkpoints import Saved
+from raysim.records.recorder import Course
+from raysim.system.errors import ConfigError, Lost, RunError
+
+
+class Attempt(Protocol):
+    """A run from its start, or from a checkpoint, to its end, if nothing is lost."""
+
+    def events(self) -> Generator[Event, None, None]:
+        """Iterate over the events. Raises Lost."""
+
+    def stop(self) -> None:
+        """End the run after the round in progress."""
+
+
+class Recovery:
+    """Starts a run again where it was lost. Surviving processes are not used further: going back is going on anew.
+
+    Args:
+        start: starts the run from a checkpoint (None: from its beginning); `apart`, for the last try, has every client
+            computed by itself, so that it shows which of them a process dies of.
+        course: what records the run, and knows its newest checkpoint.
+        tries: how many losses in a row are survived that come before the run has got further than ever.
+        say: tells the user.
+    """
+
+    def __init__(
+        self, start: Callable[[Saved | None, bool], Attempt], course: Course, tries: int, say: Callable[[str], None]
+    ) -> None:
+        self._start = start
+        self._course = course
+        self._tries = tries
+        self._say = say
+        self._attempt: Attempt | None = None
+        self._stopping = False
+
+    def stop(self) -> None:
+        """End the run after the round in progress."""
+        self._stopping = True
+        if self._attempt is not None:
+            self._attempt.stop()
+
+    def events(self) -> Generator[Event, None, None]:
+        """Record the events of the run and iterate over them, those that are computed again included.
+
+        Raises:
+            ConfigError: there is no room for the run.
+            RunError: the same ground was lost too often, or there is no room any more to go on.
+        """
+        furthest, reached, losses = 0, 0, 0
+        while True:
+            try:
+                with closing(self._begun(apart=losses >= self._tries).events()) as events:
+                    for event in events:
+                        self._course.take(event)
+                        if isinstance(event, RoundDone):
+                            reached = event.round
+                        yield event
+                        del event  # a checkpoint has all records, and the next event may take a round
+                return
+            except Lost as lost:
+                losses = 1 if reached > furthest else losses + 1
+                furthest = max(furthest, reached)
+                if losses > self._tries:
+                    often = f"{lost.who} died {losses} times in round {furthest + 1}"
+                    raise RunError(f"{often}: {lost.how}; {lost.advice}") from None
+                self._course.go_back(str(lost))
+                back = 0 if self._course.saved is None else self._course.saved.round
+                self._say(f"{lost}; going on from round {back}")
+
+    def _begun(self, apart: bool) -> Attempt:
+        first = self._attempt is None
+        try:
+            self._attempt = self._start(self._course.saved, apart)
+        except ConfigError as error:
+            if first:
+                raise
+            raise RunError(f"there is no room any more: {error}") from error
+        if self._stopping:
+            self._attempt.stop()
+        return self._attempt

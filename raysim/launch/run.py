@@ -1,0 +1,149 @@
+"""A run from a config to its directory: check, start, record, end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import datetime
+from itertools import chain, count
+from pathlib import Path
+
+from raysim.config import Config, load
+from raysim.engine.compatibility import check_methods
+from raysim.engine.local_runner import LocalRunner
+from raysim.engine.simulation import Simulation
+from raysim.estimate import placement
+from raysim.estimate.memory import demand
+from raysim.federation.federation import Federation, build_federation
+from raysim.launch import resuming
+from raysim.launch.display import Display, Silence
+from raysim.launch.recovery import Attempt, Recovery
+from raysim.models.building import check_model
+from raysim.records.checkpoints import Saved
+from raysim.records.recorder import Course
+from raysim.records.result import Result
+from raysim.records.run_directory import claim
+from raysim.system import seeding
+from raysim.system.capacity import Capacity, this_machine
+from raysim.system.errors import ConfigError, RunError
+from raysim.system.footprint import Footprint
+from raysim.system.interrupts import interruptible, later
+from raysim.system.lock import alone
+
+
+def run(
+    config: str | Path | Mapping[str, object] | Config | None,
+    overrides: Sequence[str] | Mapping[str, object] = (),
+    out: str | Path | None = None,
+    local: bool = False,
+    *,
+    resume: bool = False,
+    display: Display | None = None,
+) -> Result:
+    """Run a config and return what it came to.
+
+    Args:
+        config: a YAML file, a mapping or a config; with `resume` it may be None, which is the directory's own.
+        overrides: KEY=VALUE strings, or a mapping from dotted keys to values.
+        out: the run's directory, absent or empty; by default runs/NAME/seed-SEED/DATE-TIME.
+        local: run every client in this process, without Ray.
+        resume: go on from the newest checkpoint in `out`, or begin where there is none; only resources, logging and
+            checkpoint may be given differently. What is done already is returned as it is.
+        display: shows the events; by default nothing does.
+
+    Raises:
+        ConfigError: the config, the data or the resources are wrong; nothing was started.
+        RunError: the run failed; its directory says how far it came.
+    """
+    began = time.perf_counter()
+    if resume:
+        resolved = resuming.config_of(out, config, overrides)
+    elif config is None:
+        raise ConfigError("run: found no config, allowed: a YAML file, a mapping or a config")
+    else:
+        resolved = load(config, overrides)
+    directory = Path(out) if out is not None else _default_directory(resolved)
+    if not resume:
+        claim(directory)
+    elif (ended := resuming.finished(directory)) is not None:
+        return ended
+    elif directory.exists():
+        with alone(directory, "run"):  # the course makes sure of it; this is to say so before anything starts
+            pass
+    with seeding.torch_untouched():
+        check_methods(resolved)
+        capacity = this_machine()
+        if local:
+            placement.check_gpus(resolved, capacity)
+        elif resolved.resources.address is None:
+            placement.place(resolved, capacity)
+        federation = build_federation(resolved)
+        check_model(resolved, federation.shape, federation.classes)
+        with (
+            Footprint() as footprint,
+            _starts(resolved, federation, capacity, local) as start,
+            Course(resolved, federation, directory, began, footprint) as course,
+        ):
+            display = display or Silence()
+            recovery = Recovery(start, course, resolved.checkpoint.tries, display.say)
+            return _carried_out(recovery, course, footprint, display)
+
+
+def _carried_out(recovery: Recovery, course: Course, footprint: Footprint, display: Display) -> Result:
+    def end(status: str) -> Result:
+        footprint.sample()
+        return course.end(status)
+
+    try:
+        with interruptible(recovery.stop, display.say), closing(recovery.events()) as events:
+            for event in events:  # when this is left, the actors end before their cluster does
+                display.take(event)
+                del event  # see Recovery
+    except BaseException as error:
+        try:
+            with later():
+                end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+        except RunError as also:  # a disk that is still full
+            error.add_note(str(also))
+        if course.checkpoints.newest is not None:
+            where = f"go on from round {course.checkpoints.newest}"
+            error.add_note(f"{where}: raysim run --resume --out {course.directory}")
+        raise
+    with later():
+        return end(course.status)
+
+
+@contextmanager
+def _starts(
+    config: Config, federation: Federation, capacity: Capacity, local: bool
+) -> Iterator[Callable[[Saved | None, bool], Attempt]]:
+    """Give what starts the run, in this process or on a cluster, and again where it was lost."""
+    wanted = demand(config, federation)
+    if local:
+        placement.check_alone(config, capacity, wanted)
+        yield lambda saved, _: _here(config, federation, saved)
+        return
+    from raysim.actors import cluster, coordinator
+
+    with cluster.cluster_of([config], capacity) as there:
+        placement.place(config, there, wanted)  # refuses what is not there before the run has a directory
+        data = coordinator.shared(federation)
+
+        def start(saved: Saved | None, apart: bool) -> Attempt:
+            places = placement.place(config, cluster.present() if there.memory is None else there, wanted)
+            return coordinator.Remote(config, data, places, saved, apart)
+
+        yield start
+
+
+def _here(config: Config, federation: Federation, saved: Saved | None) -> Simulation:
+    runner = LocalRunner(config, federation, None if saved is None else saved.clients)
+    return Simulation(config, federation, runner, None if saved is None else saved.server)
+
+
+def _default_directory(config: Config) -> Path:
+    """Return runs/NAME/seed-SEED/DATE-TIME, with a number behind it where that is taken."""
+    first = Path("runs") / config.name / f"seed-{config.seed}" / datetime.now().strftime("%Y%m%d-%H%M%S")
+    others = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(path for path in chain([first], others) if not path.exists())

@@ -1,0 +1,120 @@
+"""A model as flat vectors: what is trained, its gradient, and the statistics, with the module's tensors as views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from raysim.system.device import sent
+from raysim.system.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A global model on its way: the trainable parameters [P], the float buffers [B], the integer buffers [I]."""
+
+    parameters: Tensor
+    buffers: Tensor
+    integers: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes as a deployment would send it."""
+        return self.parameters.nbytes + self.buffers.nbytes + self.integers.nbytes
+
+    def to(self, device: torch.device) -> Weights:
+        """Return it on a device."""
+        return Weights(*(sent(vector, device) for vector in (self.parameters, self.buffers, self.integers)))
+
+
+class FlatModel:
+    """One module laid out on flat vectors.
+
+    `parameters` and `gradient` [P] are in the model's dtype, `buffers` [B] likewise (BatchNorm's statistics),
+    `integers` [I] int64 (its counts of batches). The module's own tensors are views into them, so that one operation on
+    a vector moves the whole model. Frozen parameters and boolean buffers (constants) are part of no vector: every
+    host builds the same, none is sent.
+
+    Raises:
+        ConfigError: the module has nothing to train, parameters of several dtypes, or a buffer that cannot travel.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        dtypes = {p.dtype for p in trained.values()}
+        if len(dtypes) != 1:
+            found = ", ".join(sorted(map(str, dtypes))) or "no trainable parameter"
+            raise ConfigError(f"model: found {found}, allowed: trainable parameters of one dtype")
+        (self.dtype,) = dtypes
+        device = next(iter(trained.values())).device
+        floats = {name: b for name, b in module.named_buffers() if b.dtype == self.dtype}
+        others = {name: b for name, b in module.named_buffers() if b.dtype == torch.int64}
+        for name, buffer in module.named_buffers():
+            if buffer.dtype not in (self.dtype, torch.int64, torch.bool):
+                allowed = f"{self.dtype}, torch.int64, or torch.bool for constants"
+                raise ConfigError(f"model: the buffer {name} is {buffer.dtype}, allowed: {allowed}")
+        self._trained = list(trained.values())
+        self.layout = {name: p.shape for name, p in trained.items()}
+        self.parameters = _joined(trained.values(), self.dtype, device)
+        self.gradient = torch.zeros_like(self.parameters)
+        self.buffers = _joined(floats.values(), self.dtype, device)
+        self.integers = _joined(others.values(), torch.int64, device)
+        gradients = self.named(self.gradient)
+        for name, view in self.named(self.parameters).items():
+            trained[name].data = view
+            trained[name].grad = gradients[name]
+        for buffers, vector in ((floats, self.buffers), (others, self.integers)):
+            for name, view in _views({n: b.shape for n, b in buffers.items()}, vector).items():
+                owner, _, leaf = name.rpartition(".")
+                module.get_submodule(owner)._buffers[leaf] = view
+        self.normalises = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the vectors live."""
+        return self.parameters.device
+
+    def named(self, vector: Tensor) -> dict[str, Tensor]:
+        """Views of a vector [P] by the parameters' names and shapes, for methods that work by layer."""
+        return _views(self.layout, vector)
+
+    def gradient_of(self, loss: Tensor) -> Tensor:
+        """Return the gradient [P] of a loss, leaving the step's own (`gradient`) as it is."""
+        parts = torch.autograd.grad(loss, self._trained, materialize_grads=True)
+        return torch.cat([part.reshape(-1) for part in parts])
+
+    def load(self, weights: Weights) -> None:
+        """Copy a global model in."""
+        self.parameters.copy_(weights.parameters)
+        self.buffers.copy_(weights.buffers)
+        self.integers.copy_(weights.integers)
+
+    def weights(self) -> Weights:
+        """Copy the model out, to the CPU."""
+        return Weights(*(v.detach().to("cpu", copy=True) for v in (self.parameters, self.buffers, self.integers)))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Copy the module's state_dict, every tensor contiguous and with storage of its own, on the CPU."""
+        return {
+            k: v.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for k, v in self.module.state_dict().items()
+        }
+
+
+def _joined(tensors: Iterable[Tensor], dtype: torch.dtype, device: torch.device) -> Tensor:
+    flat = [t.detach().reshape(-1).to(dtype) for t in tensors]
+    return torch.cat(flat) if flat else torch.zeros(0, dtype=dtype, device=device)
+
+
+def _views(layout: Mapping[str, torch.Size], vector: Tensor) -> dict[str, Tensor]:
+    sizes = [prod(shape) for shape in layout.values()]
+    return (
+        {name: part.view(shape) for (name, shape), part in zip(layout.items(), vector.split(sizes), strict=True)}
+        if sizes
+        else {}
+    )

@@ -1,0 +1,182 @@
+"""Checkpoints on disk: a file of client records, one of the server, and last a manifest, whose rename is the commit.
+
+DIR/checkpoints/000040/ holds clients.bin (the records one after the other), server.bin and manifest.json: where each
+record lies, the files' checksums, what the run's directory held, and what the run is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raysim.config import Config
+from raysim.config.sameness import what_matters
+from raysim.engine.events import Checkpoint
+from raysim.system.errors import RunError
+from raysim.system.files import put
+
+FORMAT = 1
+MANIFEST, CLIENTS, SERVER = "manifest.json", "clients.bin", "server.bin"
+
+
+class Records(Mapping[int, bytes]):
+    """The clients' records in a file, each read when it is asked for."""
+
+    def __init__(self, path: Path, places: Mapping[int, tuple[int, int]]) -> None:
+        self._path = path
+        self._places = places
+
+    def __getitem__(self, client: int) -> bytes:
+        start, nbytes = self._places[client]
+        with self._path.open("rb") as file:
+            file.seek(start)
+            return file.read(nbytes)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that was read: what a run goes on from, and what its directory had recorded by then."""
+
+    round: int
+    server: bytes
+    clients: Records
+    recorded: Mapping[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints in a run's directory.
+
+    Args:
+        directory: the run's.
+        config: whose run it is; a checkpoint of another one is refused.
+        made_with: the version of raysim.
+    """
+
+    def __init__(self, directory: Path, config: Config, made_with: str | None) -> None:
+        self.directory = directory / "checkpoints"
+        self._keep = config.checkpoint.keep
+        self._run = {"config": hashlib.sha256(str(what_matters(config)).encode()).hexdigest(), "raysim": made_with}
+
+    @property
+    def newest(self) -> int | None:
+        """The round of the newest checkpoint, read or not, or None where there is none."""
+        committed = self._committed()
+        return int(committed[-1].name) if committed else None
+
+    def write(self, checkpoint: Checkpoint, recorded: Mapping[str, Any]) -> None:
+        """Keep a checkpoint, and forget those that it supersedes.
+
+        Raises:
+            RunError: it could not be written; those before it are as they were.
+        """
+        place = self.directory / f"{checkpoint.round:06d}"
+        try:
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+            manifest = {**self._run, "round": checkpoint.round, "recorded": recorded, **_written(place, checkpoint)}
+            put(place / MANIFEST, json.dumps({"format": FORMAT, **manifest, "sha256": _digest(manifest)}))
+        except OSError as error:
+            shutil.rmtree(place, ignore_errors=True)
+            raise RunError(
+                f"the checkpoint of round {checkpoint.round} could not be written ({error.strerror or error}); the one "
+                f"before it is kept: make room, and go on with raysim run --resume --out {self.directory.parent}"
+            ) from error
+        committed = self._committed()
+        for path in self._places():
+            if path not in committed[-self._keep :]:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def latest(self) -> Saved | None:
+        """Return the newest checkpoint, or None where there is none.
+
+        Raises:
+            RunError: it is damaged, or another run's.
+        """
+        committed = self._committed()
+        if not committed:
+            return None
+        place = committed[-1]
+        manifest = self._manifest(place)
+        for name, expected in manifest["files"].items():
+            if _file_digest(place / name) != expected:
+                raise RunError(_damaged(place, f"{name} is not what was written"))
+        places = {client: (start, nbytes) for client, start, nbytes in manifest["clients"]}
+        server = (place / SERVER).read_bytes()
+        return Saved(manifest["round"], server, Records(place / CLIENTS, places), manifest["recorded"])
+
+    def _manifest(self, place: Path) -> dict[str, Any]:
+        try:
+            manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
+            kind, digest = manifest.pop("format"), manifest.pop("sha256")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(_damaged(place, f"{MANIFEST} cannot be read, {error}")) from error
+        if kind != FORMAT:
+            raise RunError(f"{place}: found a checkpoint of format {kind}, allowed: {FORMAT}, this raysim's")
+        if digest != _digest(manifest):
+            raise RunError(_damaged(place, f"{MANIFEST} is not what was written"))
+        for key, own in self._run.items():
+            if manifest[key] != own:
+                raise RunError(
+                    f"{place}: this checkpoint is of another {key} ({manifest[key]}), allowed: {own}; only that gives "
+                    "the same bits"
+                )
+        return dict(manifest)
+
+    def _committed(self) -> list[Path]:
+        return [path for path in self._places() if (path / MANIFEST).exists()]
+
+    def _places(self) -> list[Path]:
+        if not self.directory.is_dir():
+            return []
+        return sorted(path for path in self.directory.iterdir() if path.is_dir() and path.name.isdecimal())
+
+
+def _written(place: Path, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Write the two files; say where the records are, and what the files' checksums are."""
+    digest, start, places = hashlib.sha256(), 0, []
+    with (place / CLIENTS).open("wb") as file:
+        for records in checkpoint.clients:
+            for client, record in records.items():
+                file.write(record)
+                digest.update(record)
+                places.append((client, start, len(record)))
+                start += len(record)
+        _synced(file)
+    with (place / SERVER).open("wb") as file:
+        file.write(checkpoint.server)
+        _synced(file)
+    files = {CLIENTS: digest.hexdigest(), SERVER: hashlib.sha256(checkpoint.server).hexdigest()}
+    return {"clients": places, "files": files}
+
+
+def _synced(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _digest(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _file_digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _damaged(place: Path, found: str) -> str:
+    return f"{place}: this checkpoint is damaged ({found}); delete its folder to go on from the one before it"

@@ -1,0 +1,91 @@
+"""Plots of a run, as pictures (uint8 [H, W, 3]) and on axes that somebody else has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.evaluation.metrics import Matrix
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+Image = npt.NDArray[np.uint8]
+
+MOST_NUMBERED = 40  # tasks whose accuracies are legible as numbers
+
+NAMES = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
+
+
+def matrix_image(matrix: Matrix, protocol: str) -> Image:
+    """Draw the accuracy matrix so far, rows after task t, columns test set i."""
+    inches = min(len(matrix[0]), MOST_NUMBERED)
+    figure, axes = _figure(1.6 + 0.55 * inches, 1.4 + 0.5 * inches)
+    image = draw_matrix(axes, matrix)
+    axes.set_title(f"accuracy in %, {NAMES.get(protocol, protocol)}")
+    figure.colorbar(image)
+    return _pixels(figure)
+
+
+def draw_matrix(axes: Axes, matrix: Matrix) -> AxesImage:
+    """Draw the matrix (fractions) in %, a small one with its numbers; rows that are still to come stay white."""
+    values = 100 * np.asarray(matrix)
+    columns = values.shape[1]
+    image = axes.imshow(values, vmin=0, vmax=100, cmap="viridis", aspect="auto")
+    if columns <= MOST_NUMBERED:
+        for (row, column), value in np.ndenumerate(values):
+            axes.text(column, row, f"{value:.0f}", ha="center", va="center", color="white" if value < 60 else "black")
+    ticks = range(0, columns, -(-columns // MOST_NUMBERED))
+    axes.set_xticks(ticks, [str(i + 1) for i in ticks])
+    axes.set_yticks(ticks, [str(i + 1) for i in ticks])
+    axes.set_ylim(columns - 0.5, -0.5)  # all tasks from the start, so that the images of a run are alike
+    axes.set(xlabel="test set of task", ylabel="after task")
+    return image
+
+
+def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
+    """Draw which client is at which task over time, from Calendar.timeline; white is where it is not there.
+
+    The picture of Fed-A-GEM's Figure 4 (Dai et al., TMLR 2024), with rounds for samples.
+    """
+    figure, axes = _figure(9.0, 1.6 + min(0.25 * max(len(timeline), 4), 12.0))
+    draw_timeline(figure, axes, timeline)
+    axes.set_title("which client is at which task")
+    return _pixels(figure)
+
+
+def draw_timeline(figure: Figure, axes: Axes, timeline: npt.NDArray[np.int64]) -> None:
+    """Draw the timeline (int64 [clients, rounds], -1 where a client is not there) with its scale of tasks."""
+    from matplotlib.colors import BoundaryNorm
+    from matplotlib.ticker import MaxNLocator
+
+    clients, rounds = timeline.shape
+    tasks = int(timeline.max()) + 1
+    shown = np.ma.masked_less(timeline, 0)
+    norm = BoundaryNorm(np.arange(tasks + 1) - 0.5, 256)
+    edges = (0.5, rounds + 0.5, clients - 0.5, -0.5)
+    image = axes.imshow(shown, aspect="auto", interpolation="none", cmap="viridis", norm=norm, extent=edges)
+    axes.set(xlabel="round", ylabel="client")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ticks = np.unique(np.linspace(0, tasks - 1, min(tasks, 12)).round())
+    figure.colorbar(image, label="task", ticks=ticks).set_ticklabels([f"{tick + 1:.0f}" for tick in ticks])
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure of so many inches, and its axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=100, layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _pixels(figure: Figure) -> Image:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()

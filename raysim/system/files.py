@@ -1,0 +1,57 @@
+"""Writing files: whole or not at all, and one line that says what could not be written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from raysim.system.errors import RunError
+
+WHOLE = ("config.yaml", "summary.json", "model.pt")  # of a run's directory
+
+
+def part_of(path: Path) -> Path:
+    """Return where a file is written until it is whole: beside its place, hidden."""
+    return path.with_name(f".{path.name}")
+
+
+def is_part(path: Path) -> bool:
+    """Return whether this is what a kill left of one of a run's files that was not whole yet."""
+    return any(path.name == part_of(Path(name)).name for name in WHOLE)
+
+
+def put(path: Path, content: str | bytes) -> None:
+    """Write a file that takes its place once it is whole and on disk, so that no moment can leave half of it.
+
+    Raises:
+        OSError: it could not be written; what was there before is as it was.
+    """
+    part = part_of(path)
+    try:
+        with part.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+@contextmanager
+def writing(what: Path | str, directory: Path) -> Iterator[None]:
+    """Let what is written in a run's directory fail in one line.
+
+    Raises:
+        RunError: there was no room for it, or something else kept it from being written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{what} could not be written ({error.strerror or error}); make room, and go on with raysim run --resume "
+            f"--out {directory}"
+        ) from error

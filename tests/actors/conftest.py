@@ -1,0 +1,66 @@
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raysim.records.result import Result
+from raysim.system.capacity import Capacity
+
+HERE = Path(__file__).parent
+CPUS = 3  # not what the machine has: runs must go by the cluster
+
+SMALL = {
+    "name": "small",
+    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 200, "test": 120},
+    "scenario": {"kind": "class_incremental", "tasks": 2},
+    "clients": {"count": 4},
+    "model": {"name": "mlp", "hidden": [12]},
+    "training": {"rounds_per_task": 3, "batch_size": 8, "optimizer": {"lr": 0.1, "momentum": 0.9}},
+}
+
+
+@contextmanager
+def ray_cluster(cpus: int) -> Iterator[None]:
+    from raysim.actors.cluster import own_cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(HERE)  # where the hosts look for `misbehaving`
+        with own_cluster(Capacity(cpus, 0, None)):
+            yield
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """One Ray for all runs of a test module."""
+    with ray_cluster(CPUS):
+        yield
+
+
+@pytest.fixture(scope="session")
+def small() -> dict[str, Any]:
+    """A config: 4 clients, 2 tasks of 2 classes, 6 rounds."""
+    return SMALL
+
+
+@pytest.fixture(scope="session")
+def facts() -> Callable[[Result], Mapping[str, Any]]:
+    """A function that gives all that the determinism law speaks of: everything in a run's directory but its times."""
+
+    def of(result: Result) -> Mapping[str, Any]:
+        lines = [json.loads(line) for line in (result.directory / "rounds.jsonl").read_text().splitlines()]
+        assert lines
+        for line in lines:
+            del line["seconds"]
+        return {
+            "model_sha256": result.model_sha256,
+            "evaluation": result.evaluation,
+            "per_client": result.per_client,
+            "bytes": (result.bytes_up, result.bytes_down),
+            "updates": result.updates,
+            "rounds": lines,
+        }
+
+    return of

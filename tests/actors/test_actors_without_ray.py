@@ -1,0 +1,186 @@
+"""What the coordinator and the runner do when something is slow to start, is lost or is done with; without Ray."""
+
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
+
+from raysim.actors import coordinator, failures, runner
+from raysim.actors.coordinator import Coordinator, Remote, Start
+from raysim.actors.runner import RayRunner, _Call
+from raysim.actors.runs import _failure
+from raysim.engine.events import Checkpoint, Finished, RoundDone
+from raysim.engine.host import Order
+from raysim.system.errors import Lost, RunError
+
+KILLED = "Task was killed due to the node running low on memory.\nMemory on the node was 31.1GB / 32.0GB (0.97)"
+
+
+def fake_ray(answers: dict[Any, Any], unready: int = 0) -> Any:
+    """Ray with its answers by reference, errors among them; for some waits only the first is there."""
+    waits = []
+
+    def get(references: Any) -> Any:
+        found = [answers[reference] for reference in references]
+        for each in found:
+            if isinstance(each, Exception):
+                raise each
+        return found
+
+    def wait(references: Any, **options: Any) -> Any:
+        waits.append(options)
+        here = 1 if len(waits) <= unready else options.get("num_returns", 1)
+        return references[:here], references[here:]
+
+    return SimpleNamespace(get=get, wait=wait, waits=waits)
+
+
+def runner_of(*clients: tuple[int, ...], apart: bool = False) -> RayRunner:
+    made = object.__new__(RayRunner)
+    made.placement = SimpleNamespace(clients=clients)
+    made._hosts = [SimpleNamespace(ready=SimpleNamespace(remote=lambda n=n: f"ready {n}")) for n in range(len(clients))]
+    made._under_way = {}
+    made._apart = apart
+    return made
+
+
+# the memory monitor
+
+
+def test_a_host_that_ray_ended_for_memory_is_lost_and_named_by_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says nothing of an actor."""
+    made = runner_of((0, 1), (2, 3))
+    monkeypatch.setattr(runner, "ray", fake_ray({"x": OutOfMemoryError(KILLED)}))
+    with pytest.raises(Lost) as lost:
+        made._answer(1, "x")
+    assert str(lost.value) == "the host of clients 2, 3 died: Ray ended it, as memory ran low"
+    assert lost.value.advice == failures.LEAST_MEMORY
+
+
+def test_where_clients_are_computed_apart_the_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = runner_of((0, 1), (2, 3), apart=True)
+    for host, client in ((0, 1), (1, 3), (1, 2)):
+        order = Order("train", (client,), {}, {}, 1, None)
+        made._under_way[f"call to {client}"] = _Call(host, "perform", (order, None), ())
+    monkeypatch.setattr(runner, "ray", fake_ray({"x": ActorDiedError()}))
+    with pytest.raises(Lost, match=r"^the host of client 3 died: its process ended"):
+        made._answer(1, "x")
+
+
+def test_so_are_the_coordinator_and_a_sweeps_run() -> None:
+    told = str(failures.failure(OutOfMemoryError(KILLED), "the coordinator"))
+    assert told == "the coordinator died: Ray ended it, as memory ran low"
+    assert str(_failure(OutOfMemoryError(KILLED))).startswith(
+        "the run's process died: Ray ended it, as memory ran low;"
+    )
+
+
+def test_other_losses_are_as_they_were() -> None:
+    assert str(failures.failure(RayActorError(), "a host")).startswith("a host died: its process ended (killed, ")
+    assert str(failures.failure(WorkerCrashedError(), "a host")).startswith("a process died: what it held is gone")
+
+
+# the start
+
+
+def test_hosts_that_take_long_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {f"ready {n}": (f"node {n}", "x86") for n in range(3)}
+    ray = fake_ray(answers, unready=2)
+    monkeypatch.setattr(runner, "ray", ray)
+    asked = []
+    places = SimpleNamespace(wait=lambda: asked.append(True))
+    assert runner_of((0,), (1,), (2,))._ready(places) == list(answers.values())
+    assert len(asked) == 2
+    assert all(options["timeout"] == 1 for options in ray.waits)
+
+
+def test_one_whose_node_is_gone_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room() -> None:
+        raise Lost("a node", "the others have no room")
+
+    ray = fake_ray({"ready 0": ("node", "x86")}, unready=9)
+    monkeypatch.setattr(runner, "ray", ray)
+    with pytest.raises(Lost, match="a node died"):
+        runner_of((0,), (1,))._ready(SimpleNamespace(wait=no_room))
+    assert len(ray.waits) == 1
+
+
+def test_one_that_cannot_start_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = RayActorError("id", "no such module", actor_init_failed=True)
+    monkeypatch.setattr(runner, "ray", fake_ray({"ready 0": error}, unready=9))
+    with pytest.raises(RunError, match="the host of client 0 could not start: no such module"):
+        runner_of((0,), (1,))._ready(SimpleNamespace(wait=lambda: None))
+
+
+# what the object store would keep
+
+
+class Record:
+    """Stands for a reference to a host's records."""
+
+
+class Rounds:
+    """A simulation that makes a checkpoint, and looks in the next round whether anyone still has it."""
+
+    left: list[Any]
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def events(self) -> Any:
+        record = Record()
+        kept = weakref.ref(record)
+        yield Checkpoint(1, b"", [record])
+        del record
+        Rounds.left = [kept()]
+        yield RoundDone(2, [1], [0], 0.5, 1, 1, 0.1, [0], None)
+
+
+def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray holds what a generator yielded until it yields again, as `held` does here."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(coordinator.tensors, "register", lambda: None)
+    monkeypatch.setattr(coordinator.host, "torch_settings", lambda *_: None)
+    monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: None))
+    monkeypatch.setattr(coordinator, "RayRunner", lambda *_: SimpleNamespace(machines={}, peaks=list))
+    monkeypatch.setattr(coordinator, "Simulation", Rounds)
+    config = SimpleNamespace(resources=SimpleNamespace(address=None))
+    restored = [Record()]
+    kept = weakref.ref(restored[0])
+    made = Coordinator(Start(config, [None], None, b"", restored, False))
+    del restored
+    events = made.events()
+    held = next(events)
+    assert isinstance(held, Checkpoint)
+    assert len(list(held.clients)) == 1
+    assert kept() is None
+    made.written()
+    held = next(events)
+    assert Rounds.left == [None]
+
+
+def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reference:
+        def __init__(self, event: Any) -> None:
+            self.event = event
+
+    left = []
+
+    def stream() -> Any:
+        first = Reference(Checkpoint(1, b"", []))
+        kept = weakref.ref(first), weakref.ref(first.event)
+        yield first
+        del first
+        left.extend(each() for each in kept)
+        yield Reference(Finished({}, False))
+
+    call = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=stream))
+    made = object.__new__(Remote)
+    made._actor = SimpleNamespace(events=call, written=SimpleNamespace(remote=lambda: None))
+    made._places = SimpleNamespace(give_back=lambda: None)
+    monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: reference.event, kill=lambda _: None))
+    for event in made.events():
+        del event
+    assert left == [None, None]

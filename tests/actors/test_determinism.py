@@ -1,0 +1,109 @@
+"""The determinism law: the same config and seed give the same bits, however the clients are spread over processes."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raysim
+from raysim.estimate import placement
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+
+DRAWING = {
+    "model": {"name": "mlp", "hidden": [12], "dropout": 0.3, "batch_norm": True},
+    "training.optimizer": {"lr": 0.1},
+    "participation": {"count": 3},
+}
+RUNS = {
+    "dropout": {
+        "model.dropout": 0.5,
+        "methods": {"fedprox": {"mu": 0.1}},
+        "participation": {"count": 3},
+        "aggregation.weights": "samples",
+        "partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 3},
+        "evaluation.per_client": True,
+    },
+    "batch norm": {"model.batch_norm": True, "training.local_epochs": 2, "training.optimizer": {"name": "adam"}},
+    # the methods that no other test of this folder runs, as many together as go together
+    "c_flag and fedavgm": DRAWING | {"methods": {"c_flag": {}, "fedavgm": {}}},
+    "joint, special_c and fedadam": DRAWING | {"methods": {"joint": {}, "special_c": {}, "fedadam": {}}},
+    "fedtrack, fixed and fedyogi": DRAWING | {"methods": {"fedtrack": {"table": "keep"}, "fixed": {}, "fedyogi": {}}},
+}
+ONE_EACH = {"resources.clients_per_actor": 1}
+TWO_EACH = {"resources.clients_per_actor": 2}
+AUTO = {"resources.clients_per_actor": "auto"}
+SILENT = {"logging.tensorboard": False}
+# three hosts with auto: as many as the running Ray has CPUs, not the machine
+PLACES = {1: [[0], [1], [2], [3]], 2: [[0, 2], [1, 3]], "auto": [[0, 3], [1], [2]]}
+
+Facts = Callable[[raysim.Result], Mapping[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def here(small: dict[str, Any], facts: Facts, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What each run comes to in this process: the oracle."""
+    out = tmp_path_factory.mktemp("local")
+    return {
+        name: facts(raysim.run(small, RUNS[name], out=out / str(number), local=True))
+        for number, name in enumerate(RUNS)
+    }
+
+
+@pytest.fixture
+def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
+    """Every placement of hosts that is decided on."""
+    places = []
+    place = placement.place
+
+    def noted(*args: Any) -> placement.Placement:
+        places.append(place(*args))
+        return places[-1]
+
+    monkeypatch.setattr(placement, "place", noted)
+    return places
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        pytest.param("dropout", ONE_EACH, id="dropout-one"),
+        pytest.param("dropout", ONE_EACH | SILENT, id="dropout-one-again-and-without-logging"),
+        pytest.param("dropout", TWO_EACH, id="dropout-two"),
+        pytest.param("dropout", AUTO, id="dropout-auto"),
+        pytest.param("batch norm", ONE_EACH, id="batch-norm-one"),
+        pytest.param("batch norm", TWO_EACH | SILENT, id="batch-norm-two-without-logging"),
+        pytest.param("batch norm", AUTO, id="batch-norm-auto"),
+        pytest.param("c_flag and fedavgm", TWO_EACH | SILENT, id="c-flag-two"),
+        pytest.param("joint, special_c and fedadam", AUTO | SILENT, id="special-c-auto"),
+        pytest.param("fedtrack, fixed and fedyogi", ONE_EACH | SILENT, id="fedtrack-one"),
+    ],
+)
+def test_ray_gives_the_bits_of_the_local_run(
+    name: str,
+    way: dict[str, Any],
+    small: dict[str, Any],
+    here: dict[str, Any],
+    facts: Facts,
+    placed: list[placement.Placement],
+    tmp_path: Path,
+) -> None:
+    result = raysim.run(small, RUNS[name] | way, out=tmp_path / "run")
+    assert facts(result) == here[name]
+    assert [list(clients) for clients in placed[-1].clients] == PLACES[way["resources.clients_per_actor"]]
+    assert bool(list(result.directory.glob("events.out.*"))) == ("logging.tensorboard" not in way)
+
+
+def test_the_local_run_repeats_itself_without_logging(
+    small: dict[str, Any], here: dict[str, Any], facts: Facts, tmp_path: Path
+) -> None:
+    for name, overrides in RUNS.items():
+        assert facts(raysim.run(small, overrides | SILENT, out=tmp_path / name, local=True)) == here[name]
+
+
+def test_another_seed_gives_other_bits(
+    small: dict[str, Any], here: dict[str, Any], facts: Facts, tmp_path: Path
+) -> None:
+    other = facts(raysim.run(small, RUNS["dropout"] | {"seed": 1}, out=tmp_path / "run", local=True))
+    assert other["model_sha256"] != here["dropout"]["model_sha256"]

@@ -1,0 +1,65 @@
+"""Memory does not grow with the rounds: neither the object store nor the processes of a run on Ray."""
+
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+from ray._private import internal_api
+
+import raysim
+from raysim.engine.events import Event, RoundDone
+from raysim.launch.display import Silence
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+
+WARM, LAST = 100, 300  # rounds; each posts a model and mail, every fifth leaves a checkpoint
+HIDDEN = 3000
+MODEL = 4 * (6 * HIDDEN + HIDDEN + HIDDEN * 4 + 4)  # bytes: enough for the object store, few enough for fast rounds
+MAIL = 2**18  # bytes
+GROWTH = (LAST - WARM) * MODEL / 2  # bytes; mail or a model of each round that stayed would be twice this and more
+
+
+class Held(Silence):
+    """What is in the object store after each round, and what each process of the run has of its own at two of them."""
+
+    def __init__(self) -> None:
+        self.stored: list[int] = []
+        self.processes: dict[int, dict[int, int]] = {}
+
+    def take(self, event: Event) -> None:
+        if not isinstance(event, RoundDone):
+            return
+        self.stored.append(stored())
+        if event.round in (WARM, LAST):
+            me = psutil.Process()
+            actors = [p for p in me.children(recursive=True) if p.name().startswith("ray::")]
+            self.processes[event.round] = {p.pid: p.memory_full_info().uss for p in (me, *actors)}
+
+
+def stored() -> int:
+    (node,) = ray.nodes()
+    stats = internal_api.node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False)
+    return int(stats.store_stats.object_store_bytes_used)
+
+
+def test_rounds_leave_nothing_in_the_object_store_or_the_processes(small: dict[str, Any], tmp_path: Path) -> None:
+    more = {
+        "scenario.tasks": 1,
+        "model.hidden": [HIDDEN],
+        "training.rounds_per_task": LAST + 1,
+        "training.batch_size": 200,
+        "checkpoint.every_rounds": 5,
+        "methods": {"misbehaving:Hoarder": {"mailed": MAIL}},
+        "resources.clients_per_actor": 2,
+    }
+    held = Held()
+    raysim.run(small, more, out=tmp_path / "run", display=held)
+    first, last = held.stored[:WARM], held.stored[LAST - WARM :]
+    assert max(first) > MODEL + MAIL  # what must not pile up is found; Ray frees it some rounds later, much at once
+    assert min(last) < min(first) + GROWTH
+    assert set(held.processes[LAST]) == set(held.processes[WARM])
+    assert len(held.processes[LAST]) >= 4  # the driver, a coordinator and two hosts
+    for process, bytes_held in held.processes[LAST].items():
+        assert bytes_held - held.processes[WARM][process] < GROWTH, process

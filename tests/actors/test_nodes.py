@@ -1,0 +1,229 @@
+"""Several nodes: the bits of one, hosts where the config wants them, data and code sent to each."""
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+import torch
+from ray._private import internal_api
+
+import raysim
+from raysim.actors import cluster, placing
+from raysim.actors.loopback import on_loopback
+from raysim.config import load
+from raysim.engine.events import Event, Notice, RoundDone
+from raysim.estimate.placement import Placement, hosts_by_node, place
+from raysim.launch import check
+from raysim.launch.display import Silence
+from raysim.system.errors import ConfigError, RunError
+
+pytestmark = pytest.mark.ray
+
+CPUS = 2  # of each of three nodes
+DATA = 2**22  # bytes, so that a second copy in a node's object store shows
+HERE = {"node_ip_address": "127.0.0.1"}
+LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """A cluster of three nodes on the loopback interface; `fast` is a resource of the last two."""
+    from ray.cluster_utils import Cluster
+
+    with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        with on_loopback():
+            made = Cluster(initialize_head=True, head_node_args={**HERE, "num_cpus": CPUS, "include_dashboard": False})
+            for _ in range(2):
+                made.add_node(**HERE, num_cpus=CPUS, resources={"fast": 1})
+        try:
+            yield made
+        finally:
+            made.shutdown()
+
+
+@pytest.fixture
+def config(small: dict[str, Any], nodes: Any) -> dict[str, Any]:
+    return {**small, "resources": {"address": nodes.address}, "logging": {"tensorboard": False}}
+
+
+@dataclass
+class Watched(Silence):
+    """What there is to see while a run is in its third round."""
+
+    driver: str = ""
+    notices: list[str] = field(default_factory=list)
+    actors: list[Mapping[str, Any]] = field(default_factory=list)
+    stored: Mapping[str, int] = field(default_factory=dict)
+    listening: set[tuple[str, str]] = field(default_factory=set)
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            self.notices.append(event.text)
+        if isinstance(event, RoundDone) and event.round == 3:
+            self.driver = ray.get_runtime_context().get_node_id()
+            self.actors = [actor for actor in ray._private.state.actors().values() if actor["State"] == "ALIVE"]
+            self.stored = {node["NodeID"]: _stored(node) for node in ray.nodes() if node["Alive"]}
+            self.listening = set(_listening())
+
+    def where(self, kind: str) -> list[str]:
+        """The nodes of the actors of a class."""
+        return [actor["Address"]["NodeID"] for actor in self.actors if actor["ActorClassName"].endswith(kind)]
+
+
+def _stored(node: Mapping[str, Any]) -> int:
+    """The bytes in a node's object store."""
+    stats = internal_api.node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False)
+    return int(stats.store_stats.object_store_bytes_used)
+
+
+def _listening() -> Iterator[tuple[str, str]]:
+    """The interfaces that this process and its children listen on, with their names."""
+    me = psutil.Process()
+    for process in (me, *me.children(recursive=True)):
+        for connection in process.net_connections("inet"):
+            if connection.status == psutil.CONN_LISTEN:
+                yield process.name(), connection.laddr.ip
+
+
+def test_three_nodes_give_the_bits_of_one_and_hold_the_data_once(
+    config: dict[str, Any], facts: Callable[..., Any], nodes: Any, tmp_path: Path
+) -> None:
+    """Four hosts on three nodes: two of them share a node, and its copy of the data."""
+    more = {"dataset.shape": [1024], "dataset.train": DATA // 4096, "model.dropout": 0.5, "participation.count": 3}
+    said = dict(check.estimate(load(config, more)))
+    assert said["actors"].startswith(f"1 coordinator and 4 hosts at {nodes.address}, 2 on 1 node, 1 on 2 nodes (of 3 ")
+    assert " on a node with 2 hosts," in said["memory"]
+    watched = Watched()
+    there = raysim.run(config, more, out=tmp_path / "there", display=watched)
+    assert facts(there) == facts(raysim.run(config, more, out=tmp_path / "here", local=True))
+
+    assert sorted(Counter(watched.where("Host")).values()) == [1, 1, 2]
+    assert watched.where("Coordinator") == [watched.driver]
+    assert there.actors == 5
+    for node, stored in watched.stored.items():
+        assert DATA < stored < 1.5 * DATA, node
+    assert watched.notices == []
+    assert {name for name, _ in watched.listening} >= {"raylet", "gcs_server"}  # what must be on loopback is found
+    assert {place for _, place in watched.listening} <= set(LOOPBACK)
+    assert not ray.is_initialized()
+
+
+@pytest.fixture
+def joined(nodes: Any) -> Iterator[Any]:
+    """What the three nodes have, while this process is connected to them."""
+    with cluster.joined_cluster(nodes.address) as there:
+        yield there
+
+
+def until_free() -> None:
+    """Wait until all that was given back is there again."""
+    limit = time.monotonic() + 60
+    while ray.available_resources().get("CPU") != ray.cluster_resources()["CPU"]:
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+def taken(wanted: Placement) -> list[int]:
+    """How many hosts are on each node that has any, where all nodes are free; as it was foreseen."""
+    until_free()
+    foreseen = hosts_by_node(wanted, cluster.present())
+    places = placing.reserved(wanted)
+    try:
+        table = ray.util.placement_group_table(places.group)
+        found = Counter(table["bundles_to_node_id"].values()).values()
+        assert sorted(found, reverse=True) == foreseen
+        return sorted(found)
+    finally:
+        places.give_back()
+
+
+def test_hosts_are_spread_or_packed_or_go_where_the_custom_resources_are(
+    joined: Any, tiny: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wanted(count: int, **resources: object) -> Placement:
+        return place(tiny(clients__count=count, resources=resources), joined)
+
+    assert (joined.cpus, joined.custom["fast"], [node.cpus for node in joined.nodes]) == (6, 2, [2, 2, 2])
+    assert taken(wanted(3)) == [1, 1, 1]
+    assert taken(wanted(2, placement="pack")) == [2]
+    assert taken(wanted(3, placement="pack")) == [1, 2]  # auto is a CPU for each here, and a node has two
+    assert taken(wanted(4, custom={"fast": 0.5})) == [2, 2]
+    assert taken(wanted(9)) == [3, 3, 3]
+
+    until_free()
+    held = placing.reserved(wanted(5))
+    monkeypatch.setattr(placing, "PATIENCE", 1)
+    with pytest.raises(RunError, match=r"^2 hosts need 1 CPU each, which the cluster has but others hold"):
+        placing.reserved(wanted(2))
+    held.give_back()
+
+
+def test_the_coordinator_is_always_on_the_node_of_the_driver(joined: Any) -> None:
+    class Where:  # here, so that it goes to the workers by value
+        def node(self) -> str:
+            return ray.get_runtime_context().get_node_id()
+
+    actors = [ray.remote(Where).options(**placing.beside_the_driver()).remote() for _ in range(3)]
+    assert set(ray.get([actor.node.remote() for actor in actors])) == {ray.get_runtime_context().get_node_id()}
+
+
+LACKING = {
+    "resources.custom: found 'fats', allowed: fast; did you mean 'fast'?": {"custom": {"fats": 1}},
+    "resources.custom: found fast 2, allowed: what one node of the cluster has": {"custom": {"fast": 2}},
+    "resources.custom: found fast 0.6 for each of 4 actors, the cluster has room for 2 of them": {
+        "custom": {"fast": 0.6}
+    },
+    "resources.cpus_per_actor: found 1.5 for each of 4 actors, the cluster has 6 CPUs on 3 nodes, of which each actor "
+    "takes one; allowed: auto, or at most 1": {"cpus_per_actor": 1.5},
+}
+
+
+@pytest.mark.parametrize("told", LACKING)
+def test_what_no_node_has_is_refused_before_anything_starts(
+    told: str, config: dict[str, Any], joined: Any, tmp_path: Path
+) -> None:
+    config["resources"] |= LACKING[told]
+    with pytest.raises(ConfigError) as found:
+        raysim.run(config, out=tmp_path / "run")
+    assert str(found.value).startswith(told)
+    assert not (tmp_path / "run").exists()
+
+
+OWN_MODEL = """
+from torch import nn
+
+def build(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], classes))
+"""
+
+
+def test_code_of_the_users_own_is_sent_to_the_nodes_and_their_cpus_are_compared(
+    config: dict[str, Any], nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module is in this process's path alone, and one node's torch is told to do without vector instructions."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sent_along.py").write_text(OWN_MODEL)
+    monkeypatch.syspath_prepend(tmp_path / "own")
+    more = {"env_vars": {"ATEN_CPU_CAPABILITY": "default"}, "resources": {"pair": 1}}
+    with on_loopback():
+        odd, usual = (nodes.add_node(**HERE, num_cpus=1, **{**more, **other}) for other in ({}, {"env_vars": {}}))
+    try:
+        config["resources"] |= {"clients_per_actor": 2, "custom": {"pair": 1}}
+        config["model"] = {"name": "sent_along:build"}
+        watched = Watched()
+        assert raysim.run(config, out=tmp_path / "run", display=watched).status == "done"
+        assert sorted(watched.where("Host")) == sorted([odd.node_id, usual.node_id])
+        (notice,) = watched.notices
+        assert notice.startswith("the nodes compute with ")
+        assert f"with DEFAULT, torch {torch.__version__} (127.0.0.1 {odd.node_id[:8]})" in notice
+    finally:
+        nodes.remove_node(odd)
+        nodes.remove_node(usual)

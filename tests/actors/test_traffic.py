@@ -1,0 +1,205 @@
+"""State stays where it belongs: what crosses between actors is the model, mail and sums, whatever the clients hold."""
+
+import io
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import ray
+import torch
+
+from raysim import config as configs
+from raysim.actors import placing, tensors
+from raysim.actors import runner as ray_runner
+from raysim.engine.reply import Reply
+from raysim.engine.simulation import Simulation
+from raysim.estimate.placement import place
+from raysim.federation.federation import build_federation
+from raysim.models.flat import Weights
+from raysim.system.capacity import Capacity
+from raysim.system.seeding import torch_untouched
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+
+CLIENTS = 4
+CPUS = 3
+ROUNDS = 3  # of each of two tasks
+LIMB = 8  # bytes of a parameter in an exact sum
+OVERHEAD = 4096  # bytes of names, shares, records and pickle's own, per message
+
+
+class _ByReference(pickle.Pickler):
+    """An object in the object store counts where it is put, not where its reference goes; tensors travel as arrays.
+
+    What torch pickles of a tensor has its address in it, in decimals: as many as the address happens to have.
+    """
+
+    def persistent_id(self, found: Any) -> str | None:
+        return found.hex() if isinstance(found, ray.ObjectRef) else None
+
+    def reducer_override(self, found: Any) -> Any:
+        return (torch.from_numpy, (found.cpu().numpy(),)) if isinstance(found, torch.Tensor) else NotImplemented
+
+
+def size(message: Any) -> int:
+    buffer = io.BytesIO()
+    _ByReference(buffer, pickle.HIGHEST_PROTOCOL).dump(message)
+    return buffer.tell()
+
+
+@dataclass
+class Traffic:
+    """Everything that crosses after the start: what is put, what calls carry, what they return."""
+
+    put: list[Any] = field(default_factory=list)
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    replies: list[Any] = field(default_factory=list)
+    abreast: int = 0
+    most_abreast: int = 0
+
+    def sizes(self) -> dict[str, list[int]]:
+        performs = [args for name, args in self.calls if name == "perform"]
+        evaluates = [args for name, args in self.calls if name == "evaluate"]
+        assert len(performs) + len(evaluates) == len(self.calls)
+        return {
+            "put": [size(value) for value in self.put],
+            "perform": sorted(size(args) for args in performs),
+            "evaluate": sorted(size(args) for args in evaluates),
+            "replies": sorted(size(reply) for reply in self.replies if isinstance(reply, Reply)),
+        }
+
+
+class _Tapped:
+    """A host's handle that notes every call."""
+
+    def __init__(self, handle: Any, traffic: Traffic) -> None:
+        self._handle = handle
+        self._traffic = traffic
+
+    def __getattr__(self, name: str) -> Any:
+        return _TappedCall(name, getattr(self._handle, name), self._traffic)
+
+
+@dataclass
+class _TappedCall:
+    name: str
+    call: Any
+    traffic: Traffic
+
+    def remote(self, *args: Any, **more: Any) -> Any:
+        self.traffic.calls.append((self.name, (args, more)))
+        self.traffic.abreast += 1
+        self.traffic.most_abreast = max(self.traffic.most_abreast, self.traffic.abreast)
+        return self.call.remote(*args, **more)
+
+
+class _TappedRay:
+    """What the runner sees as Ray from its start on: puts and gets are noted."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self.wait = ray.wait
+
+    def put(self, value: Any) -> Any:
+        self._traffic.put.append(value)
+        return ray.put(value)
+
+    def get(self, references: Sequence[Any]) -> Any:
+        replies = ray.get(references)
+        self._traffic.replies += replies
+        self._traffic.abreast -= len(replies)
+        return replies
+
+
+def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traffic:
+    """Run with this process in the coordinator's place, and note what crosses once the hosts are ready."""
+    tensors.register()
+    traffic = Traffic()
+    with torch_untouched(), monkeypatch.context() as patch:
+        federation = build_federation(config)
+        places = placing.reserved(place(config, Capacity(CPUS, 0, None)))
+        runner = ray_runner.RayRunner(config, ray.put(federation), places)
+        hosts = runner._hosts
+        try:
+            runner._hosts = [_Tapped(host, traffic) for host in hosts]
+            patch.setattr(ray_runner, "ray", _TappedRay(traffic))
+            for _ in Simulation(config, federation, runner).events():
+                pass
+        finally:
+            places.give_back()
+    return traffic
+
+
+@pytest.fixture
+def run(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    def traffic(**overrides: object) -> Traffic:
+        own = {key.replace("__", "."): value for key, value in overrides.items()}
+        return traffic_of(configs.load(small, own), monkeypatch)
+
+    return traffic
+
+
+def weights_of(traffic: Traffic) -> list[Weights]:
+    return [value for value in traffic.put if isinstance(value, Weights)]
+
+
+def performed(traffic: Traffic) -> list[Reply]:
+    return [reply for reply in traffic.replies if isinstance(reply, Reply)]
+
+
+def hoard(**knobs: int) -> dict[str, Any]:
+    return {"methods": {"misbehaving:Hoarder": knobs}}
+
+
+def test_only_the_model_mail_and_sums_cross(run: Any) -> None:
+    mail = 2**18  # bytes
+    traffic = run(resources__clients_per_actor=1, evaluation__every_rounds=1, dataset__test=1600, **hoard(mailed=mail))
+    sizes, weights = traffic.sizes(), weights_of(traffic)
+    versions = 2 * ROUNDS + 1  # the initial model, and one of each round
+    assert len(weights) == versions
+    assert len(sizes["put"]) == versions + 2 * ROUNDS  # large mail is put once for all hosts too
+    assert sum(sizes["put"]) <= versions * (weights[0].nbytes + OVERHEAD) + 2 * ROUNDS * (mail + OVERHEAD)
+    assert max(sizes["perform"] + sizes["evaluate"]) <= OVERHEAD
+    assert max(sizes["replies"]) <= (len(weights[0].parameters) + 8 * 2) * LIMB + OVERHEAD
+    posted = [post for _, (args, _) in traffic.calls for post in args[-1]]
+    assert len(posted) == CLIENTS * versions  # once to a host, though every version is trained from and evaluated
+    assert traffic.most_abreast == CPUS  # four hosts share three CPUs: one waits its turn
+
+
+def test_what_clients_hold_and_how_many_share_a_host_does_not_change_what_crosses(run: Any) -> None:
+    few = run(resources__clients_per_actor=2, **hoard(kept=0))
+    much = run(resources__clients_per_actor=2, **hoard(kept=2**23), dataset__train=2000)
+    assert few.sizes() == much.sizes()
+    assert all("Hoarder.digest" in reply.sums for reply in performed(few))
+
+    crowd = run(clients__count=12, resources__clients_per_actor=6, **hoard(kept=0))
+    assert len(weights_of(crowd)) == len(weights_of(few)) == 2 * ROUNDS + 1
+    assert len(performed(crowd)) == len(performed(few)) == 2 * 2 * ROUNDS  # one of each of two hosts
+    assert {len(reply.bytes_up) for reply in performed(crowd)} == {6}
+    assert max(crowd.sizes()["replies"]) < max(few.sizes()["replies"]) + 1000  # what 4 clients more record
+
+
+def test_a_round_of_resnet18_moves_one_broadcast_and_one_sum_per_host(run: Any) -> None:
+    """11,173,962 trainable parameters less 6 of 10 classes' 513 = 11,170,884, and 9,600 statistics of BatchNorm.
+
+    The sum of a parameter is one integer of 8 bytes, that of a statistic two; a broadcast is 4 bytes of each.
+    """
+    parameters, statistics, hosts = 11_170_884, 9_600, 2
+    traffic = run(
+        model={"name": "resnet18"},
+        dataset={"name": "synthetic", "classes": 4, "shape": [3, 8, 8], "train": 16, "test": 8},
+        scenario={"kind": "class_incremental", "tasks": 1},
+        training={"rounds_per_task": 1, "batch_size": 2},
+        resources__clients_per_actor=2,
+    )
+    sizes, replies = traffic.sizes(), performed(traffic)
+    assert len(replies) == hosts
+    assert all(len(reply.bytes_up) == CLIENTS / hosts for reply in replies)
+    whole = LIMB * (parameters + 2 * statistics)
+    assert all(whole <= found <= whole + OVERHEAD for found in sizes["replies"])
+    broadcast = 4 * (parameters + statistics)
+    assert len(sizes["put"]) == 2  # the initial model, and the one that the round made
+    assert all(broadcast <= found <= broadcast + OVERHEAD for found in sizes["put"])
+    assert max(sizes["perform"] + sizes["evaluate"]) <= OVERHEAD

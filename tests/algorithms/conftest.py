@@ -1,0 +1,59 @@
+"""What the tests of C-FLAG share."""
+
+import pytest
+import torch
+from c_flag_oracle import BETA
+from torch import nn
+
+from raysim.algorithms import c_flag
+from raysim.algorithms.c_flag import CFlag
+from raysim.api.client import Phase
+from raysim.engine.host import Order
+
+SOFTMAX = {"name": "probes:softmax"}
+OFF = {"adaptive": "off"}
+UNEVEN = {"partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 3, "balanced": False}, "seed": 1}
+KEEP_ALL = {"memory": {"capacity": 100}}
+
+
+@pytest.fixture
+def squares(monkeypatch):
+    """Every cross-entropy becomes 1/2 ||W x - onehot(y)||^2, mean over the batch."""
+
+    def loss(logits, y):
+        return 0.5 * ((logits - nn.functional.one_hot(y, logits.shape[1])) ** 2).sum(1).mean()
+
+    monkeypatch.setattr(nn.functional, "cross_entropy", loss)
+
+
+@pytest.fixture
+def c_flag_config(tiny):
+    """A function: a config of C-FLAG (or another method) on softmax regression, 3 unequal clients, 2 tasks."""
+
+    def make(method="c_flag", knobs=OFF, **overrides):
+        return tiny(**{"model": SOFTMAX, "methods": {method: knobs}, **UNEVEN, **KEEP_ALL, **overrides})
+
+    return make
+
+
+@pytest.fixture
+def phases(host_of, quiet_torch):
+    """A function: C-FLAG's host, its G_i sent, and a spy's view of every refresh of client 0's phase B."""
+
+    def make(config, monkeypatch):
+        host = host_of(config)
+        model = host.posts["model"].value
+        order = Order("c_flag.gradients", (0,), None, {0: 1.0}, 1, Phase(1, 0, BETA))
+        sent = host.perform(order).of("c_flag", CFlag.replies, torch.float64)["gradient"]
+        seen, real = [], c_flag.refresh
+
+        def spy(rows, total, components, component):
+            before = rows.clone()
+            real(rows, total, components, component)
+            seen.append((component, before, rows.clone(), total.clone(), components, host.model.parameters.clone()))
+
+        monkeypatch.setattr(c_flag, "refresh", spy)
+        mail = {"posted": [], "cohort": 1, "past_per_new": 0.0}
+        return host, model, sent, seen, Order("train", (0,), {"c_flag": mail}, {0: 1.0}, 1, Phase(1, 0, BETA))
+
+    return make

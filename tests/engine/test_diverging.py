@@ -1,0 +1,97 @@
+"""A run that diverges stops before anything that is not finite is kept, and names who, when and which methods."""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+
+import raysim
+from raysim.engine.host import Order
+from raysim.engine.reply import Reply
+from raysim.system.errors import Diverged
+
+LAST = 4  # rounds of two tasks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overflow(raysim.Method):
+    """Overflow: the server's half makes what is not finite of the delta in one round."""
+
+    at: int = 1
+    part: str = "parameters"
+
+    class Server(raysim.ServerHalf):
+        def update(self, server, delta, reply):
+            if server.round != self.knobs.at:
+                return delta
+            worth = {"parameters": 1.0, "buffers": 1.0, self.knobs.part: math.inf}
+            return raysim.Delta(delta.parameters + worth["parameters"], delta.buffers * worth["buffers"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told(raysim.Method):
+    """Told: client 1 sends, by client, what its key says."""
+
+    value: str = "1.0"
+    replies: ClassVar = {"note": "by_client"}
+
+    class Client(raysim.ClientHalf):
+        def finish(self, client, delta):
+            value = float(self.knobs.value) if client.id == 1 else 0.0
+            return delta, {"note": raysim.Term(torch.tensor([1.0, value]))}
+
+
+@pytest.mark.parametrize("at", [1, LAST])
+def test_a_model_that_is_not_finite_is_neither_kept_nor_the_result(at, tiny, tmp_path):
+    """After round 1 a checkpoint would keep it, after the last one model.pt."""
+    out = tmp_path / "out"
+    methods = {"fedprox": {"mu": 0.1}, "test_diverging:Overflow": {"at": at}}
+    config = tiny(methods=methods, checkpoint={"every_rounds": 1}, logging={"tensorboard": False})
+    where = rf"^the server diverged in round {at} \(fedprox, Overflow\), the parameters of its new model: found inf, al"
+    with pytest.raises(Diverged, match=where):
+        raysim.run(config, out=out, local=True)
+    assert json.loads((out / "summary.json").read_text())["status"] == "failed"
+    assert not (out / "model.pt").exists()
+    kept = sorted(path.name for path in out.glob("checkpoints/0*"))
+    assert kept == ([] if at == 1 else ["000002", "000003"])
+
+
+def test_nor_are_buffers(tiny, simulate):
+    config = tiny(methods={"test_diverging:Overflow": {"part": "buffers"}}, model__batch_norm=True)
+    with pytest.raises(Diverged, match=r"the server diverged in round 1 \(Overflow\), the buffers of its new model"):
+        simulate(config)
+
+
+def test_a_server_optimizer_that_overflows_is_found(tiny, simulate):
+    """Single precision ends at 3.4e38: a change of 4 or more times 1e38 is over it."""
+    with pytest.raises(Diverged, match=r"diverged in round \d \(fedavgm\)"):
+        simulate(tiny(methods={"fedavgm": {"lr": 1e38}}, training__optimizer={"lr": 10.0}))
+
+
+def test_what_is_kept_by_client_is_checked(tiny, simulate):
+    simulate(tiny(methods={"test_diverging:Told": {"value": "3e38"}}))
+    for value, found in (("nan", "nan"), ("-inf", "inf")):
+        where = rf"^client 1 diverged in round 1 \(Told\), its Told.note: found {found}, allowed: finite; a smaller"
+        with pytest.raises(Diverged, match=where):
+            simulate(tiny(methods={"test_diverging:Told": {"value": value}}))
+
+
+def test_integers_by_client_are_finite():
+    reply = Reply(1)
+    for name, value in (("count", torch.tensor([2**40])), ("seen", torch.tensor([True, False]))):
+        reply.take_term(0, name, raysim.Term(value), "by_client", 1.0, "nowhere")
+    assert set(reply.by_client) == {"count", "seen"}
+
+
+def test_all_methods_are_named(tiny, host_of, quiet_torch):
+    """A training order is all methods' own, an op one method's."""
+    host = host_of(tiny(methods={"er": {}, "fedprox": {}}))
+    assert host._where(host.clients[2], _order("train")) == "client 2 diverged in round 7 (er, fedprox)"
+    assert host._where(host.clients[2], _order("scaffold.op")) == "client 2 diverged in round 7 (scaffold.op)"
+
+
+def _order(op):
+    return Order(op, (2,), {}, {2: 1.0}, 1, raysim.api.client.Phase(7, 0, 0.1))

@@ -1,0 +1,181 @@
+"""One client's phase against softmax regression in NumPy (tests/softmax_oracle.py), float64."""
+
+import numpy as np
+import pytest
+import torch
+from softmax_oracle import Softmax, batch_order, local_phase
+
+from raysim.api.client import Phase
+from raysim.api.server import Server
+from raysim.engine.local_training import batches
+from raysim.federation.federation import build_federation
+
+
+def data_of(host, client, task=0):
+    """The client's samples of a task as NumPy sees them: rows of the split, features in the task's order."""
+    federation = host.federation
+    rows = federation.streams[client].rows[task]
+    x = federation.dataset.train.x[rows].astype(np.float64)
+    pixels = federation.tasks[task].pixels
+    return (x if pixels is None else x[:, pixels]), federation.dataset.train.y[rows]
+
+
+def phase(host, number, window=0, lr=0.1):
+    """Client `number`'s next phase from the posted model; (delta [P], its mean loss)."""
+    client = host.clients[number]
+    host.model.load(host.posts["model"].value)
+    client.enter(Phase(1, window, lr), 1.0)
+    delta = client.local_training()
+    return delta.parameters.numpy(), float(client.records["loss"])
+
+
+@pytest.mark.parametrize(
+    ("samples", "size", "normalises", "wanted"),
+    [
+        (10, 4, False, [(0, 4), (4, 8), (8, 10)]),
+        (9, 4, False, [(0, 4), (4, 8), (8, 9)]),
+        (9, 4, True, [(0, 4), (4, 8)]),  # one sample has no variance
+        (10, 4, True, [(0, 4), (4, 8), (8, 10)]),
+        (8, 4, True, [(0, 4), (4, 8)]),
+        (3, 4, True, [(0, 3)]),
+        (1, 4, True, []),
+        (1, 4, False, [(0, 1)]),
+        (0, 4, False, []),
+    ],
+)
+def test_batches(samples, size, normalises, wanted):
+    assert [(part.start, part.stop) for part in batches(samples, size, normalises)] == wanted
+
+
+@pytest.mark.parametrize("clip", [None, 0.2])
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_phase_is_that_of_numpy(host_of, tiny, quiet_torch, epochs, clip):
+    """12 samples, batches of 5: 5, 5, 2. The second phase has streams of its own and starts from the same model."""
+    more = {"training__local_epochs": epochs, "training__batch_size": 5, "training__clip_norm": clip}
+    host = host_of(tiny(model={"name": "probes:softmax"}, seed=3, **more))
+    start = host.model.parameters.numpy().copy()
+    for number, count, window in ((2, 1, 0), (0, 1, 0), (2, 2, 1)):
+        x, y = data_of(host, number, window)
+        order = batch_order(3, number, count, len(y), epochs, 5)
+        delta, loss = local_phase(start, x, y, order, 0.1, 4, clip=clip)
+        found, its_loss = phase(host, number, window)
+        np.testing.assert_allclose(found, delta, rtol=0, atol=1e-12)
+        assert its_loss == pytest.approx(loss, abs=1e-12)
+        assert np.abs(delta).max() > 1e-3
+
+
+def test_clipping_bounds_the_step_and_leaves_small_gradients(host_of, tiny, quiet_torch):
+    """One batch, lr 1: the step is the gradient's own direction with norm clip (n / (n + 1e-6) of it), or itself."""
+    config = {"model": {"name": "probes:softmax"}, "training__batch_size": 100}
+    free, _ = phase(host_of(tiny(**config)), 0, lr=1.0)
+    length = np.linalg.norm(free)
+    clipped, _ = phase(host_of(tiny(**config, training__clip_norm=length / 4)), 0, lr=1.0)
+    np.testing.assert_allclose(clipped, free / 4, rtol=1e-5)
+    loose, _ = phase(host_of(tiny(**config, training__clip_norm=length * 2)), 0, lr=1.0)
+    np.testing.assert_array_equal(loose, free)
+
+
+def test_a_client_without_new_data_changes_nothing(host_of, tiny, quiet_torch):
+    """Shards of one class each and tasks of two classes: client 0's class is in one task only."""
+    config = tiny(
+        scenario={"kind": "class_incremental", "tasks": 2},
+        partition={"kind": "shards", "shards_per_client": 1, "per": "run"},
+        clients__count=4,
+        model={"name": "probes:softmax"},
+    )
+    host = host_of(config)
+    absent = next(t for t in (0, 1) if host.federation.streams[0].size(t) == 0)
+    found, loss = phase(host, 0, absent)
+    assert np.abs(found).max() == 0
+    assert loss == 0
+    assert np.abs(phase(host, 0, 1 - absent)[0]).max() > 0
+
+
+@pytest.mark.parametrize("logits", ["all", "task", "seen"])
+def test_the_training_softmax_has_the_classes_that_are_asked_for(host_of, tiny, quiet_torch, logits):
+    """Tasks {0, 1} and {2, 3}. In task 1 `task` and `seen` leave out 2 3; in task 2 `task` leaves out 0 1, `seen` none.
+
+    Rows of W of classes that are left out do not move: their softmax is 0 whatever they are.
+    """
+    config = tiny(
+        scenario={"kind": "class_incremental", "tasks": 2},
+        model={"name": "probes:softmax"},
+        training__logits=logits,
+    )
+    left_out = {"all": ((), ()), "task": ((2, 3), (0, 1)), "seen": ((2, 3), ())}[logits]
+    host = host_of(config)
+    start = host.model.parameters.numpy().copy()
+    for window in (0, 1):
+        x, y = data_of(host, 1, window)
+        order = batch_order(0, 1, window + 1, len(y), 1, 4)
+        wanted, loss = local_phase(start, x, y, order, 0.1, 4, kept_out=left_out[window])
+        found, its_loss = phase(host, 1, window)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+        assert its_loss == pytest.approx(loss, abs=1e-12)
+        moved = np.abs(Softmax.of(found, 4, 6).weight).max(1) > 0
+        assert moved.tolist() == [c not in left_out[window] for c in range(4)]
+
+
+def test_in_domain_incremental_runs_no_class_is_left_out(host_of, tiny, quiet_torch):
+    found = [phase(host_of(tiny(training__logits=logits)), 0)[0] for logits in ("all", "task", "seen")]
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
+def test_a_remainder_of_one_is_left_out_with_batchnorm(host_of, tiny, quiet_torch):
+    """Batches of 11 out of 12 samples: one step and one count of batches, not two."""
+    host = host_of(tiny(model={"name": "probes:normalised"}, training__batch_size=11))
+    phase(host, 0)
+    assert host.model.integers.tolist() == [1]
+    host = host_of(tiny(model={"name": "probes:normalised"}, training__batch_size=10))
+    phase(host, 0)
+    assert host.model.integers.tolist() == [2]
+
+
+def test_momentum_starts_at_zero_in_every_phase(host_of, tiny, quiet_torch):
+    """torch's SGD on a twin module, new for each phase, on the same batches."""
+    config = tiny(model={"name": "probes:softmax"}, training__optimizer={"lr": 0.1, "momentum": 0.9})
+    host = host_of(config)
+    x, y = (torch.from_numpy(part) for part in data_of(host, 0))
+    for count in (1, 2):
+        twin = torch.nn.Linear(6, 4).double()
+        with torch.no_grad():
+            host.model.load(host.posts["model"].value)
+            twin.weight.copy_(host.model.module[1].weight)
+            twin.bias.copy_(host.model.module[1].bias)
+        before = host.model.parameters.numpy().copy()
+        optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9, foreach=False)
+        for batch in batch_order(0, 0, count, len(y), 1, 4):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(twin(x[batch]), y[batch]).backward()
+            optimizer.step()
+        after = torch.cat([twin.weight.detach().reshape(-1), twin.bias.detach()]).numpy()
+        np.testing.assert_allclose(phase(host, 0)[0], after - before, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("decay", "wanted"),
+    [
+        ({}, [0.8] * 6),
+        ({"per_round": 0.5}, [0.8, 0.4, 0.2, 0.8, 0.4, 0.2]),
+        ({"per_round": 0.5, "restart": False}, [0.8, 0.4, 0.2, 0.1, 0.05, 0.025]),
+        ({"per_task": 0.25}, [0.8] * 3 + [0.2] * 3),
+        ({"per_round": 0.5, "per_task": 0.25}, [0.8, 0.4, 0.2, 0.2, 0.1, 0.05]),
+        ({"per_round": 0.5, "per_task": 0.25, "restart": False}, [0.8, 0.4, 0.2, 0.025, 0.0125, 0.00625]),
+    ],
+)
+def test_the_learning_rate_falls_by_round_and_task(host_of, tiny, decay, wanted):
+    """Two tasks of three rounds from 0.8."""
+    config = tiny(training__rounds_per_task=3, training__optimizer={"lr": 0.8}, training__lr_decay=decay)
+    server = Server(config, build_federation(config), host_of(config).model.weights())
+    found = []
+    for server.round in range(1, 7):
+        found.append(server.lr)
+    assert found == pytest.approx(wanted, rel=1e-14)
+
+
+def test_the_phase_is_trained_at_its_learning_rate(host_of, tiny, quiet_torch):
+    """One full batch: the step is lr times the gradient, so three times the lr is three times the step."""
+    config = tiny(model={"name": "probes:softmax"}, training__batch_size=100)
+    once, thrice = (phase(host_of(config), 0, lr=lr)[0] for lr in (0.1, 0.3))
+    np.testing.assert_allclose(thrice, 3 * once, rtol=1e-12)

@@ -1,0 +1,168 @@
+"""A rehearsal says before a run what it will send and how many steps it will take, whoever takes part when."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+
+from raysim import ClientHalf, Method, ServerHalf, Term
+from raysim.config.named import table
+from raysim.engine.compatibility import check_methods
+from raysim.estimate.dry_run import rehearse
+from raysim.federation.federation import build_federation
+from raysim.models.building import check_model
+from raysim.system.errors import ConfigError, RunError
+
+FEDBUFF = {
+    "kind": "asynchronous",
+    "concurrency": 3,
+    "buffer_size": 2,
+    "max_staleness": 1,
+    "bandwidth": 1000.0,
+    "speeds": {"kind": "log_normal"},
+}
+UNEVEN = {
+    "clients__count": 5,
+    "dataset__train": 61,
+    "partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 1},
+}
+WITHOUT_BARRIER = {"fed_a_gem": {"reference": "with_update"}}
+CHEAP = {"re_fed": {"epochs": 1, "importance": "random"}}
+SCENARIOS = {
+    "two_epochs_of_uneven_clients": UNEVEN | {"training__local_epochs": 2},
+    "samples_that_batch_norm_cannot_take": UNEVEN | {"model__batch_norm": True, "memory__capacity": 1},
+    "drop_outs": UNEVEN | {"clients__dropout": 0.4, "participation": {"count": 3}, "aggregation__weights": "samples"},
+    "arrivals_and_departures": UNEVEN
+    | {"clients__arrive": {"first": 3, "per_task": 2}, "clients__leave": [{"round": 3, "clients": [0]}]},
+    "a_memory_per_task": {"memory": {"capacity": 2, "per": "task"}, "participation": {"count": 1}},
+    "tasks_at_other_times": UNEVEN
+    | {
+        "scenario__boundaries": {"jittered": {"rounds": 1}},
+        "scenario__order": "per_client",
+        "training__rounds_per_task": 4,
+    },
+    "one_pass": {"scenario__online": True},
+    "windows": UNEVEN
+    | {
+        "scenario__boundaries": {"asynchronous": {"window": 7, "rounds_per_window": 2}},
+        "training__rounds_per_task": None,
+    },
+    "fedbuff": UNEVEN | {"schedule": FEDBUFF, "clients__dropout": 0.2},
+    "fedbuff_and_windows": UNEVEN
+    | {
+        "schedule": FEDBUFF,
+        "scenario__boundaries": {"asynchronous": {"window": 7, "rounds_per_window": 2}},
+        "training__rounds_per_task": None,
+    },
+}
+
+
+def counted(run):
+    exchange = run.simulation.exchange
+    return exchange.ledger.up, exchange.ledger.down, exchange.steps, sum(len(done.cohort) for done in run.rounds)
+
+
+def rehearsed(config):
+    federation = build_federation(config)
+    return rehearse(config, federation, check_model(config, federation.shape, federation.classes))
+
+
+def foreseen(config):
+    found = rehearsed(config)
+    assert (found.unsaid_terms, found.unsaid_epochs) == ([], [])
+    return found.bytes_up, found.bytes_down, found.steps, found.updates
+
+
+def knobs(name, scenario):
+    asynchronous = "schedule" in scenario
+    return {name: (WITHOUT_BARRIER if asynchronous else CHEAP).get(name, CHEAP.get(name, {}))}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_method_sends_and_steps_as_foreseen(tiny, simulate, scenario):
+    """Every method alone, where it is not refused, and FedAvg; at least six of them in any scenario."""
+    tried = []
+    for name in ("", *table("method")):
+        methods = knobs(name, SCENARIOS[scenario]) if name else {}
+        config = tiny(seed=5, methods=methods, **SCENARIOS[scenario])
+        try:
+            check_methods(config)
+        except ConfigError:
+            continue
+        run = simulate(config)
+        assert foreseen(config) == counted(run), name
+        tried.append(name)
+    assert len(tried) >= 6
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        # 16 of the cache and the 12 new samples together: 4 are cached, in a memory that holds what Re-Fed puts there
+        {"memory__capacity": 16, "methods": {"re_fed": CHEAP["re_fed"] | {"budget": "total"}, "fed_a_gem": {}}},
+        # 12 cached in task 2; 20 of those and 12 more in task 3
+        {"memory__capacity": 20, "methods": CHEAP, "scenario__tasks": 3},
+        {"methods": {"fed_a_gem": {"every": 2, "sample_size": 1}}, "model__batch_norm": True},
+        {"methods": {"joint": {}, "fed_a_gem": {}}, "participation": {"count": 1}},
+        {"methods": {"c_flag": {"alpha": 0.01, "sample_size": 1}}, "model__batch_norm": True},
+        # one entry for each task: BatchNorm takes two, from task 2 on
+        {"methods": {"fed_a_gem": {}}, "model__batch_norm": True, "memory": {"capacity": 1, "per": "task"}},
+        # clients with 2, 1 and 1 samples: BatchNorm leaves the last two without a batch
+        {"methods": {"c_flag": {"alpha": 0.01}}, "model__batch_norm": True, "dataset__train": 4},
+        {"methods": {"fedtrack": {}}, "model__batch_norm": True, "dataset__train": 4},
+    ],
+)
+def test_so_do_methods_with_other_knobs_and_in_company(tiny, simulate, knobs):
+    config = tiny(seed=5, **knobs)
+    assert foreseen(config) == counted(simulate(config))
+
+
+def test_figures_by_hand(tiny):
+    """3 clients, 12 samples each: 2 tasks x 2 rounds x 3 clients x 3 batches = 36 steps.
+
+    The MLP 6-5-4 has 59 numbers: 236 bytes. A client sends 236 for its update and as many for its variate's change,
+    and gets the model and c: 4 rounds x 3 clients x 236 = 2,832 each.
+    """
+    found = rehearsed(tiny(methods={"scaffold": {}}))
+    assert (found.rounds, found.updates, found.steps) == (4, 12, 36)
+    assert found.up == found.down == {"model": 2832, "scaffold": 2832}
+    # of task 2, whose first round follows task 1: 3 clients x 3 batches; before round 1 and after each task
+    assert (found.beginnings, found.evaluations) == (9, 3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Silent(Method):
+    """Sends three numbers with every second client's update, and does not say so."""
+
+    replies: ClassVar = {"three": "mean"}
+
+    class Client(ClientHalf):
+        def samples(self, client):
+            return client.arrived[:2]
+
+        def finish(self, client, delta):
+            return delta, {"three": Term(torch.zeros(3))} if client.id % 2 else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curious(Method):
+    """Looks at the model."""
+
+    class Server(ServerHalf):
+        def select(self, server):
+            server.record("norm", server.parameters.norm())
+            return server.present if server.parameters.norm() > 0 else ()
+
+
+def test_a_method_that_says_nothing_is_bounded_and_said_to_be(tiny):
+    """The model's length, 59, stands for its term: 4 rounds x 3 clients x 236 bytes at most."""
+    found = rehearsed(tiny(methods={f"{__name__}:Silent": {}}))
+    assert found.up == {"model": 2832, "Silent": 2832}
+    assert (found.unsaid_terms, found.unsaid_epochs) == (["Silent"], ["Silent"])
+
+
+def test_what_hangs_on_values_is_refused_in_one_line(tiny):
+    with pytest.raises(RunError, match="nobody knows before") as found:
+        rehearsed(tiny(methods={f"{__name__}:Curious": {}}))
+    assert "\n" not in str(found.value)

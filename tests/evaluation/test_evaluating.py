@@ -1,0 +1,129 @@
+"""A finished run's model, evaluated again: on its own tests, on others, and on what it does not fit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import raysim
+from raysim.cli import main
+from raysim.system.errors import ConfigError
+
+CLASSES = {"kind": "class_incremental", "tasks": 2}
+
+
+@pytest.fixture(scope="module")
+def done(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run of two tasks of two classes."""
+    out = tmp_path_factory.mktemp("runs") / "done"
+    config = tiny(scenario=CLASSES, logging__tensorboard=False, evaluation__per_client=True)
+    return raysim.run(config, out=out, local=True)
+
+
+def test_on_its_own_tests_it_is_the_last_row_of_its_matrix(done: Any) -> None:
+    found = raysim.evaluate(done.directory)
+    assert found.tasks == ["classes 0 1", "classes 2 3"]
+    assert (found.split, found.samples) == ("test", [10, 10])
+    for protocol, values in done.evaluation.items():
+        assert found.evaluation[protocol] == {
+            "accuracy": values["accuracy"][-1],
+            "average_accuracy": values["average_accuracy"],
+        }
+    assert found.per_client == done.per_client
+
+
+def test_other_scenarios_and_data(done: Any) -> None:
+    whole = raysim.evaluate(done.directory, ["scenario={kind: domain_incremental, tasks: 1, shift: permutation}"])
+    assert (list(whole.evaluation), whole.samples) == (["domain_il"], [20])
+    more = raysim.evaluate(done.directory, {"dataset.test": 60, "evaluation.per_client": False})
+    assert (more.samples, more.per_client) == ([30, 30], None)
+
+
+def test_what_a_run_held_out_is_what_it_may_be_validated_on(done: Any, tiny: Any, tmp_path: Path) -> None:
+    """A run that holds nothing out has trained on every sample; one that does, on all others."""
+    assert "as this run held no samples out" in refusal(done.directory, "evaluation.split=validation")
+    config = tiny(scenario=CLASSES, evaluation__split="validation", evaluation__validation_fraction=0.5)
+    tuned = raysim.run(config, out=tmp_path / "tuned", local=True)
+    found = raysim.evaluate(tuned.directory)
+    assert (found.split, found.samples) == ("validation", [9, 9])
+    assert found.evaluation["class_il"]["accuracy"] == tuned.evaluation["class_il"]["accuracy"][-1]
+    assert raysim.evaluate(tuned.directory, ["evaluation.split=test"]).samples == [10, 10]
+    for other in ("evaluation.validation_fraction=0.2", "scenario.class_order=seeded", "dataset.train=60"):
+        assert "found validation of other data than the run's" in refusal(tuned.directory, other)
+
+
+def test_it_leaves_torch_and_the_directory_as_they_were(done: Any) -> None:
+    before = (torch.get_num_threads(), torch.get_rng_state(), sorted(done.directory.iterdir()))
+    raysim.evaluate(done.directory)
+    assert torch.get_num_threads() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert sorted(done.directory.iterdir()) == before[2]
+
+
+def refusal(directory: Path, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        raysim.evaluate(directory, overrides)
+    return str(caught.value)
+
+
+def test_what_does_not_fit_is_refused(done: Any, tmp_path: Path) -> None:
+    said = refusal(done.directory, "dataset.classes=6")
+    assert said.startswith(f"model.weights: {done.directory}/model.pt does not fit the model: Error(s) in loading")
+    assert "size mismatch for" in said
+    assert "does not fit the model" in refusal(done.directory, "dataset.shape=[7]")
+    assert refusal(done.directory, "training.batch_size=3") == (
+        "training.batch_size=3: found a key of training, which the trained model cannot change, allowed: keys of "
+        "dataset, scenario or evaluation"
+    )
+    assert refusal(done.directory, "evaluation.splt=test").startswith("evaluation.splt=test: unknown key 'splt'")
+    assert "found 'train', allowed: test or validation" in refusal(done.directory, "evaluation.split=train")
+    assert refusal(done.directory, "scenario.tasks=3").startswith("scenario.tasks: 3 tasks cannot share 4 classes")
+    assert refusal(tmp_path / "gone") == (
+        f"{tmp_path}/gone/config.yaml: there is no such file; allowed: the directory of a run that ended"
+    )
+
+
+class Owner:
+    """What pickle would call a command for."""
+
+    def __reduce__(self) -> Any:
+        return print, ("owned",)
+
+
+@pytest.mark.parametrize("content", ["cut", "pickle"])
+def test_a_model_that_is_no_state_dict_is_refused_and_runs_no_code(
+    done: Any, tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_bytes((done.directory / "config.yaml").read_bytes())
+    if content == "cut":
+        (tmp_path / "model.pt").write_bytes((done.directory / "model.pt").read_bytes()[:100])
+    else:
+        torch.save({"1.weight": Owner()}, tmp_path / "model.pt")
+    assert refusal(tmp_path).startswith(f"model.weights: {tmp_path}/model.pt does not fit the model: ")
+    assert "owned" not in capsys.readouterr().out
+
+
+def test_the_command_prints_the_accuracies_and_writes_them(
+    done: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "found.json"
+    assert main(["evaluate", str(done.directory), "--out", str(out), "evaluation.split=test", "--local"]) == 0
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    record = json.loads(out.read_text())
+    assert record["evaluation"] == raysim.evaluate(done.directory).evaluation
+    assert record["per_client"] == done.per_client
+    assert (record["tasks"], record["directory"]) == (["classes 0 1", "classes 2 3"], str(done.directory))
+    first, second = record["evaluation"]["class_il"]["accuracy"]
+    shown = output.splitlines()
+    assert shown[0] == "accuracy in %, class-IL, test samples of each task"
+    assert shown[1] == f"   1  {100 * first:5.1f}  classes 0 1 (10)"
+    assert shown[2] == f"   2  {100 * second:5.1f}  classes 2 3 (10)"
+    assert shown[3] == f"mean  {50 * (first + second):5.1f}"
+    assert shown[8].startswith("accuracy in % on the clients' own classes and tasks, class-IL: mean ")
+    assert main(["evaluate", str(done.directory), "--out", str(out)]) == 2
+    assert capsys.readouterr().err == f"--out {out}: this is there already, allowed: a new file\n"
+    assert main(["evaluate", str(done.directory), "--out", str(tmp_path / "no/found.json")]) == 2
+    assert "No such file or directory, allowed: a file that can be written" in capsys.readouterr().err

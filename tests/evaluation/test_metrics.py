@@ -1,0 +1,82 @@
+"""Matrices a[t][i] (row: after task t; column: test set of task i) small enough to do by hand."""
+
+import json
+import math
+
+import pytest
+
+from raysim.evaluation import metrics
+
+ONE = [[0.8]]
+TWO = [[0.9, 0.2], [0.6, 0.8]]
+# task 2 was at 0.75 before its own training and at 0.65 right after it
+THREE = [[0.9, 0.75, 0.1], [0.7, 0.65, 0.3], [0.5, 0.6, 0.95]]
+# training on task 2 helped task 1
+HELPED = [[0.5, 0.1], [0.7, 0.9]]
+
+
+def close(value):
+    return pytest.approx(value, rel=1e-14)
+
+
+def test_average_accuracy_is_over_the_tasks_so_far():
+    assert metrics.average_accuracy(ONE) == 0.8
+    assert metrics.average_accuracy(TWO) == close((0.6 + 0.8) / 2)
+    assert metrics.average_accuracy(THREE) == close((0.5 + 0.6 + 0.95) / 3)
+    assert metrics.average_accuracy(THREE, after=1) == 0.9
+    assert metrics.average_accuracy(THREE, after=2) == close((0.7 + 0.65) / 2)
+    assert metrics.average_accuracy(THREE[:2]) == close((0.7 + 0.65) / 2)  # a run that was interrupted
+    assert metrics.average_accuracy([]) is None
+    assert metrics.average_accuracy(TWO, after=3) is None
+
+
+def test_forgetting_takes_the_best_before_the_last():
+    """TWO: 0.9 - 0.6. THREE: ((0.9 - 0.5) + (0.75 - 0.6)) / 2, the 0.75 from before task 2's training."""
+    assert metrics.forgetting(TWO) == close(0.3)
+    assert metrics.forgetting(THREE) == close((0.4 + 0.15) / 2)
+
+
+def test_forgetting_is_negative_where_the_last_task_helped():
+    assert metrics.forgetting(HELPED) == close(-0.2)
+    assert metrics.final_forgetting(HELPED) == close(-0.2)
+    assert metrics.backward_transfer(HELPED) == close(0.2)
+
+
+def test_final_forgetting_takes_the_accuracy_right_after_training():
+    """THREE: ((0.9 - 0.5) + (0.65 - 0.6)) / 2."""
+    assert metrics.final_forgetting(TWO) == close(0.3)
+    assert metrics.final_forgetting(THREE) == close((0.4 + 0.05) / 2)
+    assert metrics.backward_transfer(THREE) == close(-(0.4 + 0.05) / 2)
+
+
+def test_forward_transfer_compares_with_the_untrained_model():
+    """TWO: a[1][2] - b_2 = 0.2 - 0.25. THREE: ((0.75 - 0.3) + (0.3 - 0.4)) / 2."""
+    assert metrics.forward_transfer(TWO, [0.5, 0.25]) == close(-0.05)
+    assert metrics.forward_transfer(THREE, [0.2, 0.3, 0.4]) == close((0.45 - 0.1) / 2)
+
+
+def test_what_is_undefined_is_none():
+    for matrix in (ONE, []):
+        assert metrics.forgetting(matrix) is None
+        assert metrics.final_forgetting(matrix) is None
+        assert metrics.backward_transfer(matrix) is None
+        assert metrics.forward_transfer(matrix, [0.1]) is None
+
+
+def test_no_change_is_zero_and_not_minus_zero():
+    value = metrics.backward_transfer([[0.5, 0.1], [0.5, 0.9]])
+    assert value == 0
+    assert math.copysign(1, value) == 1
+
+
+def test_the_summary_has_the_contracts_keys_and_is_json():
+    summary = metrics.summarise(TWO, [0.5, 0.25])
+    assert json.loads(json.dumps(summary, allow_nan=False)) == {
+        "accuracy": TWO,
+        "average_accuracy": close(0.7),
+        "forgetting": close(0.3),
+        "final_forgetting": close(0.3),
+        "backward_transfer": close(-0.3),
+        "forward_transfer": close(-0.05),
+    }
+    assert metrics.summarise(ONE, [0.1])["forgetting"] is None

@@ -1,0 +1,152 @@
+"""Counts on a model whose logits are the sample itself: the label is right where the sample's largest entry is."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from raysim.data.dataset import Dataset, Split
+from raysim.data.scenario import Task
+from raysim.evaluation import scoring
+from raysim.evaluation.scoring import Chunk, accuracies, by_task, chunks, merged, score
+from raysim.federation.availability import Calendar
+from raysim.federation.federation import Federation, build_federation
+
+# rows of the test split: sample (= logits of classes 0..3), label
+ROWS = [
+    ([9, 1, 2, 3], 0),  # class-IL right, task-IL right
+    ([1, 2, 9, 3], 1),  # class-IL says 2, task-IL (0 or 1) says 1: right
+    ([5, 4, 9, 0], 1),  # class-IL says 2, task-IL says 0: wrong both
+    ([1, 2, 3, 9], 3),  # right both
+    ([9, 8, 1, 2], 3),  # class-IL says 0, task-IL (2 or 3) says 3: right
+    ([9, 8, 3, 2], 3),  # wrong both
+    ([0, 0, 5, 5], 2),  # a tie goes to the first: right both
+]
+
+
+def federation_of(tasks, protocols, rows=ROWS):
+    x = np.array([row[0] for row in rows], np.float32)
+    split = Split(x, np.array([row[1] for row in rows], np.int64))
+    return Federation(Dataset(split, split, 4), tasks, [], Calendar([], [], [1]), protocols, None, ())
+
+
+def task(classes, test, pixels=None):
+    return Task(
+        "",
+        classes,
+        None if pixels is None else np.array(pixels, np.int32),
+        np.zeros(0, np.int32),
+        np.array(test, np.int32),
+    )
+
+
+def scored(federation, parts=None, module=None):
+    source = federation.source("test", torch.device("cpu"))
+    return score(module or nn.Identity(), torch.float32, source, federation, parts or chunks(federation))
+
+
+def by_task_of(scores):
+    return {protocol: by_task(counts) for protocol, counts in scores.items()}
+
+
+def count(federation, parts=None, module=None):
+    return by_task_of(scored(federation, parts, module))
+
+
+@pytest.fixture
+def classes():
+    """Task 1: classes 0 1, rows 0 1 2. Task 2: classes 2 3, rows 3 4 5 6."""
+    return federation_of([task((0, 1), [0, 1, 2]), task((2, 3), [3, 4, 5, 6])], ("class_il", "task_il"))
+
+
+def test_class_il_and_task_il_by_hand(classes):
+    assert count(classes) == {"class_il": [1, 2], "task_il": [2, 3]}
+    assert accuracies(scored(classes), classes) == {"class_il": [1 / 3, 2 / 4], "task_il": [2 / 3, 3 / 4]}
+
+
+def test_right_answers_are_counted_by_the_class_that_a_sample_has(classes):
+    """Class-IL: rows 0 | 3 6 are right, labels 0 | 3 2; task-IL: rows 0 1 | 3 4 6, labels 0 1 | 3 3 2."""
+    found = scored(classes)
+    assert found["class_il"].tolist() == [[1, 0, 0, 0], [0, 0, 1, 1]]
+    assert found["task_il"].tolist() == [[1, 1, 0, 0], [0, 0, 1, 2]]
+
+
+def test_domain_il_counts_among_all_classes_as_each_task_shows_the_samples():
+    """Task 2 shows the features reversed: row 0 (9 1 2 3) becomes 3 2 1 9, answer 3, label 0: wrong.
+
+    Reversed answers: 3, 1 (3 9 2 1), 1 (0 9 4 5), 0, 3 (2 1 8 9), 3 (2 3 8 9), 0 (5 5 0 0); labels 0 1 1 3 3 3 2:
+    right are rows 1, 2, 4, 5. Unchanged: rows 0, 3, 6.
+    """
+    everything = range(7)
+    federation = federation_of(
+        [task((0, 1, 2, 3), everything), task((0, 1, 2, 3), everything, [3, 2, 1, 0])], ("domain_il",)
+    )
+    assert count(federation) == {"domain_il": [3, 4]}
+
+
+def test_knowing_the_task_never_hurts():
+    """Task-IL takes wrong competitors away, the right one never: 50 random sets of logits, 5 tasks of 2 classes."""
+    draws = np.random.default_rng(0)
+    for _ in range(50):
+        x, y = draws.standard_normal((40, 10)).astype(np.float32), draws.integers(0, 10, 40)
+        tasks = [task((c, c + 1), np.flatnonzero(y // 2 == c // 2)) for c in range(0, 10, 2)]
+        federation = Federation(
+            Dataset(Split(x, y), Split(x, y), 10), tasks, [], Calendar([], [], [1]), ("class_il", "task_il"), None, ()
+        )
+        found = count(federation)
+        assert all(a <= b for a, b in zip(found["class_il"], found["task_il"], strict=True))
+        assert sum(found["task_il"]) > sum(found["class_il"])
+
+
+def test_with_one_task_of_all_classes_they_are_equal():
+    federation = federation_of([task((0, 1, 2, 3), range(7))], ("class_il", "task_il"))
+    assert count(federation) == {"class_il": [3], "task_il": [3]}
+
+
+def test_chunks_cover_every_test_set_once(classes, monkeypatch):
+    monkeypatch.setattr(scoring, "CHUNK", 2)
+    assert chunks(classes) == [Chunk(0, 0), Chunk(0, 2), Chunk(1, 0), Chunk(1, 2)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_chunks_do_not_change_counts(classes, monkeypatch, size):
+    monkeypatch.setattr(scoring, "CHUNK", size)
+    assert count(classes) == {"class_il": [1, 2], "task_il": [2, 3]}
+
+
+def test_hosts_share_the_chunks_and_the_counts_are_added(classes, monkeypatch):
+    monkeypatch.setattr(scoring, "CHUNK", 2)
+    parts = chunks(classes)
+    counted = [scored(classes, parts[:1]), scored(classes, parts[1:3]), scored(classes, parts[3:])]
+    assert by_task_of(counted[0]) == {"class_il": [1, 0], "task_il": [2, 0]}
+    whole = scored(classes)
+    for together in (merged(counted), merged([counted[2], counted[0], counted[1]])):
+        assert {p: counts.tolist() for p, counts in together.items()} == {p: c.tolist() for p, c in whole.items()}
+    assert by_task_of(merged(counted[:1])) == by_task_of(counted[0])
+
+
+def test_dropout_and_batchnorm_are_in_evaluation_mode(classes):
+    module = nn.Sequential(nn.BatchNorm1d(4, eps=0.0, affine=False), nn.Dropout(0.9)).train()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    assert count(classes, module=module) == {"class_il": [1, 2], "task_il": [2, 3]}
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_protocols_follow_from_the_scenario(tiny):
+    assert build_federation(tiny()).protocols == ("domain_il",)
+    assert build_federation(tiny(scenario={"kind": "class_incremental", "tasks": 2})).protocols == (
+        "class_il",
+        "task_il",
+    )
+
+
+def test_the_classes_that_training_admits(tiny):
+    federation = build_federation(tiny(scenario={"kind": "class_incremental", "tasks": 2}))
+
+    def admitted(federation, logits):
+        return [federation.admitted(federation.streams[0], window, logits) for window in (0, 1)]
+
+    assert admitted(federation, "task") == [(0, 1), (2, 3)]
+    assert admitted(federation, "seen") == [(0, 1), (0, 1, 2, 3)]
+    assert admitted(federation, "all") == [None, None]
+    assert admitted(build_federation(tiny()), "task") == [None, None]

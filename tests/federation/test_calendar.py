@@ -1,0 +1,183 @@
+"""Who is there when, with which window of which tasks: by hand for small federations."""
+
+import numpy as np
+import pytest
+
+from raysim.federation.availability import ALWAYS, Attendance, Calendar
+from raysim.federation.federation import build_federation
+from raysim.federation.stream import Stream, in_windows, online
+from raysim.system import seeding
+from raysim.system.errors import ConfigError
+
+
+def numbered(*sizes):
+    """Portions of so many rows, which are 0, 1, 2, ... through all of them."""
+    return np.split(np.arange(sum(sizes), dtype=np.int32), np.cumsum(sizes)[:-1])
+
+
+def windows_of(federation, client):
+    calendar = federation.calendar
+    return [calendar.window(client, round) for round in range(1, calendar.rounds + 1)]
+
+
+def rows_of(federation, client, round):
+    stream = federation.streams[client]
+    window = federation.calendar.window(client, round)
+    return stream.locate(stream.span(window, window + 1))[0].tolist()
+
+
+def test_windows_cut_across_tasks():
+    """Tasks of 5, 0 and 4 samples in windows of 3: 000 | 002 | 222."""
+    stream = in_windows(numbered(5, 0, 4), [0, 1, 2], 3)
+    assert [stream.size(window) for window in range(stream.windows)] == [3, 3, 3]
+    assert [stream.counts_in(window, window + 1) for window in range(3)] == [{0: 3}, {0: 2, 2: 1}, {2: 3}]
+    assert stream.tasks_in(0, 3) == [0, 2]
+    assert [stream.stage(window) for window in range(3)] == [0, 0, 0]  # nobody is told where a task ends
+    rows, tasks = stream.locate(stream.span(1, 2))
+    assert rows.tolist() == [3, 4, 5]
+    assert tasks.tolist() == [0, 0, 2]
+
+
+def test_the_last_window_may_be_smaller_and_an_empty_stream_has_an_empty_one():
+    assert [in_windows(numbered(7), [0], 3).size(window) for window in range(3)] == [3, 3, 1]
+    assert in_windows(numbered(0), [0], 3).size(0) == 0
+
+
+def test_an_online_stream_deals_a_task_to_its_rounds_and_its_stages_are_tasks():
+    """5 and 2 samples to 3 rounds each: 2 2 1 | 1 1 0."""
+    stream = online(numbered(5, 2), [1, 0], 3)
+    assert [stream.size(window) for window in range(stream.windows)] == [2, 2, 1, 1, 1, 0]
+    assert [stream.stage(window) for window in range(6)] == [0, 0, 0, 3, 3, 3]
+    assert stream.tasks_in(0, 3) == [1]
+    assert stream.samples_of(1) == 5
+
+
+def test_a_client_is_there_from_its_first_window_until_it_is_gone():
+    there = Attendance([3, 3, 6], gone=8)
+    assert [there.window(round) for round in range(1, 10)] == [None, None, 1, 1, 1, 2, 2, None, None]
+    assert list(there.spells(9)) == [(0, 0), (1, 3), (2, 2)]
+    assert list(there.spells(6)) == [(0, 0), (1, 3), (2, 1)]
+    assert list(there.spells(2)) == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_clients_without_data_are_not_present():
+    streams = [Stream(numbered(2, 0)), Stream(numbered(0, 3))]
+    calendar = Calendar(streams, [Attendance([1, 3]), Attendance([1, 3])], [2, 4])
+    assert [calendar.present(round) for round in (1, 2, 3, 4)] == [(0,), (0,), (1,), (1,)]
+    assert [calendar.row(round) for round in (1, 2, 3, 4)] == [0, 0, 1, 1]
+    assert calendar.timeline().tolist() == [[0, 0, -1, -1], [-1, -1, 1, 1]]
+    assert calendar.rounds == 4
+    assert calendar.rounds < ALWAYS
+
+
+def test_asynchronous_boundaries(tiny):
+    """3 clients with 12 + 12 samples in windows of 10, 2 rounds each: 3 windows, 6 rounds, rows after 3 and 6."""
+    scenario = {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"}
+    windows = {"asynchronous": {"window": 10, "rounds_per_window": 2}}
+    config = tiny(scenario=scenario | {"boundaries": windows}, training__rounds_per_task=None)
+    federation = build_federation(config)
+    assert federation.calendar.rounds == 6
+    assert federation.calendar.rows == (3, 6)
+    assert windows_of(federation, 0) == [0, 0, 1, 1, 2, 2]
+    assert [federation.calendar.size(0, round) for round in range(1, 7)] == [10, 10, 10, 10, 4, 4]
+    stream = federation.streams[0]
+    assert [stream.tasks_in(window, window + 1) for window in range(3)] == [[0], [0, 1], [1]]
+    # the whole of both tasks, shuffled: the partition's rows come sorted
+    first = stream.locate(stream.span(0, 3))[0].tolist()[:12]
+    assert sorted(first) == sorted(stream.rows[0].tolist())
+    assert first != sorted(first)
+
+
+@pytest.mark.parametrize(("on_exhausted", "wanted"), [("drop", [0, 1, None, None]), ("repeat", [0, 1, 1, 1])])
+def test_an_exhausted_client_leaves_or_keeps_its_last_window(tiny, on_exhausted, wanted):
+    """36 samples, Dirichlet: a client with at most 20 of 36 has two windows of 10, the largest decides the length."""
+    windows = {"asynchronous": {"window": 10, "rounds_per_window": 1, "on_exhausted": on_exhausted}}
+    config = tiny(
+        dataset={"name": "synthetic", "classes": 4, "shape": [6], "train": 60, "test": 20},
+        scenario={"kind": "domain_incremental", "tasks": 1, "shift": "permutation", "boundaries": windows},
+        training__rounds_per_task=None,
+        partition={"kind": "dirichlet", "alpha": 0.5, "min_samples": 5, "balanced": False},
+        seed=3,
+    )
+    federation = build_federation(config)
+    sizes = [len(stream) for stream in federation.streams]
+    assert sum(sizes) == 60
+    short = next(k for k, size in enumerate(sizes) if 10 < size <= 20)
+    assert federation.calendar.rounds == -(-max(sizes) // 10)
+    assert windows_of(federation, short)[:4] == wanted[: federation.calendar.rounds]
+
+
+def test_jitter_moves_every_boundary_by_a_few_rounds_but_not_the_start(tiny):
+    """Boundaries at rounds 8 and 15, +-3: uniform over 7 values, drawn from (seed, "boundaries", client)."""
+    scenario = {"kind": "domain_incremental", "tasks": 3, "shift": "permutation"}
+    config = tiny(
+        scenario=scenario | {"boundaries": {"jittered": {"rounds": 3}}},
+        training__rounds_per_task=7,
+        clients__count=12,
+    )
+    federation = build_federation(config)
+    for client in range(12):
+        draws = seeding.generator(0, "boundaries", client)
+        second, third = 8 + int(draws.integers(-3, 4)), 15 + int(draws.integers(-3, 4))
+        wanted = [0 if r < second else 1 if r < third else 2 for r in range(1, 22)]
+        assert windows_of(federation, client) == wanted
+    assert len({tuple(windows_of(federation, client)) for client in range(12)}) > 6
+    assert federation.calendar.rows == (7, 14, 21)
+
+
+def test_every_client_may_meet_the_tasks_in_its_own_order(tiny):
+    scenario = {"kind": "class_incremental", "tasks": 4, "order": "per_client"}
+    federation = build_federation(tiny(scenario=scenario, clients__count=6))
+    orders = [stream.tasks for stream in federation.streams]
+    assert all(sorted(order) == [0, 1, 2, 3] for order in orders)
+    assert len(set(orders)) > 2
+    for client, order in enumerate(orders):
+        labels = {federation.dataset.train.y[rows_of(federation, client, round)[0]] for round in (1, 2)}
+        assert labels == {order[0]}  # one class per task
+        assert federation.admitted(federation.streams[client], 1, "task") == (order[1],)
+        assert federation.admitted(federation.streams[client], 1, "seen") == tuple(sorted(order[:2]))
+
+
+def test_online_every_sample_comes_in_one_round(tiny):
+    scenario = {"kind": "class_incremental", "tasks": 2, "online": True}
+    federation = build_federation(tiny(scenario=scenario, training__rounds_per_task=3))
+    for client in range(3):
+        seen = [row for round in range(1, 7) for row in rows_of(federation, client, round)]
+        assert len(seen) == len(set(seen)) == len(federation.streams[client])
+        assert windows_of(federation, client) == [0, 1, 2, 3, 4, 5]
+
+
+def test_clients_that_come_with_later_tasks_share_those_only(tiny):
+    """2 clients, then one more with each of tasks 2 and 3 of 2 rounds: each task is dealt among those there."""
+    config = tiny(
+        dataset={"name": "synthetic", "classes": 6, "shape": [6], "train": 60, "test": 20},
+        scenario={"kind": "class_incremental", "tasks": 3},
+        clients={"count": 4, "arrive": {"first": 2, "per_task": 1}},
+    )
+    federation = build_federation(config)
+    assert [federation.calendar.present(round) for round in (1, 2, 3, 4, 5)] == [
+        (0, 1), (0, 1), (0, 1, 2), (0, 1, 2), (0, 1, 2, 3),
+    ]  # fmt: skip
+    assert [[stream.samples_of(task) for task in range(3)] for stream in federation.streams] == [
+        [10, 7, 5], [10, 7, 5], [0, 6, 5], [0, 0, 5],
+    ]  # fmt: skip
+
+
+def test_clients_come_and_go_at_given_rounds(tiny):
+    """Client 1 from round 2, client 2 until round 2; with one partition for the run each keeps its own samples."""
+    clients = {
+        "count": 3,
+        "arrive": {"at": [{"round": 2, "clients": [1]}]},
+        "leave": [{"round": 3, "clients": [2]}],
+    }
+    config = tiny(clients=clients)
+    federation, whole = build_federation(config), build_federation(tiny())
+    assert [federation.calendar.present(round) for round in (1, 2, 3, 4)] == [(0, 2), (0, 1, 2), (0, 1), (0, 1)]
+    assert rows_of(federation, 1, 2) == rows_of(whole, 1, 2)
+    assert federation.streams[2].samples_of(1) == 0  # gone before task 2
+
+
+def test_a_task_that_nobody_is_there_for_is_refused(tiny):
+    clients = {"count": 3, "leave": [{"round": 3, "clients": [0, 1, 2]}]}
+    with pytest.raises(ConfigError, match=r"^clients: nobody is there in task 2, allowed: at least one client"):
+        build_federation(tiny(clients=clients))

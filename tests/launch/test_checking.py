@@ -1,0 +1,200 @@
+"""What `raysim check` says, on a machine of 2 CPUs and 8 GiB whose every step takes a second."""
+
+from contextlib import nullcontext
+
+import pytest
+
+import raysim
+from raysim.config.named import table
+from raysim.estimate.memory import PROCESS_BYTES, demand
+from raysim.estimate.pace import Pace, pace
+from raysim.federation.federation import build_federation
+from raysim.launch import check as checking
+from raysim.system.capacity import Capacity
+from raysim.system.errors import ConfigError
+
+GIB = 2**30
+
+
+@pytest.fixture
+def check(tiny, monkeypatch):
+    """A function that gives the lines about a config, by label."""
+    monkeypatch.setattr(checking, "pace", lambda config, federation: Pace(step=1.0, beginning=2.0, sample=0.1))
+
+    def lines(memory=8 * GIB, **overrides):
+        monkeypatch.setattr(checking, "this_machine", lambda: Capacity(2, 0, memory))
+        return dict(checking.estimate(tiny(**overrides)))
+
+    return lines
+
+
+def test_it_says_what_would_start_and_what_that_costs(check):
+    """3 clients x 12 samples, 2 tasks x 2 rounds: 12 updates of 3 steps; 236 bytes of the MLP with 59 numbers.
+
+    Time: 36 steps of a second and 9 beginnings of two, on two cores 27 s; 3 evaluations of 2 x 20 samples, there 6 s.
+    """
+    said = check()
+    assert said["tasks"] == "2: permutation 1; permutation 2"
+    assert said["clients"] == "3, each with 12 samples at a time"
+    assert said["model"] == "mlp: 59 trained parameters, 236 bytes as sent"
+    assert said["rounds"] == "4 with 12 client updates"
+    assert said["steps"] == "36 gradient steps"
+    assert said["bytes up"] == said["bytes down"] == "2,832 (2.8 KiB; 708 bytes a round)"
+    here = "1 coordinator and 3 hosts on this machine (2 CPUs, 0 GPUs)"
+    assert said["actors"] == f"{here}; each host has 1 client, 0.6666 CPUs, 0 GPUs"
+    assert said["memory"].endswith(" of the 8.0 GiB here, a host up to 335.0 MiB") or PROCESS_BYTES != 335 * 2**20
+    assert said["time"].startswith("about 33.0 s beside starting, 2 hosts at a time: 1e+03 ms a step and 1e+02 ms")
+
+
+def test_of_many_tasks_a_few_are_named(check):
+    said = check(scenario__tasks=9)
+    assert said["tasks"] == "9: permutation 1; permutation 2; permutation 3; permutation 4; ...; permutation 9"
+
+
+def test_bytes_are_shown_by_method(check):
+    assert check(methods={"scaffold": {}})["bytes up"].endswith(
+        ": scaffold 2,832 (708 bytes a round), model 2,832 (708 bytes a round)"
+    )
+
+
+def test_one_client_at_a_time_keeps_one_core_busy(check):
+    said = check(participation={"count": 1}, resources={"clients_per_actor": "auto"})
+    assert "2 hosts on this machine" in said["actors"]
+    assert "1 or 2 clients" in said["actors"]
+    assert "1 host at a time" in said["time"]
+
+
+NOBODY = "127.0.0.1:1"
+
+
+def test_where_no_cluster_answers_it_says_what_actors_would_ask_for(check):
+    wanted = {"address": NOBODY, "clients_per_actor": 2, "cpus_per_actor": 0.5, "custom": {"fast": 0.1}}
+    said = check(resources=wanted)
+    where = f"spread over the nodes of {NOBODY}; each host asks for 0.5 CPUs; 0 GPUs; 0.1 fast"
+    assert said["actors"] == f"1 coordinator and 2 hosts, {where}"
+    assert said["cluster"].startswith(f"resources.address: no cluster answers at {NOBODY} (")
+    assert "on a node, and up to" in said["memory"]
+    assert said["time"].startswith("about 66.0 s of one core like this one")
+    said = check(resources={"address": NOBODY, "clients_per_actor": "auto", "placement": "pack"})
+    assert "as many hosts as there is room for, packed onto few nodes of" in said["actors"]
+    assert "an equal share of the CPUs, at most 1; 0 GPUs" in said["actors"]
+
+
+NODES = [Capacity(2, 0, 8 * GIB, {"fast": 1}), Capacity(2, 0, 8 * GIB), Capacity(1, 0, 8 * GIB, {"fast": 1})]
+
+
+@pytest.fixture
+def answering(monkeypatch):
+    """A cluster of three nodes at NOBODY."""
+    there = Capacity(5, 0, None, {"fast": 2}, NODES)
+    monkeypatch.setattr("raysim.actors.cluster.joined_cluster", lambda address: nullcontext(there))
+
+
+def test_of_a_cluster_it_says_where_the_actors_would_go(check, answering):
+    """5 CPUs, so five hosts of a client each, or what `fast` has room for; 3 clients of 12 samples are few bytes."""
+    nodes = "(of 2 nodes with 2 CPUs, 0 GPUs, 1 node with 1 CPU, 0 GPUs)"
+    said = check(clients__count=5, resources={"address": NOBODY})
+    where = f"5 hosts at {NOBODY}, 2 on 2 nodes, 1 on 1 node {nodes}; each host has 1 client, 1 CPU, 0 GPUs"
+    assert said["actors"] == f"1 coordinator and {where}"
+    host = PROCESS_BYTES / 2**20
+    assert " on a node with 2 hosts, " in said["memory"]
+    assert said["memory"].endswith(f" more on this one, a host up to {host:.1f} MiB")
+    said = check(resources={"address": NOBODY, "placement": "pack", "custom": {"fast": 0.5}, "clients_per_actor": 2})
+    where = f"2 hosts at {NOBODY}, 2 on 1 node {nodes}; each host has 1 or 2 clients, 1 CPU, 0 GPUs, 0.5 fast"
+    assert said["actors"] == f"1 coordinator and {where}"
+    with pytest.raises(ConfigError, match=r"^resources\.custom: found 'fats', allowed: fast; did you mean"):
+        check(resources={"address": NOBODY, "custom": {"fats": 0.5}})
+
+
+def test_what_does_not_fit_is_refused_with_the_setting_that_would(check):
+    with pytest.raises(
+        ConfigError, match=r"3 actors would take about .* set resources\.clients_per_actor=auto"
+    ) as found:
+        check(memory=int(PROCESS_BYTES * 7.5))
+    assert "\n" not in str(found.value)
+
+
+def test_what_is_not_said_is_marked(check):
+    said = check(methods={"test_rehearsal:Silent": {}})
+    assert said["steps"].startswith("about ")
+    assert said["steps"].endswith("(Silent does not say what an epoch runs over, Method.epoch)")
+    assert said["bytes up"].startswith("at most ")
+    assert said["bytes up"].endswith("(Silent does not say what its clients send, Method.sends)")
+
+
+def test_what_hangs_on_values_is_not_guessed(check):
+    said = check(methods={"test_rehearsal:Curious": {}})
+    assert said["rounds"].startswith("4; bytes, steps and time are not known before: ")
+    assert not {"steps", "bytes up", "time"} & set(said)
+    assert "3 hosts" in said["actors"]
+
+
+def test_a_clients_own_bytes_are_its_methods_and_its_memory(tiny):
+    """236 bytes for a variate; 5 positions of 8 bytes and 4 logits of 4; of the model a client keeps nothing."""
+    memory = {"capacity": 5}
+
+    def clients(**overrides):
+        config = tiny(memory=memory, **overrides)
+        return demand(config, build_federation(config)).clients
+
+    assert clients() == [0] * 3
+    assert clients(methods={"scaffold": {}}) == [236] * 3
+    assert clients(methods={"der": {}}) == [5 * (8 + 16)] * 3
+    assert clients(methods={"er": {}}, memory__per="task") == [10 * 8] * 3
+    # C-FLAG: its gradient between the phases; with a table that is kept 3 rows more, of 12 samples in batches of 4
+    assert clients(methods={"c_flag": {"alpha": 0.01}}) == [236 + 40] * 3
+    assert clients(methods={"c_flag": {"alpha": 0.01, "table": "keep"}}) == [4 * 236 + 40] * 3
+
+
+@pytest.mark.parametrize("name", ["c_flag", "fedtrack"])
+def test_tables_that_do_not_fit_are_refused_at_the_start(tiny, check, monkeypatch, tmp_path, name):
+    """12 rows of 236 bytes (batches of 1) for each of 3 clients are kept, or for one at a time built again.
+
+    So `keep` takes 2 * 12 * 236 bytes more than `rebuild` where one host has all clients, and 3 * 12 * 236 are kept.
+    The machine has room for one host with `rebuild`, to the byte; in this process that is less.
+    """
+
+    def config(table):
+        return {"methods": {name: {"table": table}}, "training__batch_size": 1, "logging": {"tensorboard": False}}
+
+    def asks(table):
+        made = tiny(**config(table))
+        return demand(made, build_federation(made))
+
+    assert asks("rebuild").savings == {}
+    assert asks("keep").savings == {f"methods.{name}.table=rebuild": 3 * 12 * 236}
+    assert asks("keep").total(1, 1) - asks("rebuild").total(1, 1) == 2 * 12 * 236
+    assert asks("keep").alone - asks("rebuild").alone == 2 * 12 * 236
+    words = rf"; set methods\.{name}\.table=rebuild, which keeps 0\.0 GiB less, or take a smaller model"
+    packed = {"resources": {"clients_per_actor": 3}}
+    room = int(asks("rebuild").total(1, 1) / 0.8) + 1
+    assert "1 host on" in check(memory=room, **config("rebuild"), **packed)["actors"]
+    with pytest.raises(ConfigError, match=rf"nothing fits: one actor .*{words}"):
+        check(memory=room, **config("keep"), **packed)
+    room = int(asks("rebuild").alone / 0.8) + 1
+    monkeypatch.setattr("raysim.launch.run.this_machine", lambda: Capacity(2, 0, room))
+    raysim.run(tiny(**config("rebuild")), out=tmp_path / "rebuilt", local=True)
+    with pytest.raises(ConfigError, match=rf"^clients\.count: 3 in one process would take about .*{words}"):
+        raysim.run(tiny(**config("keep")), out=tmp_path / "kept", local=True)
+    assert not (tmp_path / "kept").exists()
+
+
+WINDOWS = {"boundaries": {"asynchronous": {"window": 7, "rounds_per_window": 2}}}
+PACED = {name: {"methods": {name: {}}} for name in table("method")} | {
+    "c_flag": {"methods": {"c_flag": {"alpha": 0.01}}},
+    "classes": {"scenario": {"kind": "class_incremental", "tasks": 4}},
+    "windows": {"scenario": {"kind": "class_incremental", "tasks": 2, **WINDOWS}, "training__rounds_per_task": None},
+    "fedbuff": {
+        "schedule": {"kind": "asynchronous"},
+        "clients__dropout": 0.5,
+        "clients__arrive": {"first": 2, "per_task": 1},
+    },
+}
+
+
+@pytest.mark.parametrize("what", PACED)
+def test_a_pace_is_measured_of_every_method_and_scenario(tiny, what):
+    config = tiny(**PACED[what])
+    found = pace(config, build_federation(config))
+    assert min(found.step, found.sample) > 0
+    assert found.beginning >= 0

@@ -1,0 +1,300 @@
+"""--resume: what a stopped run's directory goes on with, what is refused, and what a damaged checkpoint says."""
+
+import hashlib
+import json
+import pickle
+import resource
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import raysim
+from raysim.cli import main
+from raysim.engine.events import RoundDone
+from raysim.system.errors import RunError
+from raysim.system.footprint import Footprint
+
+CONFIG = {
+    "name": "small",
+    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 20},
+    "scenario": {"kind": "class_incremental", "tasks": 2},
+    "clients": {"count": 2},
+    "model": {"name": "mlp", "hidden": [5]},
+    "training": {"rounds_per_task": 4, "batch_size": 8, "optimizer": {"lr": 0.1}},
+    "methods": {"er": {}},
+    "evaluation": {"every_rounds": 1},
+    "checkpoint": {"every_rounds": 2},
+}
+TIMES = ("seconds", "seconds_per_round", "seconds_starting", "peak_memory_bytes", "recoveries", "rounds_recomputed")
+
+
+class Power(Exception):
+    """It fails."""
+
+
+class Outage:
+    """Ends a run after a round as if the power had failed: nothing is tidied up in its directory."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def take(self, event: object) -> None:
+        if isinstance(event, RoundDone) and event.round == self.after:
+            raise Power
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+
+def cut_off(out: Path, after: int, **overrides: object) -> None:
+    with pytest.raises(Power):
+        raysim.run(CONFIG, overrides, out=out, local=True, display=Outage(after))
+    (out / "summary.json").unlink()
+
+
+def test_the_most_memory_is_of_the_time_before_the_outage_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Footprint, "peak_bytes", 2**50)
+        cut_off(tmp_path / "run", 5)
+    assert raysim.run(None, out=tmp_path / "run", local=True, resume=True).peak_memory_bytes == 2**50
+
+
+def summary(out: Path) -> dict:
+    read = json.loads((out / "summary.json").read_text())
+    return {key: value for key, value in read.items() if key not in TIMES}
+
+
+def lines(out: Path) -> list[dict]:
+    return [json.loads(line) | {"seconds": 0} for line in (out / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the run that nobody disturbed: 8 rounds."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    raysim.run(CONFIG, out=out, local=True)
+    return out
+
+
+@pytest.mark.parametrize(("after", "back_to"), [(1, 0), (2, 0), (3, 2), (5, 4), (7, 6)])
+def test_the_directory_is_that_of_an_undisturbed_run(after: int, back_to: int, whole: Path, tmp_path: Path) -> None:
+    """A round is written down before it is shown, and its checkpoint after it: of round 2 there is none."""
+    out = tmp_path / "out"
+    cut_off(out, after)
+    result = raysim.run(None, out=out, local=True, resume=True)
+    assert summary(out) == summary(whole)
+    assert lines(out) == lines(whole)
+    assert (result.recoveries, result.rounds_recomputed) == (1, after - back_to)
+    assert (out / "model.pt").read_bytes() == (whole / "model.pt").read_bytes()
+
+
+def test_losses_add_up_over_several_outages(whole: Path, tmp_path: Path) -> None:
+    """5 rounds, back to 4 (1 again); 7, back to 6 (1 again); 7 once more, back to 6 (1 again)."""
+    out = tmp_path / "out"
+    cut_off(out, 5)
+    for _ in range(2):
+        with pytest.raises(Power):
+            raysim.run(None, out=out, local=True, resume=True, display=Outage(7))
+        (out / "summary.json").unlink()
+    result = raysim.run(None, out=out, local=True, resume=True)
+    assert (result.recoveries, result.rounds_recomputed) == (3, 3)
+    assert summary(out) == summary(whole)
+
+
+def scalars(out: Path) -> dict[str, list[tuple[int, float]]]:
+    board = EventAccumulator(str(out), size_guidance={"scalars": 0})
+    board.Reload()
+    return {tag: [(e.step, e.value) for e in board.Scalars(tag)] for tag in board.Tags()["scalars"] if tag[0] != "s"}
+
+
+def test_tensorboard_shows_every_round_once(whole: Path, tmp_path: Path) -> None:
+    """All but seconds/round; also what is shown against virtual time and bytes, whose steps are no rounds."""
+    out = tmp_path / "out"
+    cut_off(out, 5)
+    raysim.run(None, out=out, local=True, resume=True)
+    shown = scalars(out)
+    assert shown == scalars(whole)
+    assert len(shown["class_il/accuracy_by_KiB"]) == 8
+
+
+def test_the_newest_checkpoints_are_kept(whole: Path) -> None:
+    assert [path.name for path in sorted((whole / "checkpoints").iterdir())] == ["000004", "000006"]
+    assert sorted(path.name for path in (whole / "checkpoints" / "000006").iterdir()) == [
+        "clients.bin",
+        "manifest.json",
+        "server.bin",
+    ]
+
+
+def test_a_done_run_is_done(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (whole / "summary.json").read_bytes()
+    assert main(["run", "--resume", "--out", str(whole)]) == 0
+    assert "done: 8 rounds" in capsys.readouterr().out
+    assert (whole / "summary.json").read_bytes() == before
+
+
+def test_what_changes_no_result_may_be_given_differently(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    cut_off(out, 5)
+    given = ["resources.clients_per_actor=2", "checkpoint.every_rounds=1", "logging.tensorboard=false"]
+    assert main(["run", *given, "--resume", "--out", str(out), "--local", "--quiet"]) == 0
+    assert summary(out) == summary(whole)
+
+
+def test_all_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    cut_off(out, 3)
+    assert main(["run", "--resume", "--out", str(out), "seed=4"]) == 2
+    error = capsys.readouterr().err
+    assert error == (
+        f"--resume: {out} is a run of another config: seed: 0 there, 4 here; "
+        "allowed: other resources, logging, checkpoint\n"
+    )
+    assert len(lines(out)) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--resume"], "--resume: found no --out, allowed: --resume --out DIR"),
+        (["--resume", "--out", "nowhere"], "nowhere/config.yaml is not there, allowed: a run's directory, or a config"),
+        (["--out", "somewhere"], "the following arguments are required: CONFIG"),
+    ],
+)
+def test_without_a_run_there_is_nothing_to_go_on_with(
+    given: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *given]) == 2
+    output, error = capsys.readouterr()
+    assert words in error
+    assert (output, error.count("\n")) == ("", 1)
+
+
+def test_with_a_config_and_no_run_it_begins(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    raysim.run(CONFIG, out=out, local=True, resume=True)
+    assert summary(out) == summary(whole)
+
+
+def test_a_stopped_run_goes_on_where_it_stopped(whole: Path, tmp_path: Path) -> None:
+    """Ctrl-C after round 3: the round in progress ends, and its checkpoint is made at once."""
+    out = tmp_path / "out"
+
+    class Stop(Outage):
+        def take(self, event: object) -> None:
+            if isinstance(event, RoundDone) and event.round == self.after:
+                signal.raise_signal(signal.SIGINT)
+
+    first = raysim.run(CONFIG, out=out, local=True, display=Stop(3))
+    assert first.status == "interrupted"
+    assert 3 <= first.rounds < 8
+    result = raysim.run(None, out=out, local=True, resume=True)
+    assert (result.recoveries, result.rounds_recomputed) == (0, 0)
+    assert summary(out) == summary(whole)
+
+
+DAMAGES = {
+    "a flipped bit in the clients": ("clients.bin", lambda data: bytes([data[0] ^ 1]) + data[1:]),
+    "half a server": ("server.bin", lambda data: data[: len(data) // 2]),
+    "no clients": ("clients.bin", None),
+    "another round": ("manifest.json", lambda data: data.replace(b'"round": 4', b'"round": 6')),
+    "no JSON": ("manifest.json", lambda data: data[:100]),
+    "a list": ("manifest.json", lambda data: b"[]"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_serves(damage: str, whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    cut_off(out, 5)
+    name, change = DAMAGES[damage]
+    newest = out / "checkpoints" / "000004"
+    if change is None:
+        (newest / name).unlink()
+    else:
+        (newest / name).write_bytes(change((newest / name).read_bytes()))
+    with pytest.raises(RunError, match=r"000004: this checkpoint is damaged \(.*\); delete its folder"):
+        raysim.run(None, out=out, local=True, resume=True)
+    assert len(lines(out)) == 5  # nothing was cut off
+    shutil.rmtree(newest)
+    assert raysim.run(None, out=out, local=True, resume=True).rounds_recomputed == 3
+    assert summary(out) == summary(whole)
+
+
+def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
+    """And one of another format."""
+    out, other = tmp_path / "out", tmp_path / "other"
+    cut_off(out, 3)
+    cut_off(other, 3, seed=1)
+    newest = out / "checkpoints" / "000002"
+    shutil.rmtree(newest)
+    shutil.copytree(other / "checkpoints" / "000002", newest)
+    with pytest.raises(RunError, match="000002: this checkpoint is of another config"):
+        raysim.run(None, out=out, local=True, resume=True)
+    manifest = json.loads((newest / "manifest.json").read_text())
+    (newest / "manifest.json").write_text(json.dumps(manifest | {"format": 0}))
+    with pytest.raises(RunError, match="found a checkpoint of format 0, allowed: 1"):
+        raysim.run(None, out=out, local=True, resume=True)
+
+
+def test_a_checkpoint_executes_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record whose unpickling would write a file, under checksums that are right."""
+    out, trace = tmp_path / "out", tmp_path / "trace"
+    cut_off(out, 3)
+
+    class Evil:
+        def __reduce__(self) -> tuple:
+            return Path.touch, (trace,)
+
+    newest = out / "checkpoints" / "000002"
+    record = pickle.dumps(Evil(), protocol=2)
+    (newest / "server.bin").write_bytes(record)
+    manifest = json.loads((newest / "manifest.json").read_text())
+    del manifest["sha256"], manifest["format"]
+    manifest["files"]["server.bin"] = hashlib.sha256(record).hexdigest()
+    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    (newest / "manifest.json").write_text(json.dumps({"format": 1, **manifest, "sha256": digest}))
+    with pytest.raises(RunError, match="a checkpoint's record cannot be read"):
+        raysim.run(None, out=out, local=True, resume=True)
+    assert not trace.exists()
+
+
+def test_a_full_disk_leaves_the_last_good_one(whole: Path, tmp_path: Path) -> None:
+    """Files may have 4 KiB at most, less than a checkpoint's; Linux says so as a full disk would."""
+    out = tmp_path / "out"
+    cut_off(out, 3)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+        with pytest.raises(RunError, match=r"the checkpoint of round 4 could not be written \(File too large\)"):
+            raysim.run(None, ["logging.tensorboard=false"], out=out, local=True, resume=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [path.name for path in sorted((out / "checkpoints").iterdir())] == ["000002", "losses.jsonl"]
+    raysim.run(None, out=out, local=True, resume=True)
+    assert summary(out) == summary(whole)
+
+
+def test_a_diverging_run_keeps_its_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, out = tmp_path / "config.yaml", tmp_path / "out"
+    config.write_text(json.dumps(CONFIG | {"methods": {"test_resuming:Bomb": {}}}))
+    assert main(["run", str(config), "--out", str(out), "--local", "--quiet"]) == 1
+    error = capsys.readouterr().err.splitlines()
+    where = "client 1 diverged in round 6 (Bomb), the update of its parameters: found nan"
+    assert error[-1].startswith(f"the run failed: {where}")
+    assert error[:-1] == [f"go on from round 4: raysim run --resume --out {out}"]
+    assert json.loads((out / "summary.json").read_text())["status"] == "failed"
+
+
+class Bomb(raysim.Method):
+    """Client 1 sends NaN in round 6."""
+
+    class Client(raysim.ClientHalf):
+        def finish(self, client, delta):
+            worth = float("nan") if (client.id, client.round) == (1, 6) else 1.0
+            return raysim.Delta(delta.parameters * worth, delta.buffers), {}

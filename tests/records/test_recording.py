@@ -1,0 +1,363 @@
+"""What a run leaves behind, from raysim.run(..., local=True): design.md section 2."""
+
+import hashlib
+import json
+import math
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import raysim
+from raysim.engine.events import RoundDone
+from raysim.federation.federation import build_federation
+from raysim.models.building import build_model
+from raysim.records.run_directory import claim, sha256
+from raysim.system.errors import ConfigError, Diverged
+
+SUMMARY = [
+    "name",
+    "seed",
+    "methods",
+    "status",
+    "clients",
+    "tasks",
+    "rounds",
+    "updates",
+    "evaluation",
+    "bytes_up",
+    "bytes_down",
+    "steps",
+    "participation",
+    "virtual_time",
+    "seconds",
+    "seconds_per_round",
+    "seconds_starting",
+    "peak_memory_bytes",
+    "actors",
+    "recoveries",
+    "rounds_recomputed",
+    "model_sha256",
+    "versions",
+]
+METRICS = ["accuracy", "average_accuracy", "forgetting", "final_forgetting", "backward_transfer", "forward_transfer"]
+ROUND = [
+    "round",
+    "tasks",
+    "cohort",
+    "loss",
+    "bytes_up",
+    "bytes_down",
+    "seconds",
+    "staleness",
+    "virtual_time",
+    "steps",
+    "idle_share",
+    "records",
+]
+
+
+@pytest.fixture(scope="module")
+def config(tiny):
+    return tiny(
+        scenario={"kind": "class_incremental", "tasks": 2},
+        methods={"probes:Everything": {}},
+        model__dropout=0.3,
+        evaluation={"every": "task"},
+        seed=7,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(config, tmp_path_factory):
+    """One run and its directory."""
+    out = tmp_path_factory.mktemp("recording") / "run"
+    return raysim.run(config, out=out, local=True), out
+
+
+@pytest.fixture(scope="module")
+def rounds(run):
+    return [json.loads(text) for text in (run[1] / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def summary(run):
+    return json.loads((run[1] / "summary.json").read_text())
+
+
+def test_the_directory_has_the_contracts_files(run):
+    names = {path.name for path in run[1].iterdir()}
+    assert {"config.yaml", "summary.json", "rounds.jsonl", "model.pt"} < names
+    assert any(name.startswith("events.out.") for name in names)
+
+
+def test_one_line_per_round(rounds):
+    assert [list(entry)[: len(ROUND)] for entry in rounds] == [ROUND] * 4
+    assert [entry["round"] for entry in rounds] == [1, 2, 3, 4]
+    assert [entry["tasks"] for entry in rounds] == [[1], [1], [2], [2]]
+    assert [entry["cohort"] for entry in rounds] == [[0, 1, 2], [1, 2], [0, 1, 2], [0, 1, 2]]
+    assert [entry["staleness"] for entry in rounds] == [[0] * 3, [0] * 2, [0] * 3, [0] * 3]
+    assert all(entry["seconds"] > 0 and entry["loss"] > 0 for entry in rounds)
+    times = [entry["virtual_time"] for entry in rounds]  # 6 samples of a millisecond each, all equally fast
+    assert times == pytest.approx([0.006, 0.012, 0.018, 0.024])
+    assert [entry["records"]["updates"] for entry in rounds] == [1, 2, 3, 4]
+    assert ["evaluation" in entry for entry in rounds] == [False, True, False, True]
+    assert [entry["steps"] for entry in rounds] == [3, 2, 3, 3]  # 4 of a client's samples are one batch of 4
+
+
+def test_the_summary_has_the_contracts_keys(summary, rounds):
+    assert sorted(summary) == sorted(SUMMARY)
+    assert (summary["name"], summary["seed"], summary["status"]) == ("tiny", 7, "done")
+    assert summary["methods"] == ["probes:Everything"]
+    assert (summary["clients"], summary["tasks"], summary["rounds"]) == (3, 2, 4)
+    assert summary["updates"] == 3 + 2 + 3 + 3
+    assert summary["participation"] == [3, 4, 4]
+    assert summary["bytes_up"] == sum(entry["bytes_up"] for entry in rounds)
+    assert summary["bytes_down"] == sum(entry["bytes_down"] for entry in rounds)
+    assert summary["steps"] == 3 + 2 + 3 + 3
+    assert summary["peak_memory_bytes"] > 2**26
+    assert (summary["recoveries"], summary["rounds_recomputed"]) == (0, 0)
+    assert summary["seconds_per_round"] == np.median([entry["seconds"] for entry in rounds])
+    assert summary["seconds"] > sum(entry["seconds"] for entry in rounds)
+    assert {"python", "torch", "ray", "raysim", "git"} == set(summary["versions"])
+
+
+def test_the_matrices_are_those_of_the_rounds_that_end_a_task(summary, rounds):
+    assert list(summary["evaluation"]) == ["class_il", "task_il"]
+    for protocol, values in summary["evaluation"].items():
+        assert list(values) == METRICS
+        matrix = [entry["evaluation"][protocol] for entry in rounds if "evaluation" in entry]
+        assert values["accuracy"] == matrix
+        assert np.shape(matrix) == (2, 2)
+        assert values["average_accuracy"] == pytest.approx(np.mean(matrix[1]))
+        assert values["forgetting"] == pytest.approx(matrix[0][0] - matrix[1][0])
+
+
+def test_forward_transfer_is_against_the_untrained_model(run, config, summary):
+    """Scored here by hand: the initial model on task 2's test set, all classes admitted."""
+    federation = build_federation(config)
+    module = build_model(config, federation.shape, federation.classes).eval()
+    test, rows = federation.dataset.test, federation.tasks[1].test
+    with torch.no_grad():
+        answers = module(torch.from_numpy(test.x[rows])).argmax(1).numpy()
+    untrained = float((answers == test.y[rows]).mean())
+    values = summary["evaluation"]["class_il"]
+    assert values["forward_transfer"] == pytest.approx(values["accuracy"][0][1] - untrained)
+
+
+def test_the_models_digest_can_be_made_again_from_the_file(run, summary):
+    state = torch.load(run[1] / "model.pt", weights_only=True)
+    digest = hashlib.sha256(b"".join(tensor.numpy().astype("<f4").tobytes() for tensor in state.values()))
+    assert digest.hexdigest() == summary["model_sha256"]
+
+
+def test_the_digest_is_over_contiguous_little_endian_bytes():
+    """A transposed view, integers and a scalar: 1 3 2 4 as float32, then 5 as int64."""
+    state = {"a": torch.tensor([[1.0, 2.0], [3.0, 4.0]]).t(), "n": torch.tensor(5)}
+    data = np.array([1, 3, 2, 4], "<f4").tobytes() + np.array(5, "<i8").tobytes()
+    assert sha256(state) == hashlib.sha256(data).hexdigest()
+
+
+def test_the_model_file_has_the_modules_names(run, config):
+    federation = build_federation(config)
+    module = build_model(config, federation.shape, federation.classes)
+    module.load_state_dict(torch.load(run[1] / "model.pt", weights_only=True))
+
+
+def test_the_resolved_config_says_every_default_and_reproduces_the_run(run, summary, tmp_path):
+    values = yaml.safe_load((run[1] / "config.yaml").read_text())
+    assert values["training"]["optimizer"] == {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0}
+    again = raysim.run(run[1] / "config.yaml", out=tmp_path / "again", local=True)
+    assert again.model_sha256 == summary["model_sha256"]
+    assert again.evaluation == summary["evaluation"]
+    assert (tmp_path / "again" / "config.yaml").read_text() == (run[1] / "config.yaml").read_text()
+
+
+def test_another_seed_is_another_model(config, summary, tmp_path):
+    other = raysim.run(config, {"seed": 8, "logging.tensorboard": False}, out=tmp_path / "o", local=True)
+    assert other.model_sha256 != summary["model_sha256"]
+    assert other.seed == 8
+
+
+def test_tensorboard_has_the_scalars_and_the_matrix(run, rounds, summary):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    shown = EventAccumulator(str(run[1]))
+    shown.Reload()
+
+    def scalars(name):
+        return [(event.step, pytest.approx(event.value, rel=1e-6)) for event in shown.Scalars(name)]
+
+    assert scalars("train/loss") == [(e["round"], e["loss"]) for e in rounds]
+    assert scalars("bytes/up") == [(e["round"], e["bytes_up"]) for e in rounds]
+    assert scalars("clients/cohort") == [(e["round"], len(e["cohort"])) for e in rounds]
+    assert scalars("methods/probe") == [(e["round"], e["records"]["probe"]) for e in rounds]
+    for protocol in ("class_il", "task_il"):
+        matrix = summary["evaluation"][protocol]["accuracy"]
+        assert scalars(f"{protocol}/task_2") == [(2, matrix[0][1]), (4, matrix[1][1])]
+        assert scalars(f"{protocol}/accuracy_so_far") == [(2, matrix[0][0]), (4, (matrix[1][0] + matrix[1][1]) / 2)]
+        assert [step for step, _ in scalars(f"{protocol}/forgetting")] == [4]  # undefined after one task
+        images = shown.Images(f"{protocol}/accuracy_matrix")
+        assert [image.step for image in images] == [1, 2]
+        assert all(image.encoded_image_string.startswith(b"\x89PNG") and image.width > 50 for image in images)
+
+
+def test_the_matrix_image_of_many_tasks_is_as_large_as_that_of_40():
+    from raysim.records.figures import matrix_image
+
+    sizes = {tasks: matrix_image([[0.5] * tasks] * 2, "class_il").shape for tasks in (40, 500)}
+    assert sizes[40] == sizes[500]
+
+
+def test_the_matrix_image_shows_the_accuracies():
+    """Beside white the most frequent colour is that of the one cell: viridis from 0 (68, 1, 84) to 1 (253, 231, 37)."""
+    from raysim.records.figures import matrix_image
+
+    for value, colour in ((0.0, (68, 1, 84)), (1.0, (253, 231, 37))):
+        image = matrix_image([[value]], "class_il")
+        assert image.dtype == np.uint8
+        pixels, counts = np.unique(image.reshape(-1, 3), axis=0, return_counts=True)
+        frequent = pixels[np.argsort(-counts)]
+        first = next(pixel for pixel in frequent.tolist() if pixel != [255, 255, 255])
+        assert np.abs(np.subtract(first, colour)).max() <= 2
+
+
+def test_all_images_of_a_run_have_one_size_and_rows_to_come_are_white():
+    """After one of two tasks the lower half is empty; a dark cell there would be the second row's."""
+    from raysim.records.figures import matrix_image
+
+    first, both = matrix_image([[0.0, 0.0]], "class_il"), matrix_image([[0.0, 0.0], [0.0, 0.0]], "class_il")
+    assert first.shape == both.shape
+    dark = [(np.abs(image.astype(int) - (68, 1, 84)).max(2) <= 2).sum() for image in (first, both)]
+    assert 1.5 * dark[0] < dark[1]
+
+
+def test_without_logging_there_are_no_events_and_the_same_bits(config, summary, tmp_path):
+    quiet = raysim.run(config, {"logging.tensorboard": False}, out=tmp_path / "quiet", local=True)
+    assert not list((tmp_path / "quiet").rglob("events.out.*"))
+    assert quiet.model_sha256 == summary["model_sha256"]
+
+
+def test_the_result_has_the_summarys_keys_and_loads_again(run, summary):
+    result, out = run
+    assert {key: getattr(result, key) for key in SUMMARY} == summary
+    assert result.directory == out
+    assert raysim.load(out) == result
+    assert raysim.load(str(out)).model_sha256 == summary["model_sha256"]
+
+
+def test_a_summary_of_a_raysim_that_did_not_count_steps_loads(summary, tmp_path):
+    (tmp_path / "summary.json").write_text(json.dumps({key: value for key, value in summary.items() if key != "steps"}))
+    assert raysim.load(tmp_path).steps is None
+
+
+def test_what_is_no_run_does_not_load(tmp_path):
+    with pytest.raises(ConfigError, match=r"summary\.json: No such file"):
+        raysim.load(tmp_path)
+    for text, words in (("{", "allowed: a summary.json"), ("{}", "keys are missing"), ("[]", "keys are missing")):
+        (tmp_path / "summary.json").write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            raysim.load(tmp_path)
+
+
+def test_a_directory_that_is_taken_is_refused_before_anything_is_written(config, tmp_path):
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(ConfigError, match="this directory is not empty, allowed: a new or empty one") as found:
+        raysim.run(config, out=tmp_path, local=True)
+    assert "\n" not in str(found.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    with pytest.raises(ConfigError, match="this is a file"):
+        claim(tmp_path / "mine.txt")
+
+
+def test_an_empty_directory_may_be_used(tiny, tmp_path):
+    result = raysim.run(tiny(logging={"tensorboard": False}), out=tmp_path, local=True)
+    assert result.status == "done"
+
+
+def test_the_default_directory_has_the_runs_name_and_seed(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = raysim.run(tiny(logging={"tensorboard": False}, seed=3), local=True)
+    assert result.directory.parts[:3] == ("runs", "tiny", "seed-3")
+    assert (tmp_path / result.directory / "summary.json").is_file()
+
+
+def test_runs_of_the_same_second_have_directories_of_their_own(tiny, tmp_path, monkeypatch):
+    class Noon:
+        @staticmethod
+        def now():
+            return datetime(2026, 1, 2, 12, 0, 0)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("raysim.launch.run.datetime", Noon)
+    results = [raysim.run(tiny(logging={"tensorboard": False}), local=True) for _ in range(3)]
+    names = ["20260102-120000", "20260102-120000-2", "20260102-120000-3"]
+    assert [result.directory.name for result in results] == names
+
+
+def test_a_run_that_fails_says_so_in_its_summary(tiny, tmp_path):
+    config = tiny(training__optimizer={"lr": 1e30}, logging={"tensorboard": False})
+    with pytest.raises(Diverged, match="client 0 diverged in round 1"):
+        raysim.run(config, out=tmp_path / "run", local=True)
+    result = raysim.load(tmp_path / "run")
+    assert (result.status, result.rounds, result.model_sha256) == ("failed", 0, None)
+    assert result.evaluation["domain_il"]["average_accuracy"] is None
+    assert result.seconds_per_round is None
+
+
+def test_one_task_has_nulls_and_no_nan(tiny, tmp_path):
+    result = raysim.run(tiny(scenario__tasks=1), {"logging.tensorboard": False}, out=tmp_path / "run", local=True)
+    values = result.evaluation["domain_il"]
+    assert {key: values[key] for key in METRICS[2:]} == dict.fromkeys(METRICS[2:])
+    assert math.isfinite(values["average_accuracy"])
+    assert "NaN" not in (tmp_path / "run" / "summary.json").read_text()
+
+
+def test_what_a_method_records_is_json_even_where_it_is_not_finite(tmp_path):
+    from raysim.engine.events import line
+
+    event = RoundDone(1, [1], [0], 0.5, 1, 1, 0.1, [0], None, records={"a": math.nan, "b": math.inf, "c": 1.5})
+    assert json.loads(json.dumps(line(event), allow_nan=False))["records"] == {"a": None, "b": None, "c": 1.5}
+
+
+def test_torch_is_left_as_it_was_found(tiny, tmp_path):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        torch.manual_seed(11)
+        state = torch.random.get_rng_state()
+        numpy_state = np.random.get_state()[1].copy()
+        raysim.run(tiny(model__dropout=0.5, logging={"tensorboard": False}), out=tmp_path / "run", local=True)
+        assert torch.get_num_threads() == 3
+        assert torch.equal(torch.random.get_rng_state(), state)
+        assert (np.random.get_state()[1] == numpy_state).all()
+        assert not torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_what_the_callers_generator_says_does_not_matter(tiny, simulate):
+    config = tiny(model__dropout=0.5)
+    torch.manual_seed(1)
+    first = simulate(config).sha256
+    torch.manual_seed(2)
+    torch.rand(3)
+    assert simulate(config).sha256 == first
+
+
+def test_a_run_does_not_import_torchs_compiler():
+    """It costs seconds and a hundred megabytes: torch.optim and use_deterministic_algorithms would bring it."""
+    script = (
+        "import sys, conftest\n"
+        "for optimizer in ({'lr': 0.1, 'momentum': 0.5}, {'name': 'adam'}):\n"
+        "    conftest.run_here(conftest.tiny_config(training__optimizer=optimizer, model__dropout=0.5))\n"
+        "print([name for name in ('torch._dynamo', 'torch._inductor', 'sympy') if name in sys.modules])"
+    )
+    tests = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", script], cwd=tests, capture_output=True, text=True, timeout=120)
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr

@@ -1,0 +1,54 @@
+"""Two processes never write into one directory."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import raysim
+from raysim.config import Config
+from raysim.engine.events import RoundDone
+from raysim.system.errors import ConfigError
+from raysim.system.lock import alone
+
+
+class Intruder:
+    """Tries to go on with a run after each of its rounds, while it is under way."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.told: list[str] = []
+
+    def take(self, event: object) -> None:
+        if isinstance(event, RoundDone):
+            with pytest.raises(ConfigError) as refused:
+                raysim.run(None, out=self.out, local=True, resume=True)
+            self.told.append(str(refused.value))
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+
+def test_nobody_goes_on_with_a_run_that_is_under_way(tiny: Callable[..., Config], tmp_path: Path) -> None:
+    """A run of 2 tasks of 2 rounds."""
+    out = tmp_path / "run"
+    intruder = Intruder(out)
+    ended = raysim.run(tiny(), out=out, local=True, display=intruder)
+    refusal = f"--out {out}: another run is at work there; wait for it, or give another --out"
+    assert intruder.told == [refusal] * 4
+    assert len((out / "rounds.jsonl").read_text().splitlines()) == 4
+    assert raysim.run(None, out=out, local=True, resume=True) == ended  # it has let go
+
+
+def test_who_was_refused_leaves_nothing(tiny: Callable[..., Config], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with alone(out, "run"), pytest.raises(ConfigError, match="another run is at work there"):
+        raysim.run(tiny(), out=out, local=True)
+    assert list(out.iterdir()) == []
+
+
+def test_it_ends_with_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="x"), alone(tmp_path, "run"):
+        raise ValueError("x")
+    with alone(tmp_path, "run"):
+        pass
