@@ -34,13 +34,14 @@ from raysim.data.pixels import Source
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import ExactSum
 from raysim.engine.exchange import Exchange
-from raysim.engine.host import Host
+from raysim.engine.host import ClientHost
+from raysim.engine.hosted_client import HostedClient
 from raysim.engine.local_runner import LocalRunner
 from raysim.engine.optimizer import Sgd
 from raysim.engine.reply import Reply
 from raysim.engine.simulation import Simulation
-from raysim.engine.synchronous import Synchronous
-from raysim.engine.traffic import Ledger
+from raysim.engine.synchronous import SynchronousRounds
+from raysim.engine.traffic import Traffic
 from raysim.estimate.placement import place
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
@@ -53,25 +54,25 @@ WARM_UP = 2  # rounds that are not counted
 COORDINATOR = {
     "draw the cohort": [(Server, "sample"), (Server, "gather")],
     "make orders": [(Exchange, "_order")],
-    "count bytes": [(Ledger, "send"), (Ledger, "receive"), (Ledger, "taken")],
+    "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
     "post the model": [(runner.RayRunner, "_by_reference")],
     "send orders": [(runner.RayRunner, "begin"), (runner.RayRunner, "_start")],
     "wait": [(ray, "wait")],
     "take answers": [(runner.RayRunner, "_answer")],
     "merge sums": [(Reply, "merge")],
-    "make the model": [(Exchange, "updated")],
-    "virtual time, tasks": [(Synchronous, "_outcome")],
+    "make the model": [(Exchange, "update_model")],
+    "virtual time, tasks": [(SynchronousRounds, "_outcome")],
     "the rest": [(Simulation, "_timed_round")],
 }
 HOST = {
     "copy the model in": [(FlatModel, "load")],
-    "enter the phase": [(Client, "enter")],
+    "enter the phase": [(HostedClient, "begin_phase")],
     "make batches": [(Stream, "locate"), (Source, "fetch"), (Source, "labels")],
     "forward": [(MnistCnn, "__call__"), (Client, "cross_entropy")],
     "backward": [(torch.Tensor, "backward")],
     "SGD step": [(Sgd, "step")],
     "exact sum": [(ExactSum, "add")],
-    "the rest": [(Host, "perform")],
+    "the rest": [(ClientHost, "perform")],
 }
 SETTINGS: list[tuple[int, str | int, dict[str, Any]]] = [
     (10, 1, {"kind": "synchronous"}),

@@ -12,7 +12,7 @@ import torch
 from timing import WARM_UP, Clock
 
 import raysim
-from raysim import ClientHalf, Delta, Method
+from raysim.api import ClientHalf, Delta, Method
 from raysim.api.client import Client
 from raysim.data.mnist import mnist
 from raysim.engine.events import Event, RoundDone

@@ -15,7 +15,7 @@ from raysim.actors.placing import Places
 from raysim.actors.turns import Turns
 from raysim.api.messages import Post, tensor_bytes
 from raysim.config import Config
-from raysim.engine.host import Order
+from raysim.engine.order import Order
 from raysim.engine.reply import Reply
 from raysim.evaluation.scoring import Chunk, Scores, merged
 from raysim.system.footprint import Peak

@@ -10,9 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from raysim.algorithms.parts import replay
-from raysim.api.method import ClientHalf, Method
-from raysim.engine.local_training import Step
-from raysim.memory import MemoryUse
+from raysim.api import ClientHalf, MemoryUse, Method, Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,7 @@ import torch
 from annotated_types import Ge
 
 from raysim.algorithms.parts import replay
-from raysim.api.method import ClientHalf, Method
-from raysim.engine.local_training import Step
-from raysim.memory import MemoryUse
+from raysim.api import ClientHalf, MemoryUse, Method, Step
 
 
 @dataclass(frozen=True, kw_only=True)

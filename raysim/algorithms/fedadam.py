@@ -10,9 +10,7 @@ import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
-from raysim.api.messages import Delta
-from raysim.api.method import Method, ServerHalf
-from raysim.api.server import Server
+from raysim.api import Delta, Method, Server, ServerHalf
 
 
 @dataclass(frozen=True, kw_only=True)

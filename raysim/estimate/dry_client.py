@@ -6,10 +6,10 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from raysim.api.client import cut_into_batches
 from raysim.api.method import Method, overrides
 from raysim.config import Config
 from raysim.engine.compatibility import memory_of, methods_of
-from raysim.engine.local_training import batches
 from raysim.federation.stream import Stream
 from raysim.memory import MemoryKind
 from raysim.models.flat import FlatModel
@@ -61,6 +61,11 @@ class Understudy:
         self._offered: dict[int, int] = {}  # by the memory's part
         self._trained = -1  # the last window that steps were taken on
         self._owner = next((m for m in role.methods.values() if overrides(m.Client, "samples")), None)
+
+    @property
+    def capacity(self) -> int:
+        """The memory's capacity, 0 if there is none."""
+        return 0 if self.role.memory is None else self.role.memory.capacity
 
     @property
     def arrived(self) -> int:
@@ -137,4 +142,4 @@ class Understudy:
 
 @functools.cache
 def _batches(samples: int, size: int, normalises: bool) -> int:
-    return len(batches(samples, size, normalises))
+    return len(cut_into_batches(samples, size, normalises))

@@ -16,7 +16,6 @@ from raysim.config import Config, load
 from raysim.config.messages import either
 from raysim.config.overrides import parse
 from raysim.config.sameness import what_matters
-from raysim.engine.host import torch_settings
 from raysim.evaluation import per_client
 from raysim.evaluation.scoring import accuracies, chunks, score
 from raysim.federation.federation import build_federation, undealt
@@ -24,6 +23,7 @@ from raysim.models.building import check_model
 from raysim.records.figures import NAMES
 from raysim.system.errors import ConfigError
 from raysim.system.seeding import torch_untouched
+from raysim.system.torch_settings import set_torch
 
 MAY_DIFFER = ("dataset", "scenario", "evaluation")
 
@@ -59,7 +59,7 @@ def evaluate(directory: str | Path, overrides: Sequence[str] | Mapping[str, obje
     config = _config(Path(directory), overrides)
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
     with torch_untouched():
-        torch_settings(device, config.resources.deterministic)
+        set_torch(device, config.resources.deterministic)
         federation = build_federation(config) if config.evaluation.per_client else undealt(config)
         model = check_model(config, federation.shape, federation.classes)
         module = model.module.to(device)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from raysim.memory.policies import POLICIES, Ints, Policy
 from raysim.system.device import sent
+from raysim.system.state import Kept
 
 ANY_POLICY = ("reservoir", "class_balanced", "class_ring", "task_ring", "sliding_window", "random", "importance")
 
@@ -56,7 +57,7 @@ class MemoryKind:
     keeps_logits: bool = False
 
 
-class Memory:
+class Memory(Kept):
     """One client's memory: one part, or one part for each task."""
 
     def __init__(self, kind: MemoryKind) -> None:
@@ -120,14 +121,14 @@ class Memory:
         assert positions is not None
         return Entries(positions, draws, logits)
 
-    def state(self) -> dict[int, dict[str, Any]]:
+    def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps: every part's slots, and its policy's attributes."""
-        return {key: {**vars(part), "policy": dict(vars(part.policy))} for key, part in self.parts.items()}
+        return {"parts": {k: {**vars(part), "policy": dict(vars(part.policy))} for k, part in self.parts.items()}}
 
-    def restore(self, state: Mapping[int, Mapping[str, Any]]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Be what a memory of the same kind was."""
         self.parts = {}
-        for key, kept in state.items():
+        for key, kept in state["parts"].items():
             part = self._part(key)
             vars(part.policy).update(kept["policy"])
             vars(part).update({name: value for name, value in kept.items() if name != "policy"})

@@ -48,7 +48,7 @@ def draw_matrix(axes: Axes, matrix: Matrix) -> AxesImage:
 
 
 def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
-    """Draw which client is at which task over time, from Calendar.timeline; white is where it is not there.
+    """Draw which client is at which task over time, from Availability.timeline; white is where it is not there.
 
     The picture of Fed-A-GEM's Figure 4 (Dai et al., TMLR 2024), with rounds for samples.
     """

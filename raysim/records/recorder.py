@@ -60,7 +60,7 @@ class Course:
                 self._earlier = float(self.saved.recorded["seconds"])
                 footprint.reach(int(self.saved.recorded.get("peak_memory_bytes", 0)))
             if self.saved is None and not config.together:
-                self._recording.picture("clients_at_tasks", timeline_image(federation.calendar.timeline()))
+                self._recording.picture("clients_at_tasks", timeline_image(federation.availability.timeline()))
             self._leaving = entered.pop_all()
 
     def __enter__(self) -> Course:

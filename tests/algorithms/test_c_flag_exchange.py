@@ -9,8 +9,7 @@ from softmax_oracle import Softmax
 from raysim.algorithms import c_flag
 from raysim.algorithms.c_flag import CFlag
 from raysim.algorithms.parts.gradient_table import choices
-from raysim.api.client import Phase
-from raysim.engine.host import Order
+from raysim.engine.order import Order, Phase
 
 
 def test_the_bytes_of_a_round(c_flag_config, simulate):

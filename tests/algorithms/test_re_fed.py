@@ -349,9 +349,9 @@ def test_an_epoch_runs_over_the_cache_and_the_new_data(tiny, simulate, monkeypat
     from raysim.engine import local_training
 
     shown = []
-    step = local_training._Loop.step
+    step = local_training.LocalLoop.step
     monkeypatch.setattr(
-        local_training._Loop, "step", lambda loop, s: (shown.append((s.client, s.positions)), step(loop, s))
+        local_training.LocalLoop, "step", lambda loop, s: (shown.append((s.client, s.positions)), step(loop, s))
     )
     simulate(tiny(memory__capacity=5, methods=knobs(), training__rounds_per_task=1))
     for client in {client for client, _ in shown}:

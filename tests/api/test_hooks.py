@@ -7,9 +7,8 @@ import probes
 import pytest
 import torch
 
-from raysim.api.client import Phase
 from raysim.engine.compatibility import check_methods
-from raysim.engine.host import Order
+from raysim.engine.order import Order, Phase
 from raysim.system.errors import ConfigError
 
 SOFTMAX = {"name": "probes:softmax"}
@@ -151,7 +150,7 @@ def test_a_plan_is_driven_by_hand():
 def phase_of(host):
     client = host.clients[0]
     host.model.load(host.posts["model"].value)
-    client.enter(Phase(1, 0, 0.5), 1.0)
+    client.begin_phase(Phase(1, 0, 0.5), 1.0)
     return client.local_training().parameters.numpy()
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
+from raysim.api.client import Client
 from raysim.memory import Entries
-
-if TYPE_CHECKING:
-    from raysim.api.client import Client
 
 
 def drawn(client: Client, count: int, purpose: str) -> Entries | None:

@@ -41,7 +41,7 @@ def plots_of_holdings(setting: Setting) -> Iterator[Drawn]:
     words = "Training samples by client and task, and different ones by client and class, over all tasks"
     yield Drawn(f"{setting.number}-who-holds-what", f"{words}; seed {run.summary.seed}.", figure)
     if not config.together:
-        timeline = federation.calendar.timeline()
+        timeline = federation.availability.timeline()
         figure = blank(8, min(1.6 + 0.22 * max(len(timeline), 4), 12))
         axes = figure.add_subplot()
         draw_timeline(figure, axes, timeline)
