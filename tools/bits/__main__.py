@@ -17,7 +17,7 @@ from bits.comparing import difference
 from bits.kept import Kept
 from bits.reference import chosen
 from bits.run import Run
-from bits.trees import carried_out, git, tree_of, tree_of_now
+from bits.trees import TOOLS, carried_out, copied, git, tree_of
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def both_sides(commit: str, runs: Mapping[str, Run]) -> tuple[Mapping[str, Any],
     missing = {name: run for name, run in runs.items() if name not in known}
     with ExitStack() as leaving:
         folder = Path(leaving.enter_context(tempfile.TemporaryDirectory(prefix="bits-", ignore_cleanup_errors=True)))
-        sides = {"here": (tree_of_now(folder / "here"), runs)}
+        sides = {"here": (copied(TOOLS.parent / "raysim", folder / "here"), runs)}
         if missing:
             sides = {"base": (leaving.enter_context(tree_of(commit, folder / "base")), missing), **sides}
         parts = [

@@ -85,7 +85,7 @@ def write(folder: Path) -> None:
     """Write the data: two small .npz and a larger one, images in folders, and weights to start from."""
     draws = np.random.default_rng(0)
     for name, side, train, test in (("one", 6, 96, 24), ("two", 6, 72, 24), ("large", 28, 40, 20)):
-        arrays = {}
+        arrays: dict[str, Any] = {}
         for part, count in (("train", train), ("test", test)):
             arrays[f"x_{part}"] = draws.integers(0, 256, (count, side, side), dtype=np.uint8)
             arrays[f"y_{part}"] = draws.permutation(count) % 6

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Keys = Mapping[str, Any]
+Keys = dict[str, Any]
 
 BASE: Mapping[str, Any] = {
     "name": "bits",

@@ -41,9 +41,9 @@ def tree_of(commit: str, place: Path) -> Iterator[Path]:
             git("worktree", "remove", "--force", str(place))
 
 
-def tree_of_now(place: Path) -> Path:
-    """Copy raysim as it lies in the working tree, so that it may be edited while the runs go on."""
-    shutil.copytree(TOOLS.parent / "raysim", place / "raysim", ignore=shutil.ignore_patterns("__pycache__"))
+def copied(package: Path, place: Path) -> Path:
+    """Copy a package as it lies in the working tree, so that it may be edited while the runs go on."""
+    shutil.copytree(package, place / package.name, ignore=shutil.ignore_patterns("__pycache__"))
     return place
 
 
@@ -52,18 +52,19 @@ class Carrying:
 
     Args:
         tree: the folder that holds raysim.
+        tools: the folder that holds this package.
         runs: what is run, by name.
         folder: a new folder of its own.
     """
 
-    def __init__(self, tree: Path, runs: Mapping[str, Run], folder: Path) -> None:
+    def __init__(self, tree: Path, tools: Path, runs: Mapping[str, Run], folder: Path) -> None:
         self._runs = runs
         self._began = time.monotonic()
         self._said, self._results = folder / "said", folder / "results.jsonl"
         folder.mkdir(parents=True)
         asked = folder / "runs.json"
         asked.write_text(json.dumps({name: asdict(run) for name, run in runs.items()}), encoding="utf-8")
-        own = {"PYTHONPATH": f"{tree}{os.pathsep}{TOOLS}", "RAYSIM_BITS_TREE": str(tree)}
+        own = {"PYTHONPATH": f"{tree}{os.pathsep}{tools}", "RAYSIM_BITS_TREE": str(tree)}
         with self._said.open("w") as said:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "bits.child", str(asked), str(self._results), str(folder / "work")],
@@ -109,13 +110,14 @@ def carried_out(waiting: Sequence[tuple[str, Path, Mapping[str, Run]]], folder: 
         folder: where their files go.
     """
     found: dict[str, dict[str, Any]] = {side: {} for side, _, _ in waiting}
+    tools = copied(TOOLS / "bits", folder / "tools")
     left = list(enumerate(waiting))
     at_work: list[tuple[str, Carrying]] = []
     try:
         while left or at_work:
             while left and len(at_work) < 2:
                 number, (side, tree, runs) = left.pop(0)
-                at_work.append((side, Carrying(tree, runs, folder / str(number))))
+                at_work.append((side, Carrying(tree, tools, runs, folder / str(number))))
             time.sleep(0.1)
             for side, carrying in [one for one in at_work if not one[1].under_way()]:
                 found[side] |= carrying.found()
