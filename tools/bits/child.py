@@ -7,9 +7,15 @@ and the files of a run's directory.
 from __future__ import annotations
 
 import json
+import logging
+import os
+import secrets
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -45,18 +51,48 @@ class Display:
 def main(given: list[str]) -> None:
     """Carry the runs out one after the other, and write down what each came to, a line each."""
     runs, results, folder = map(Path, given)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end tidily
     own.of_this_tree()
     data = folder / "data"
     data.mkdir(parents=True)
     own.write(data)
-    with results.open("w", encoding="utf-8") as written:
-        for number, (name, spec) in enumerate(json.loads(runs.read_text(encoding="utf-8")).items()):
+    asked = {name: Run(**spec) for name, spec in json.loads(runs.read_text(encoding="utf-8")).items()}
+    on_ray = any(run.way == "ray" for run in asked.values())
+    with one_ray() if on_ray else nullcontext(), results.open("w", encoding="utf-8") as written:
+        for number, (name, run) in enumerate(asked.items()):
             try:
-                found = carried_out(Run(**spec), folder / str(number), data)
+                found = carried_out(run, folder / str(number), data)
             except Exception as error:
                 found = {"error": (str(error).strip().splitlines() or [type(error).__name__])[-1]}
             written.write(json.dumps({name: found}) + "\n")
             written.flush()
+
+
+@contextmanager
+def one_ray() -> Iterator[None]:
+    """Start one Ray for all runs, which raysim uses as it is: a Ray for each would take as long as they do.
+
+    As raysim's own it listens on the loopback interface alone, has a token, and leaves no files.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # when Ray is imported: see raysim's on_loopback
+    import ray
+
+    del os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"]
+    with tempfile.TemporaryDirectory(prefix="bits-", dir="/tmp", ignore_cleanup_errors=True) as files:  # a short path
+        try:
+            ray.init(
+                "local",
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _node_ip_address="127.0.0.1",
+                _temp_dir=files,
+            )
+            yield
+        finally:
+            ray.shutdown()
 
 
 def carried_out(run: Run, out: Path, data: Path) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Run:
 
     Args:
         keys: dotted keys and their values; a value replaces a whole block.
-        way: in one process, on Ray, or on Ray as a process of its own by the command line.
+        way: in one process; on Ray; or by the command line, as a process with a Ray of its own.
         cut_after: the round after which it is cut off, to be resumed from its newest checkpoint.
         evaluate: the finished model is evaluated again, with these keys.
     """
@@ -44,7 +44,7 @@ class Run:
 
     @property
     def on_ray(self) -> bool:
-        """Whether it starts a Ray of its own."""
+        """Whether it needs Ray."""
         return self.way != "local"
 
     def config(self) -> dict[str, Any]:
