@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from raysim.evaluation.evaluate import Evaluated, evaluate
     from raysim.launch.run import run
     from raysim.records.result import Result, load
-    from raysim.sweeps.running import sweep
+    from raysim.sweeps.sweep import sweep
     from raysim.system.errors import ConfigError, RunError
 
 _HOMES = {
@@ -29,7 +29,7 @@ _HOMES = {
     "evaluate": "evaluation.evaluate",
     "load": "records.result",
     "run": "launch.run",
-    "sweep": "sweeps.running",
+    "sweep": "sweeps.sweep",
 }
 
 __all__ = [
