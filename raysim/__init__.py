@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from raysim.evaluation.evaluate import Evaluated, evaluate
     from raysim.launch.run import run
     from raysim.records.result import Result, load
-    from raysim.sweeps.running import sweep
+    from raysim.sweeps.sweep import sweep
     from raysim.system.errors import ConfigError, RunError
 
 __all__ = ["ConfigError", "Evaluated", "Result", "RunError", "evaluate", "load", "run", "sweep"]
@@ -26,7 +26,7 @@ _HOMES = {
     "evaluate": "raysim.evaluation.evaluate:evaluate",
     "load": "raysim.records.result:load",
     "run": "raysim.launch.run:run",
-    "sweep": "raysim.sweeps.running:sweep",
+    "sweep": "raysim.sweeps.sweep:sweep",
 }
 
 moved.put_up_signpost()

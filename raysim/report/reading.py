@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from raysim.config.reading import read
 from raysim.report.validation import first_problem
-from raysim.sweeps.grid import FILE
-from raysim.sweeps.register import Labels, labels
+from raysim.sweeps.directory import RunLabels, read_labels
+from raysim.sweeps.grid import SWEEP_FILE
 from raysim.system.errors import ConfigError
 
-Sweep = Mapping[str, Labels]
+Sweep = Mapping[str, RunLabels]
 
 
 class _Read(BaseModel):
@@ -75,7 +75,7 @@ class Run:
     directory: Path
     summary: Summary
     config: Mapping[str, object]
-    names: Labels
+    names: RunLabels
 
     @property
     def evaluation(self) -> Mapping[str, Evaluation]:
@@ -178,7 +178,7 @@ def _read(directory: Path, sweep_in: Callable[[Path], Sweep | None]) -> Run:
     return Run(directory, summary, read(directory / "config.yaml").values, _names(directory, sweep_in))
 
 
-def _names(directory: Path, sweep_in: Callable[[Path], Sweep | None]) -> Labels:
+def _names(directory: Path, sweep_in: Callable[[Path], Sweep | None]) -> RunLabels:
     """Return what the nearest sweep above a run's directory calls it on each axis."""
     for above in directory.parents:
         sweep = sweep_in(above)
@@ -189,7 +189,7 @@ def _names(directory: Path, sweep_in: Callable[[Path], Sweep | None]) -> Labels:
 
 def _sweep_in(directory: Path) -> Sweep | None:
     """Return the names of a sweep's runs by their folders; None where there is none, or somebody else's sweep.yaml."""
-    if (directory / FILE).is_file():
+    if (directory / SWEEP_FILE).is_file():
         with suppress(ConfigError):
-            return labels(directory)
+            return read_labels(directory)
     return None

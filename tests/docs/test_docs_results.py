@@ -16,7 +16,7 @@ import pytest
 from pages import GUIDES, ROOT, names
 
 from raysim.report.against import published
-from raysim.sweeps.register import labels
+from raysim.sweeps.directory import read_labels
 
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")
@@ -32,7 +32,7 @@ def tables() -> Iterator[tuple[str, str, str]]:
 def measured(directory: Path) -> dict[str, set[str]]:
     """By every name that the sweep gives: the figures of the runs that have it, over the seeds."""
     values = defaultdict(list)
-    for folder, axes in labels(directory).items():
+    for folder, axes in read_labels(directory).items():
         path = directory / folder / "summary.json"
         if path.exists():
             others = tuple((axis, name) for axis, name in axes.items() if axis != "seed")

@@ -1,4 +1,4 @@
-"""How many runs of a sweep there is room for at a time."""
+"""How many runs, each in one process, there is room for at a time."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,19 +13,12 @@ from raysim.config import open_document
 from raysim.config.allowed import Allowed
 from raysim.config.block import Block
 from raysim.config.document import Document, Elsewhere, Given, dotted
-from raysim.config.messages import either, located, refusal, show
+from raysim.config.messages import located, refusal, show
 from raysim.config.overrides import parse, put
 from raysim.config.reading import read
-from raysim.config.schema import FOLDER_NAME, LONGEST_NAME
-from raysim.config.writing import one_line
-from raysim.sweeps.axes import Axis, Value, axis, setting
+from raysim.config.schema import folder_name
+from raysim.sweeps.axes import Axis, narrow_axis, read_axis, read_setting
 from raysim.system.errors import ConfigError
-
-
-def _folder_name(name: str) -> str:
-    if not FOLDER_NAME.fullmatch(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
-        raise ValueError("no name for a folder")
-    return name
 
 
 class SweepFile(Block):
@@ -33,7 +26,7 @@ class SweepFile(Block):
 
     name: Annotated[
         str,
-        AfterValidator(_folder_name),
+        AfterValidator(folder_name),
         Allowed("a name for a folder: letters, digits, spaces and _ - . + = @ , between them"),
     ] = Field(description="The name of the sweep, and of its folder under runs/.")
     base: Annotated[str | dict[str, object], Allowed("a config's path, relative to this file, or a config")] = Field(
@@ -50,7 +43,7 @@ class SweepFile(Block):
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepDefinition:
     """A sweep as it is meant: its base, with what holds for all runs put in, and its axes."""
 
     name: str
@@ -59,7 +52,9 @@ class Sweep:
     axes: tuple[Axis, ...]
 
 
-def read_sweep(source: str | Path | Mapping[str, object], overrides: Sequence[str] | Mapping[str, object]) -> Sweep:
+def read_sweep(
+    source: str | Path | Mapping[str, object], overrides: Sequence[str] | Mapping[str, object]
+) -> SweepDefinition:
     """Return the sweep of a YAML file or a mapping.
 
     An override of a config key holds for all runs; one of an axis, by its value or the value's name, or a list of
@@ -75,17 +70,17 @@ def read_sweep(source: str | Path | Mapping[str, object], overrides: Sequence[st
         raise refusal(error, document) from None
     base = _base(document, file)
     for key, value in file.set.items():
-        found = setting(document, ("set", key), key, value)
+        found = read_setting(document, ("set", key), key, value)
         put(base, found.keys, found.value, found.origin)
-    axes = {name: axis(document, name, values) for name, values in file.grid.items()}
+    axes = {name: read_axis(document, name, values) for name, values in file.grid.items()}
     for given, value in parse(overrides):
         name = dotted(given.keys)
         if name in axes:
-            axes[name] = _narrowed(axes[name], given, value)
+            axes[name] = narrow_axis(axes[name], given, value)
         else:
             _refuse_what_axes_set(axes.values(), given)
             put(base, given.keys, value, given)
-    return Sweep(file.name, document.file or file.name, base, tuple(axes.values()))
+    return SweepDefinition(file.name, document.file or file.name, base, tuple(axes.values()))
 
 
 def _base(document: Document, file: SweepFile) -> Document:
@@ -100,29 +95,6 @@ def _base(document: Document, file: SweepFile) -> Document:
         if keys[0] == "base" and document.file is not None and isinstance(line, int):
             base.origins[keys[1:]] = Elsewhere(document.file, line)
     return base
-
-
-def _narrowed(whole: Axis, given: Given, value: object) -> Axis:
-    """Return the axis with those values only that the override names."""
-    wanted = value if isinstance(value, list) and _found(whole, value) is None else [value]
-    kept = [_found(whole, item) for item in wanted]
-    if not kept or None in kept:
-        names = either(found.label for found in whole.values)
-        raise ConfigError(f"{given}: {whole.name} is an axis of the grid; found {show(value)}, allowed: {names}")
-    return replace(whole, values=tuple(found for found in whole.values if found in kept))
-
-
-def _found(whole: Axis, wanted: object) -> Value | None:
-    """Return an axis' value by its name, or by what it sets the axis' key to."""
-    named = [value for value in whole.values if value.label == one_line(wanted)]
-    meant = [
-        value
-        for value in whole.values
-        if len(value.settings) == 1
-        and dotted(value.settings[0].keys) == whole.name
-        and value.settings[0].value == wanted
-    ]
-    return next(iter(named or meant), None)
 
 
 def _refuse_what_axes_set(axes: Iterable[Axis], given: Given) -> None:
