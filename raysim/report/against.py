@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from raysim.config.messages import nearest, show
 from raysim.config.reading import parse_value
-from raysim.records.figures import NAMES
+from raysim.evaluation.metrics import PROTOCOL_LABELS as NAMES
 from raysim.report.content import Comparison
 from raysim.report.grouping import Group, Setting, flat
 from raysim.report.quantities import ACCURACY, BACKWARD_TRANSFER, FINAL_FORGETTING, FORGETTING

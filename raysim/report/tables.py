@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from raysim.records.figures import NAMES
+from raysim.evaluation.metrics import PROTOCOL_LABELS as NAMES
 from raysim.report.grouping import Group, Setting
 from raysim.report.quantities import COSTS, FAIRNESS, LEARNING, Quantity
 from raysim.report.statistics import Difference, Summary, paired, summary

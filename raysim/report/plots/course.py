@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from raysim.records.figures import NAMES
+from raysim.evaluation.metrics import PROTOCOL_LABELS as NAMES
 from raysim.report.grouping import Setting
 from raysim.report.plots.drawing import BAND, Drawn, for_lines, legend_below, looks
 from raysim.report.rounds import Round, read_rounds

@@ -9,7 +9,8 @@ from textwrap import fill
 import numpy as np
 import numpy.typing as npt
 
-from raysim.records.figures import NAMES, draw_matrix
+from raysim.evaluation.metrics import PROTOCOL_LABELS as NAMES
+from raysim.records.figures import draw_matrix
 from raysim.report.grouping import Group, Setting
 from raysim.report.plots.drawing import BAND, Drawn, blank, for_lines, legend_below, looks, whole_numbers
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from raysim.records.figures import NAMES
+from raysim.evaluation.metrics import PROTOCOL_LABELS as NAMES
 from raysim.report.grouping import Group, Setting
 from raysim.report.labels import Methods, derived
 from raysim.report.plots.drawing import MARKERS, Drawn, for_lines, legend_below
