@@ -85,7 +85,7 @@ def compare_with_paper(paper: PublishedPaper, setting: ExperimentSetting) -> lis
         made
         for name, candidate in paper.settings.items()
         if candidate.config is not None and _holds(setting.runs[0].config, candidate.config)
-        if (made := _comparison(paper, name, candidate.stated, setting))
+        if (made := _comparison(paper, name, setting))
     ]
 
 
@@ -118,9 +118,7 @@ def _merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[st
     return found
 
 
-def _comparison(
-    paper: PublishedPaper, name: str, stated: Mapping[str, object], setting: ExperimentSetting
-) -> Comparison | None:
+def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) -> Comparison | None:
     matched = [
         (column, method, group)
         for column in paper.tables
@@ -134,10 +132,10 @@ def _comparison(
     headings = ("in the paper", "here", "table", "metric", "paper, %", "measured, %", "seeds", "difference", "agree")
     caption = f"{paper.paper}, {name}: published and measured"
     note = f"Agree: the difference is at most the sum of both standard deviations. {paper.note}"
+    stated = paper.settings[name].stated
     departures = dict.fromkeys(line for _, _, group in matched for line in _departures(stated, group))
-    return Comparison(
-        ReportTable(caption, headings, [_row(*one) for one in matched], note, texts=4), [*departures], paper.citation
-    )
+    table = ReportTable(caption, headings, [_row(*one) for one in matched], note, texts=4)
+    return Comparison(table, [*departures], paper.citation)
 
 
 def _has_methods(group: MethodGroup, wanted: Mapping[str, object] | None) -> bool:

@@ -57,7 +57,7 @@ def _run_row(setting: ExperimentSetting, group: MethodGroup, run: FinishedRun) -
     yield from (("name", run.summary.name), ("seed", run.summary.seed), ("methods", json.dumps(run.methods)))
     for key, value in setting.differing.items():
         yield key, value if isinstance(value, str | int | float | None) else json.dumps(value)
-    for protocol, values in run.evaluation.items():
+    for protocol, values in run.summary.evaluation.items():
         yield from ((f"{protocol}.{metric}", getattr(values, metric)) for metric in METRICS)
     for protocol, clients in run.summary.per_client.items():
         yield from ((f"{protocol}.clients.{key}", getattr(clients, key)) for key in ClientMetrics.model_fields)

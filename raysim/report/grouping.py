@@ -43,12 +43,12 @@ class ExperimentSetting:
     @property
     def protocols(self) -> list[str]:
         """The protocols by which its runs were evaluated."""
-        return list(dict.fromkeys(protocol for run in self.runs for protocol in run.evaluation))
+        return list(dict.fromkeys(protocol for run in self.runs for protocol in run.summary.evaluation))
 
     @property
     def in_step(self) -> bool:
         """Whether row t is the end of task t at all clients; where it is not, forgetting is undefined."""
-        evaluations = [values for run in self.runs for values in run.evaluation.values()]
+        evaluations = [values for run in self.runs for values in run.summary.evaluation.values()]
         return self.tasks == 1 or all(values.forgetting is not None for values in evaluations)
 
     @property
@@ -67,7 +67,7 @@ def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[Experim
     by_setting: dict[tuple[object, ...], list[FinishedRun]] = {}
     for run in runs:
         # by size and protocols too, as a config.yaml that somebody changed may say something else than the results
-        identity = (_identity(_of_the_setting(run)), run.summary.tasks, *run.evaluation)
+        identity = (_identity(_of_the_setting(run)), run.summary.tasks, *run.summary.evaluation)
         by_setting.setdefault(identity, []).append(run)
     members = list(by_setting.values())
     flats = [_of_the_setting(alike[0]) for alike in members]
@@ -145,8 +145,7 @@ def _groups(runs: Sequence[FinishedRun], left_out: list[str]) -> list[MethodGrou
     for run in runs:
         identity = json.dumps([[name, _identity(knobs)] for name, knobs in run.methods.items()])
         group = by_methods.setdefault(identity, {})
-        earlier = group.get(run.summary.seed)
-        if earlier is not None:
+        if earlier := group.get(run.summary.seed):
             left_out.append(f"{earlier.directory}: the same config and seed as {run.directory}, which is counted")
         group[run.summary.seed] = run
     grouped = [[group[seed] for seed in sorted(group)] for group in by_methods.values()]

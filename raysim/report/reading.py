@@ -98,11 +98,6 @@ class FinishedRun:
     names: Labels
 
     @property
-    def evaluation(self) -> Mapping[str, ProtocolMetrics]:
-        """The results by protocol."""
-        return self.summary.evaluation
-
-    @property
     def command(self) -> str:
         """The command that runs it again."""
         return f"raysim run {shlex.quote(str(self.directory / 'config.yaml'))}"

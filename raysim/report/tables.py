@@ -32,7 +32,7 @@ class PairedDifference(MeanOverSeeds):
 
 
 def _of_protocol(run: FinishedRun, protocol: str) -> object:
-    return run.evaluation.get(protocol)
+    return run.summary.evaluation.get(protocol)
 
 
 def _of_clients(run: FinishedRun, protocol: str) -> object:

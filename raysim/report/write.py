@@ -15,7 +15,7 @@ from raysim.report.csv_files import means_to_csv, runs_to_csv
 from raysim.report.documents import fill_template
 from raysim.report.grouping import ExperimentSetting, group_runs
 from raysim.report.plots.accuracy import draw_over_rounds, draw_over_tasks, draw_tradeoffs
-from raysim.report.plots.data import draw_data
+from raysim.report.plots.data import draw_data_distribution
 from raysim.report.plots.style import STYLE, Drawing, save_drawing
 from raysim.report.reading import find_runs
 from raysim.report.tables import tabulate_gains, tabulate_results
@@ -31,7 +31,7 @@ PLOTS: dict[str, Callable[[ExperimentSetting], Iterator[Drawing]]] = {
     "plots by task": draw_over_tasks,
     "plots over rounds": draw_over_rounds,
     "plots of a swept knob": draw_tradeoffs,
-    "who holds what": draw_data,
+    "who holds what": draw_data_distribution,
 }
 
 
@@ -89,7 +89,5 @@ def _writing(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = error.filename or target
-        raise ConfigError(
-            f"--out {target}: {where}: {error.strerror}; allowed: a directory that can be written to"
-        ) from None
+        found = f"{error.filename or target}: {error.strerror}"
+        raise ConfigError(f"--out {target}: {found}; allowed: a directory that can be written to") from None

@@ -16,7 +16,7 @@ from raysim.config import load
 from raysim.federation.federation import build_federation
 from raysim.report.grouping import ExperimentSetting, group_runs
 from raysim.report.plots.accuracy import draw_over_rounds, draw_over_tasks, draw_tradeoffs
-from raysim.report.plots.data import count_samples, draw_data
+from raysim.report.plots.data import count_samples, draw_data_distribution
 from raysim.report.plots.style import choose_looks, choose_ticks
 from raysim.report.reading import find_runs
 from raysim.report.write import draw_plots
@@ -155,7 +155,7 @@ def test_out_of_step_there_is_accuracy_over_all_tasks_and_no_forgetting(tmp_path
 
 def test_who_is_at_which_task_is_drawn_where_tasks_do_not_change_at_once(tmp_path: Path) -> None:
     """36 samples for 3 clients: two windows of 6 or so, the first with more of task 1, the last of task 2."""
-    holdings, timeline = draw_data(out_of_step(tmp_path))
+    holdings, timeline = draw_data_distribution(out_of_step(tmp_path))
     assert (holdings.stem, timeline.stem) == ("1-who-holds-what", "1-clients-at-tasks")
     shown: Any = axes_of(timeline.figure).images[0].get_array()
     assert shown.shape[0] == 3
@@ -200,7 +200,7 @@ def test_holdings_count_a_row_once_though_tasks_share_it(tmp_path: Path) -> None
     assert by_task.tolist() == [[12, 12]] * 3
     assert by_class.sum(axis=1).tolist() == [12] * 3
     assert by_class.sum(axis=0).tolist() == [9] * 4
-    (drawn,) = draw_data(one_setting(tmp_path))
+    (drawn,) = draw_data_distribution(one_setting(tmp_path))
     assert len(drawn.figure.axes) == 4  # two panels, two scales
 
 

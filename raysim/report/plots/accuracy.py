@@ -19,21 +19,15 @@ from matplotlib.figure import Figure
 from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.records.figures import draw_matrix
 from raysim.report.grouping import ExperimentSetting, MethodGroup, derive_label
-from raysim.report.plots.style import (
-    BAND,
-    MARKERS,
-    Drawing,
-    choose_looks,
-    choose_ticks,
-    make_chart,
-    make_figure,
-    put_legend_below,
-)
+from raysim.report.plots import style
+from raysim.report.plots.style import Drawing
 from raysim.report.reading import Methods, RoundRecord, read_rounds
 from raysim.report.tables import ACCURACY, BACKWARD_TRANSFER
 
 Array = npt.NDArray[np.float64]
+Curve = tuple[Array, Array]
 Rounds = Sequence[RoundRecord]
+Courses = Sequence[Sequence[Rounds]]
 
 MEAN_AND_BAND = "mean over seeds; band: ± one standard deviation."
 
@@ -53,11 +47,7 @@ BYTES = PlotAxis(
     "sent up and down so far, all clients together (MiB)",
     lambda rounds: [*accumulate((line.bytes_up + line.bytes_down) / 2**20 for line in rounds)],
 )
-VIRTUAL_TIME = PlotAxis(
-    "virtual-time",
-    "virtual time (s)",
-    lambda rounds: [line.virtual_time for line in rounds if line.virtual_time is not None],
-)
+VIRTUAL_TIME = PlotAxis("virtual-time", "virtual time (s)", lambda rounds: [r.virtual_time or 0.0 for r in rounds])
 
 
 @dataclass(frozen=True)
@@ -73,7 +63,9 @@ def draw_over_tasks(setting: ExperimentSetting) -> Iterator[Drawing]:
     """Yield for every protocol the accuracy matrices, the accuracy after each task and the forgetting of each task."""
     for protocol in setting.protocols:
         label = PROTOCOL_LABELS.get(protocol, protocol)
-        matrices = [100 * np.asarray([run.evaluation[protocol].accuracy for run in g.runs]) for g in setting.groups]
+        matrices = [
+            100 * np.asarray([run.summary.evaluation[protocol].accuracy for run in g.runs]) for g in setting.groups
+        ]
         yield _draw_matrices(setting, protocol, label, matrices)
         if setting.in_step and setting.tasks > 1:
             yield _draw_after_each_task(setting, protocol, label, matrices)
@@ -116,8 +108,8 @@ def _draw_matrices(setting: ExperimentSetting, protocol: str, label: str, matric
     columns = min(count, 2 if tasks > 5 else 3)
     rows = math.ceil(count / columns)
     width, height = 1.2 + 0.42 * tasks, max(1.2 + 0.32 * tasks, 2.4)
-    figure = make_figure(max(columns * width + 0.8, 4.5), rows * height)
-    ticks = [tick - 1 for tick in choose_ticks(tasks)]
+    figure = style.make_figure(max(columns * width + 0.8, 4.5), rows * height)
+    ticks = [tick - 1 for tick in style.choose_ticks(tasks)]
     for index, (group, found) in enumerate(zip(setting.groups, matrices, strict=True), 1):
         axes = figure.add_subplot(rows, columns, index)
         image = draw_matrix(axes, (found.mean(axis=0) / 100).tolist())
@@ -139,7 +131,7 @@ def _draw_after_each_task(setting: ExperimentSetting, protocol: str, label: str,
         (np.asarray(tasks), np.stack([found[:, t - 1, :t].mean(axis=1) for t in tasks], axis=1)) for found in matrices
     ]
     figure, axes = _draw_means(setting, label, curves, "after task")
-    axes.set_xticks(choose_ticks(setting.tasks))
+    axes.set_xticks(style.choose_ticks(setting.tasks))
     words = f"Average accuracy after each task, {label}: {MEAN_AND_BAND}"
     return Drawing(f"{setting.number}-{protocol}-accuracy-after-task", words, figure)
 
@@ -147,8 +139,8 @@ def _draw_after_each_task(setting: ExperimentSetting, protocol: str, label: str,
 def _draw_forgetting(setting: ExperimentSetting, protocol: str, label: str, matrices: Sequence[Array]) -> Drawing:
     tasks, count = setting.tasks, len(matrices)
     labels = [group.label for group in setting.groups]
-    figure, axes = make_chart(labels, label, "task", "forgetting (%)", max(7.2, 0.14 * count * tasks))
-    for index, (name, found, look) in enumerate(zip(labels, matrices, choose_looks(count), strict=True)):
+    figure, axes = style.make_chart(labels, label, "task", "forgetting (%)", max(7.2, 0.14 * count * tasks))
+    for index, (name, found, look) in enumerate(zip(labels, matrices, style.choose_looks(count), strict=True)):
         lost = found[:, :-1, :-1].max(axis=1) - found[:, -1, :-1]
         x = np.arange(1, tasks) + 0.7 * ((index + 0.5) / count - 0.5)  # side by side, so that none hides another
         std = lost.std(axis=0, ddof=1) if len(lost) > 1 else None
@@ -158,16 +150,14 @@ def _draw_forgetting(setting: ExperimentSetting, protocol: str, label: str, matr
         axes.axvline(edge, color="#eeeeee", linewidth=1, zorder=0)
     axes.axhline(0, color="#888888", linewidth=0.8)
     axes.grid(False, axis="x")
-    axes.set_xticks(choose_ticks(tasks - 1))
-    put_legend_below(figure, axes)
+    axes.set_xticks(style.choose_ticks(tasks - 1))
+    style.put_legend_below(figure, axes)
     words = f"Forgetting of each task but the last, {label}: its best accuracy before the last task less the final one"
     bars = "mean over seeds, bars: ± one standard deviation."
     return Drawing(f"{setting.number}-{protocol}-forgetting", f"{words}; {bars}", figure)
 
 
-def _draw_course(
-    setting: ExperimentSetting, courses: Sequence[Sequence[Rounds]], protocol: str, axis: PlotAxis
-) -> Drawing:
+def _draw_course(setting: ExperimentSetting, courses: Courses, protocol: str, axis: PlotAxis) -> Drawing:
     label = PROTOCOL_LABELS.get(protocol, protocol)
     curves = []
     for runs in courses:
@@ -182,20 +172,18 @@ def _draw_course(
     return Drawing(f"{setting.number}-{protocol}-accuracy-{axis.stem}", words, figure)
 
 
-def _draw_means(
-    setting: ExperimentSetting, title: str, curves: Sequence[tuple[Array, Array]], xlabel: str
-) -> tuple[Figure, Axes]:
+def _draw_means(setting: ExperimentSetting, title: str, curves: Sequence[Curve], xlabel: str) -> tuple[Figure, Axes]:
     """Draw for every group x[point] and values[seed, point]: the mean, and a band of one standard deviation."""
     labels = [group.label for group in setting.groups]
     tasks = "the tasks so far" if setting.in_step else "all tasks"
-    figure, axes = make_chart(labels, title, xlabel, f"average accuracy over {tasks} (%)")
-    for label, (x, values), look in zip(labels, curves, choose_looks(len(curves)), strict=True):
+    figure, axes = style.make_chart(labels, title, xlabel, f"average accuracy over {tasks} (%)")
+    for label, (x, values), look in zip(labels, curves, style.choose_looks(len(curves)), strict=True):
         mean = values.mean(axis=0)
         axes.plot(x, mean, label=label, **look)
         if len(values) > 1:
             std = values.std(axis=0, ddof=1)
-            axes.fill_between(x, mean - std, mean + std, color=look["color"], alpha=BAND, linewidth=0)
-    put_legend_below(figure, axes)
+            axes.fill_between(x, mean - std, mean + std, color=look["color"], alpha=style.BAND, linewidth=0)
+    style.put_legend_below(figure, axes)
     return figure, axes
 
 
@@ -229,10 +217,10 @@ def _knob_sweeps(groups: Sequence[MethodGroup]) -> dict[tuple[tuple[str, ...], s
 def _draw_tradeoff(sweeps: Sequence[KnobSweep], protocol: str, knob: str, stem: str) -> Drawing:
     label = PROTOCOL_LABELS.get(protocol, protocol)
     labels = [derive_label(sweep.rest, [other.rest for other in sweeps]) for sweep in sweeps]
-    figure, axes = make_chart(labels, label, "average accuracy (%)", "backward transfer (%)")
+    figure, axes = style.make_chart(labels, label, "average accuracy (%)", "backward transfer (%)")
     every = [value for sweep in sweeps for value in sweep.values]
     colours = Normalize(min(every), max(every))
-    for sweep, rest, marker in zip(sweeps, labels, cycle(MARKERS), strict=False):
+    for sweep, rest, marker in zip(sweeps, labels, cycle(style.MARKERS), strict=False):
         x, y = (
             [fmean(quantity.by_seed(group, protocol).values()) for group in sweep.groups]
             for quantity in (ACCURACY, BACKWARD_TRANSFER)
@@ -245,6 +233,6 @@ def _draw_tradeoff(sweeps: Sequence[KnobSweep], protocol: str, knob: str, stem: 
             axes.annotate(f"{value:g}", (x[turn], y[turn]), xytext=above_or_below, textcoords="offset points")
     axes.margins(0.12)
     figure.colorbar(points, label=knob)
-    put_legend_below(figure, axes)
+    style.put_legend_below(figure, axes)
     words = f"Backward transfer against accuracy, {label}, as {knob} varies: mean over seeds; best is up and to the "
     return Drawing(stem, f"{words}right.", figure)

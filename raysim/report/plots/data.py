@@ -1,4 +1,7 @@
-"""Who holds what, and where tasks do not change at once, who is at which task when: dealt again from the config."""
+"""Samples by client, task and class, and where tasks do not change at once, which client is at which task when.
+
+The data are dealt again from the config.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ Counts = npt.NDArray[np.int64]
 NUMBERED = 12  # cells a side; more numbers would not be legible
 
 
-def draw_data(setting: ExperimentSetting) -> Iterator[Drawing]:
+def draw_data_distribution(setting: ExperimentSetting) -> Iterator[Drawing]:
     """Yield the plots for the setting's first seed. Nothing is downloaded.
 
     Raises:
@@ -33,11 +36,10 @@ def draw_data(setting: ExperimentSetting) -> Iterator[Drawing]:
     if federation.opener is not None:
         raise ConfigError("the clients open streams of their own, whose classes nobody knows before")
     by_task, by_class = count_samples(federation)
-    figure = make_figure(
-        3.2 + 0.42 * (min(by_task.shape[1], 25) + min(by_class.shape[1], 25)), min(1.8 + 0.26 * len(by_task), 12)
-    )
-    _panel(figure, 1, by_task, "task", 1)
-    _panel(figure, 2, by_class, "class", 0)
+    columns = min(by_task.shape[1], 25) + min(by_class.shape[1], 25)
+    figure = make_figure(3.2 + 0.42 * columns, min(1.8 + 0.26 * len(by_task), 12))
+    _draw_panel(figure, 1, by_task, "task", 1)
+    _draw_panel(figure, 2, by_class, "class", 0)
     words = "Training samples by client and task, and different ones by client and class, over all tasks"
     yield Drawing(f"{setting.number}-who-holds-what", f"{words}; seed {run.summary.seed}.", figure)
     if not config.together:
@@ -60,7 +62,7 @@ def count_samples(federation: Federation) -> tuple[Counts, Counts]:
     return by_task, by_class
 
 
-def _panel(figure: Figure, position: int, found: Counts, what: str, first: int) -> None:
+def _draw_panel(figure: Figure, position: int, found: Counts, what: str, first: int) -> None:
     axes = figure.add_subplot(1, 2, position)
     clients, columns = found.shape
     image = axes.imshow(found, cmap="Blues", vmin=0, aspect="auto")

@@ -82,8 +82,7 @@ def make_chart(labels: Sequence[str], title: str, xlabel: str, ylabel: str, widt
 def put_legend_below(figure: Figure, axes: Axes) -> None:
     """Put the legend of some axes under all of them, in as many columns as there is room for."""
     handles, labels = axes.get_legend_handles_labels()
-    columns = _columns(labels, figure.get_figwidth())
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    figure.legend(handles, labels, loc="outside lower center", ncols=_columns(labels, figure.get_figwidth()))
 
 
 def _columns(labels: Sequence[str], width: float) -> int:
@@ -93,12 +92,11 @@ def _columns(labels: Sequence[str], width: float) -> int:
 
 def choose_ticks(last: int, most: int = 12) -> Sequence[int]:
     """Return at most so many ticks from 1 to `last`."""
-    step = -(-last // most)
-    return range(1, last + 1, step)
+    return range(1, last + 1, -(-last // most))
 
 
 def save_drawing(drawing: Drawing, folder: Path) -> Plot:
-    """Write STEM.png and STEM.svg."""
+    """Write STEM.png and STEM.svg into a folder that exists."""
     figure = drawing.figure
     figure.savefig(folder / f"{drawing.stem}.png", dpi=150)
     figure.set_layout_engine("none")  # it is laid out now: once is half of the work
