@@ -173,10 +173,10 @@ def _report(given: Sequence[str]) -> int:
     parser.add_argument("--against", metavar="PAPER", help="put the published figures of a paper beside the measured")
     asked = parser.parse_args(given)
     from raysim.launch.display import result_console
-    from raysim.report import report
-    from raysim.report.terminal import show
+    from raysim.report.terminal import show_report
+    from raysim.report.write import write_report
 
-    show(report(asked.directories, asked.out, asked.against), result_console())
+    show_report(write_report(asked.directories, asked.out, asked.against), result_console())
     return 0
 
 

@@ -17,10 +17,10 @@ from raysim.config.messages import either
 from raysim.config.overrides import parse
 from raysim.config.sameness import what_matters
 from raysim.evaluation import per_client
+from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.evaluation.scoring import accuracies, chunks, score
 from raysim.federation.federation import build_federation, undealt
 from raysim.models.building import check_model
-from raysim.records.figures import NAMES
 from raysim.system.errors import ConfigError
 from raysim.system.seeding import torch_untouched
 from raysim.system.torch_settings import set_torch
@@ -96,7 +96,7 @@ def write(evaluated: Evaluated, path: Path) -> None:
 def lines(evaluated: Evaluated) -> Iterator[str]:
     """Yield what a model came to as lines of text, accuracies in %."""
     for protocol, found in evaluated.evaluation.items():
-        yield f"accuracy in %, {NAMES[protocol]}, {evaluated.split} samples of each task"
+        yield f"accuracy in %, {PROTOCOL_LABELS[protocol]}, {evaluated.split} samples of each task"
         for number, (name, samples, accuracy) in enumerate(
             zip(evaluated.tasks, evaluated.samples, found["accuracy"], strict=True), 1
         ):

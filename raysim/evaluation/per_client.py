@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.evaluation.scoring import Scores
 from raysim.federation.federation import Federation
-from raysim.records.figures import NAMES
 
 Counts = npt.NDArray[np.int64]
 Spread = Mapping[str, Any]
@@ -58,7 +58,7 @@ def told(protocol: str, found: Spread) -> str:
     """Return the figures of a protocol as a line of text, in %."""
     figures = ((key, found[key]) for key in ("mean", "worst", "std"))
     said = ", ".join(f"{key} {'-' if value is None else format(100 * value, '.1f')}" for key, value in figures)
-    return f"accuracy in % on the clients' own classes and tasks, {NAMES[protocol]}: {said}"
+    return f"accuracy in % on the clients' own classes and tasks, {PROTOCOL_LABELS[protocol]}: {said}"
 
 
 def _own(federation: Federation, client: int) -> Counts:

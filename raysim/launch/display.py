@@ -14,9 +14,8 @@ from rich.table import Table
 
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RoundDone, Started
-from raysim.evaluation.metrics import Matrix, average_accuracy
+from raysim.evaluation.metrics import PROTOCOL_LABELS, Matrix, average_accuracy
 from raysim.evaluation.per_client import told
-from raysim.records.figures import NAMES
 from raysim.records.result import Result
 
 
@@ -117,7 +116,8 @@ def accuracy_so_far(event: RoundDone) -> str:
     """Say the mean accuracy over the tasks so far, by protocol."""
     task = event.so_far
     return ", ".join(
-        f"{NAMES[protocol]} {100 * sum(row[:task]) / task:.1f}%" for protocol, row in (event.evaluation or {}).items()
+        f"{PROTOCOL_LABELS[protocol]} {100 * sum(row[:task]) / task:.1f}%"
+        for protocol, row in (event.evaluation or {}).items()
     )
 
 
@@ -126,7 +126,7 @@ def show_result(result: Result, console: Console) -> None:
     for protocol, values in result.evaluation.items():
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
-        say(console, f"accuracy in %, {NAMES[protocol]}: row t is after {when}, column i is on task i")
+        say(console, f"accuracy in %, {PROTOCOL_LABELS[protocol]}: row t is after {when}, column i is on task i")
         console.print(_matrix(values["accuracy"], console.width))
         metrics = ((key.replace("_", " "), value) for key, value in values.items() if key != "accuracy")
         say(console, ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics) + "\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from raysim.evaluation.metrics import Matrix
+from raysim.evaluation.metrics import PROTOCOL_LABELS, Matrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,15 +18,13 @@ Image = npt.NDArray[np.uint8]
 
 MOST_NUMBERED = 40  # tasks whose accuracies are legible as numbers
 
-NAMES = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
-
 
 def matrix_image(matrix: Matrix, protocol: str) -> Image:
     """Draw the accuracy matrix so far, rows after task t, columns test set i."""
     inches = min(len(matrix[0]), MOST_NUMBERED)
     figure, axes = _figure(1.6 + 0.55 * inches, 1.4 + 0.5 * inches)
     image = draw_matrix(axes, matrix)
-    axes.set_title(f"accuracy in %, {NAMES.get(protocol, protocol)}")
+    axes.set_title(f"accuracy in %, {PROTOCOL_LABELS.get(protocol, protocol)}")
     figure.colorbar(image)
     return _pixels(figure)
 

@@ -14,8 +14,8 @@ from raysim.config.reading import read
 from raysim.config.sameness import difference
 from raysim.config.writing import written
 from raysim.engine.batch import Job
+from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.records import result
-from raysim.records.figures import NAMES
 from raysim.records.result import Result
 from raysim.sweeps.file import read_sweep
 from raysim.sweeps.grid import SWEEP_FILE, Cell, expand_grid
@@ -48,7 +48,9 @@ class RunOutcome:
         """Return the average accuracy after the last task, in words, by protocol; nothing where there is none."""
         evaluation = self.result.evaluation if self.result else {}
         means = {protocol: values["average_accuracy"] for protocol, values in evaluation.items()}
-        return ", ".join(f"{NAMES[protocol]} {100 * mean:.1f}%" for protocol, mean in means.items() if mean is not None)
+        return ", ".join(
+            f"{PROTOCOL_LABELS[protocol]} {100 * mean:.1f}%" for protocol, mean in means.items() if mean is not None
+        )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 import pytest
 from pages import GUIDES, ROOT, names
 
-from raysim.report.against import published
+from raysim.report.against import load_paper
 from raysim.sweeps.directory import read_labels
 
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
@@ -54,7 +54,7 @@ def shown(values: list[float]) -> str:
 
 
 def of_the_paper(name: str) -> set[str]:
-    cells = [cell for column in published(name).tables for cell in column.cells.values()]
+    cells = [cell for column in load_paper(name).tables for cell in column.cells.values()]
     return {f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}") for mean, std in cells}
 
 

@@ -1,4 +1,7 @@
-"""Who holds what, and where tasks do not change at once, who is at which task when: dealt again from the config."""
+"""Samples by client, task and class, and where tasks do not change at once, which client is at which task when.
+
+The data are dealt again from the config.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from raysim.config import load
 from raysim.federation.assignment import NOTHING
 from raysim.federation.federation import Federation, build_federation
 from raysim.records.figures import draw_timeline
-from raysim.report.grouping import Setting
-from raysim.report.plots.drawing import Drawn, blank, whole_numbers
+from raysim.report.grouping import ExperimentSetting
+from raysim.report.plots.style import Drawing, choose_ticks, make_figure
 from raysim.system.errors import ConfigError
 
 Counts = npt.NDArray[np.int64]
@@ -21,7 +24,7 @@ Counts = npt.NDArray[np.int64]
 NUMBERED = 12  # cells a side; more numbers would not be legible
 
 
-def plots_of_holdings(setting: Setting) -> Iterator[Drawn]:
+def draw_data_distribution(setting: ExperimentSetting) -> Iterator[Drawing]:
     """Yield the plots for the setting's first seed. Nothing is downloaded.
 
     Raises:
@@ -32,25 +35,24 @@ def plots_of_holdings(setting: Setting) -> Iterator[Drawn]:
     federation = build_federation(config, download=False)
     if federation.opener is not None:
         raise ConfigError("the clients open streams of their own, whose classes nobody knows before")
-    by_task, by_class = counts(federation)
-    figure = blank(
-        3.2 + 0.42 * (min(by_task.shape[1], 25) + min(by_class.shape[1], 25)), min(1.8 + 0.26 * len(by_task), 12)
-    )
-    _panel(figure, 1, by_task, "task", 1)
-    _panel(figure, 2, by_class, "class", 0)
+    by_task, by_class = count_samples(federation)
+    columns = min(by_task.shape[1], 25) + min(by_class.shape[1], 25)
+    figure = make_figure(3.2 + 0.42 * columns, min(1.8 + 0.26 * len(by_task), 12))
+    _draw_panel(figure, 1, by_task, "task", 1)
+    _draw_panel(figure, 2, by_class, "class", 0)
     words = "Training samples by client and task, and different ones by client and class, over all tasks"
-    yield Drawn(f"{setting.number}-who-holds-what", f"{words}; seed {run.summary.seed}.", figure)
+    yield Drawing(f"{setting.number}-who-holds-what", f"{words}; seed {run.summary.seed}.", figure)
     if not config.together:
         timeline = federation.availability.timeline()
-        figure = blank(8, min(1.6 + 0.22 * max(len(timeline), 4), 12))
+        figure = make_figure(8, min(1.6 + 0.22 * max(len(timeline), 4), 12))
         axes = figure.add_subplot()
         draw_timeline(figure, axes, timeline)
         axes.grid(False)
         words = f"Which client is at which task, seed {run.summary.seed}; white: the client is not there."
-        yield Drawn(f"{setting.number}-clients-at-tasks", words, figure)
+        yield Drawing(f"{setting.number}-clients-at-tasks", words, figure)
 
 
-def counts(federation: Federation) -> tuple[Counts, Counts]:
+def count_samples(federation: Federation) -> tuple[Counts, Counts]:
     """Return the samples by client and task, and by client and class, where a row that tasks share counts once."""
     streams, labels = federation.streams, federation.dataset.train.y
     of_tasks = [stream.counts_in(0, stream.windows) for stream in streams]
@@ -60,7 +62,7 @@ def counts(federation: Federation) -> tuple[Counts, Counts]:
     return by_task, by_class
 
 
-def _panel(figure: Figure, position: int, found: Counts, what: str, first: int) -> None:
+def _draw_panel(figure: Figure, position: int, found: Counts, what: str, first: int) -> None:
     axes = figure.add_subplot(1, 2, position)
     clients, columns = found.shape
     image = axes.imshow(found, cmap="Blues", vmin=0, aspect="auto")
@@ -69,8 +71,8 @@ def _panel(figure: Figure, position: int, found: Counts, what: str, first: int) 
             colour = "white" if number > 0.6 * found.max() else "black"
             axes.text(column, row, str(number or ""), ha="center", va="center", color=colour, fontsize=8)
     axes.grid(False)
-    ticks = [tick - 1 for tick in whole_numbers(columns)]
+    ticks = [tick - 1 for tick in choose_ticks(columns)]
     axes.set_xticks(ticks, [str(tick + first) for tick in ticks])
-    axes.set_yticks([tick - 1 for tick in whole_numbers(clients)])
+    axes.set_yticks([tick - 1 for tick in choose_ticks(clients)])
     axes.set(xlabel=what, ylabel="client", title=f"samples by client and {what}")
     figure.colorbar(image, ax=axes)
