@@ -10,7 +10,7 @@ from raysim.config import ConfigError, load
 from raysim.config.blocks import Adam as AdamKnobs
 from raysim.config.blocks import AdamW as AdamWKnobs
 from raysim.config.blocks import Sgd as SgdKnobs
-from raysim.engine.optimizer import make_optimizer
+from raysim.engine.optimizer import LocalAdam, LocalSgd, make_optimizer
 
 STEPS = 200
 SGD = [

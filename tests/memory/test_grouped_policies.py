@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from raysim.memory import POLICIES, Memory, MemoryKind, Policy
-from raysim.system.state import decoded, encoded
+from raysim.system.state import decode, encode
 
 Ints = npt.NDArray[np.int64]
 
@@ -79,7 +79,7 @@ def a_stream(shape: np.random.Generator) -> list[Ints]:
 
 def restored(policy: Policy, name: str) -> Policy:
     other = POLICIES[name](policy.capacity)
-    vars(other).update(decoded(encoded(vars(policy))))
+    vars(other).update(decode(encode(vars(policy))))
     return other
 
 
@@ -110,7 +110,7 @@ def test_a_restored_memory_goes_on_as_if_nothing_had_happened(name: str) -> None
             memory.offer(torch.from_numpy(part), part % 7 % 4, part // 60, draws)
             contents.append(memory.entries().positions.tolist())
             if checkpointed:
-                state: dict[int, dict[str, Any]] = decoded(encoded(memory.state()))  # type: ignore[arg-type]
+                state: dict[int, dict[str, Any]] = decode(encode(memory.state()))  # type: ignore[arg-type]
                 memory = Memory(MemoryKind(name, capacity=9))
                 memory.restore(state)
         return contents
