@@ -81,7 +81,7 @@ def second_writing(config, federation, cohorts):
 def recorded(monkeypatch):
     """Return a list to which every step of the runs that follow is added: what it saw and drew, before and after."""
     steps, drawn = [], []
-    real_step, real_drawn = local_training.LocalLoop.step, replay.drawn
+    real_step, real_drawn = local_training.LocalLoop.step, replay.draw_entries
 
     def spied_drawn(client, count, purpose):
         drawn.append(real_drawn(client, count, purpose))
@@ -99,6 +99,6 @@ def recorded(monkeypatch):
         now.reference = client.post("fed_a_gem").numpy() if "fed_a_gem" in client.shared.posts else None
         steps.append(now)
 
-    monkeypatch.setattr(replay, "drawn", spied_drawn)
+    monkeypatch.setattr(replay, "draw_entries", spied_drawn)
     monkeypatch.setattr(local_training.LocalLoop, "step", spied_step)
     return steps

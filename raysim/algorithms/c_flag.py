@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt
 from torch import Tensor
 
 from raysim.algorithms.parts import replay
-from raysim.algorithms.parts.gradient_table import Components, check_table_fits, choices, empty_table, refresh
+from raysim.algorithms.parts.gradient_table import Components, check_table_fits, choose_components, empty_table, refresh
 from raysim.api import (
     Ask,
     Client,
@@ -113,7 +113,7 @@ class CFlag(Method):
             self.loss, self.own = components.full_gradient(rows)
             self.kept = [] if rows is None else [rows, model.buffers.clone(), model.integers.clone()]
             terms = {"gradient": Term(self.own)} if len(components) else {}
-            entries = replay.drawn(client, self.knobs.sample_size, self.name) if self.knobs.memory else None
+            entries = replay.draw_entries(client, self.knobs.sample_size, self.name) if self.knobs.memory else None
             if entries is not None and not (model.normalises and len(entries) == 1):  # BatchNorm takes no single sample
                 terms["memory_gradient"] = Term(replay.gradient_on(client, entries, self.name))
             return terms
@@ -150,7 +150,7 @@ class CFlag(Method):
             components = Components(client, client.phases)
             # E local epochs in the paper's text, E steps on one component each in eq. 4: here epochs times components
             steps = client.local_epochs * len(components)
-            chosen = choices(self.knobs.order, steps, len(components), client.generator("batches"))
+            chosen = choose_components(self.knobs.order, steps, len(components), client.generator("batches"))
             if self.knobs.mode == "svrg":
                 for component in chosen:
                     yield components.gradient(component)[1]
@@ -202,10 +202,10 @@ class CFlag(Method):
                 alpha = steps * beta * self.mail["past_per_new"]
             clients = self.mail["cohort"]
             weight = client.share * (1 if knobs.adaptive == "average" else clients)
-            alpha_i, beta_i = adapted(knobs, memory, added, alpha, beta, weight)
+            alpha_i, beta_i = adapt_rates(knobs, memory, added, alpha, beta, weight)
             client.record("alpha_i", alpha_i)
             client.record("beta_i", beta_i)
-            gamma = forgetting(memory, added, alpha_i, beta_i, knobs.smoothness, weight)
+            gamma = forgetting_term(memory, added, alpha_i, beta_i, knobs.smoothness, weight)
             client.record("gamma", clients * client.share * gamma)  # the mean of these is sum_i p_i Gamma_i(t)
             # One beta_i per client breaks sum_i p_i beta_i (G - G_i) = 0, which the convergence lemmas use.
             tracking = beta_i if knobs.correction == "as_printed" else beta
@@ -242,7 +242,7 @@ def rows_kept(mode: str, table: str, wanted: str, client: Counts) -> int:
     return client.batches if (mode, table) == ("iag", wanted) else 0
 
 
-def adapted(
+def adapt_rates(
     knobs: CFlag, memory: Tensor, added: Tensor, alpha: float, beta: float, weight: float
 ) -> tuple[Tensor, Tensor]:
     """Return alpha_i and beta_i of Table 1, given F and A [P] and the weight p_i (average case) or N p_i (worst).
@@ -263,7 +263,7 @@ def adapted(
     return torch.where(interferes, alpha_i, alpha * same), torch.where(transfers, beta_i, beta * same)
 
 
-def forgetting(
+def forgetting_term(
     memory: Tensor, added: Tensor, alpha: Tensor | float, beta: Tensor | float, smoothness: float, weight: float
 ) -> Tensor:
     """Return Gamma_i, eq. 184 (weight p_i) or 189 (weight N p_i)."""

@@ -13,7 +13,7 @@ from annotated_types import Ge
 from torch import Tensor
 
 from raysim.algorithms.parts import replay
-from raysim.algorithms.parts.projection import projected
+from raysim.algorithms.parts.projection import project
 from raysim.api import (
     Ask,
     Client,
@@ -76,7 +76,7 @@ class FedAGem(Method):
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
             """Project where the inner product is negative."""
             # Differs from the paper's `<= 0`, which is 0/0 for a reference of zero; equal everywhere else.
-            return projected(gradient, step.client.post(self.name)) if self.used else gradient
+            return project(gradient, step.client.post(self.name)) if self.used else gradient
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Send the memory gradient with the update, where that is asked for."""
@@ -89,7 +89,7 @@ class FedAGem(Method):
             return {} if gradient is None else {"memory_gradient": Term(gradient)}
 
         def _gradient(self, client: Client) -> Tensor | None:
-            entries = replay.drawn(client, self.knobs.sample_size, self.name)
+            entries = replay.draw_entries(client, self.knobs.sample_size, self.name)
             return None if entries is None else replay.gradient_on(client, entries, self.name)
 
     class Server(ServerHalf):

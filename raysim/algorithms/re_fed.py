@@ -109,10 +109,10 @@ class ReFed(Method):
             model = client.model
             model.module.train()
             gradient = model.gradient_of(client.cross_entropy(model.module(x), y))
-            pulled_step(model.parameters, gradient, client.received, client.lr, self.knobs.pull)
+            step_with_pull(model.parameters, gradient, client.received, client.lr, self.knobs.pull)
 
 
-def pulled_step(v: Tensor, gradient: Tensor, w: Tensor, lr: float, pull: float) -> None:
+def step_with_pull(v: Tensor, gradient: Tensor, w: Tensor, lr: float, pull: float) -> None:
     """Take the step of eq. 3 in place: v -= lr (gradient + pull (v - w)).
 
     Where lr * pull >= 1 the pull is taken at the new v instead of the old: the same fixed point, and never unstable.

@@ -220,7 +220,7 @@ def overrides(half: type[Half], hook: str) -> bool:
     return getattr(half, hook) is not getattr(origin, hook)
 
 
-def with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
+def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
     """Return the halves that bring this hook, in the listed order."""
     return [half for half in halves if overrides(type(half), hook)]
 

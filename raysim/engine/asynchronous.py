@@ -69,7 +69,7 @@ class AsynchronousUpdates(Kept):
         """Go on from there, with the server in the round that it was in."""
         self._tickets = {number: Reply.restored(reply) for number, reply in state["replies"].items()}
         self._sent = {number: Delta(*model) for number, model in state["sent"].items()}
-        super().restore({"_time": state["_time"]})
+        super().restore({key: kept for key, kept in state.items() if key not in ("replies", "sent")})
         over = self._timetable[: self._server.round]
         self._away = [d for update in over for d in update.dispatched if d.back > self._time]
 

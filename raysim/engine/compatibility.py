@@ -14,7 +14,7 @@ from raysim.system.errors import ConfigError, RunError
 OWN_STREAMS = ("augment", "batches", "memory", "model")
 
 
-def methods_of(config: Config) -> dict[str, Method]:
+def make_methods(config: Config) -> dict[str, Method]:
     """Return the config's methods in their order, by the name that their terms, ops and streams carry.
 
     A user's `package.module:name` is called `name`.
@@ -40,7 +40,7 @@ def check_methods(config: Config) -> dict[str, Method]:
     Raises:
         ConfigError: two own one hook, an owner of the local loop stands beside a method inside it, or a need is unmet.
     """
-    methods = methods_of(config)
+    methods = make_methods(config)
     for half in (ClientHalf, *(h for h in EXCLUSIVE if h is not ClientHalf)):
         for hook in EXCLUSIVE[half]:
             _one_owner(methods, half, hook)
@@ -49,7 +49,7 @@ def check_methods(config: Config) -> dict[str, Method]:
         refusals = [method.refusal(_setting(config)), *(_unmet(name, method, config))]
         for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")
-    memory_of(config, methods)
+    choose_memory(config, methods)
     for name, method in methods.items():
         _check_state(method.Client(name, method), method.Server(name, method))
     return methods
@@ -93,7 +93,7 @@ def needs_of(method: Method) -> frozenset[Need]:
     return method.needs | {need for need, wanted in implied.items() if wanted}
 
 
-def memory_of(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
+def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
     """Return the memory that all methods can share, or None where none needs one.
 
     Null keys are the choice of the first method whose own choice all others can live with.

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from raysim.api.messages import Ask, Delta, Post
-from raysim.api.method import Method, Plan, ServerHalf, with_hook
+from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.api.server import Server
 from raysim.config import Config
-from raysim.engine.compatibility import methods_of, name_methods
+from raysim.engine.compatibility import make_methods, name_methods
 from raysim.engine.learning_rate import learning_rate
 from raysim.engine.order import Order, Phase
 from raysim.engine.reply import Reply
@@ -32,13 +32,13 @@ class Exchange(Kept):
         self.config = config
         self.server = server
         self.runner = runner
-        self.halves = {name: method.Server(name, method) for name, method in methods_of(config).items()}
+        self.halves = {name: method.Server(name, method) for name, method in make_methods(config).items()}
         self.traffic = Traffic()
         self.steps = 0
 
     def halves_with(self, hook: str) -> list[ServerHalf]:
         """Return the server halves that bring this hook, in the listed order."""
-        return with_hook(self.halves.values(), hook)
+        return halves_with_hook(self.halves.values(), hook)
 
     def gather(self, chosen: Sequence[int]) -> None:
         """Make these clients the cohort, with the shares that `aggregation.weights` gives them.

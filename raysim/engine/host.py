@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from raysim.api.client import Shared
-from raysim.api.messages import Post, Term, Terms, on_device
-from raysim.api.method import ClientHalf, with_hook
+from raysim.api.messages import Post, Term, Terms, move_to
+from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
 from raysim.data.opened import Opened
 from raysim.data.pixels import Source
-from raysim.engine.compatibility import memory_of, methods_of, name_methods
+from raysim.engine.compatibility import choose_memory, make_methods, name_methods
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.order import Order
 from raysim.engine.reply import Reply
@@ -46,8 +46,8 @@ class ClientHost:
         self._logits = config.training.logits
         self._samples = federation.source("train", device)
         self._test: Source | None = None
-        self._methods = methods_of(config)
-        self._memory = memory_of(config, self._methods)
+        self._methods = make_methods(config)
+        self._memory = choose_memory(config, self._methods)
         self._shared = Shared(
             self.model, self.posts, config.seed, config.training, config.resources.deterministic, self._kept_out
         )
@@ -56,7 +56,7 @@ class ClientHost:
     def perform(self, order: Order, posts: Sequence[Post] = ()) -> Reply:
         """Carry out an order and reply with the sum over its clients. Raises Diverged."""
         self.receive(posts)
-        order = replace(order, mail=on_device(order.mail, self.model.device))
+        order = replace(order, mail=move_to(order.mail, self.model.device))
         reply = Reply(order.cohort)
         for number in order.clients:
             client = self.clients[number]
@@ -79,7 +79,7 @@ class ClientHost:
     def receive(self, posts: Sequence[Post]) -> None:
         """Keep what was posted, in place of older versions."""
         for post in posts:
-            self.posts[post.name] = replace(post, value=on_device(post.value, self.model.device))
+            self.posts[post.name] = replace(post, value=move_to(post.value, self.model.device))
 
     def snapshot(self) -> dict[int, bytes]:
         """Return a record of every client here, as a checkpoint keeps it. Raises RunError."""
@@ -114,10 +114,10 @@ class ClientHost:
         halves = [*client.halves.values()]
         for half in halves:
             half.start(client, order.mail.get(half.name))
-        owner = with_hook(halves, "train")
+        owner = halves_with_hook(halves, "train")
         delta = owner[0].train(client) if owner else client.local_training()
         terms: dict[str, tuple[ClientHalf, Term]] = {}
-        for half in with_hook(halves, "finish"):
+        for half in halves_with_hook(halves, "finish"):
             delta, own = half.finish(client, delta)
             terms |= {f"{half.name}.{name}": (half, term) for name, term in own.items()}
         weight = share if order.arrived is None else client.trained / order.arrived

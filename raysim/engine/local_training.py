@@ -10,7 +10,7 @@ from torch import Tensor
 
 from raysim.api.client import Client
 from raysim.api.messages import Delta
-from raysim.api.method import ClientHalf, with_hook
+from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.api.step import Step
 from raysim.data.opened import Opened
 from raysim.data.pixels import Source
@@ -22,7 +22,7 @@ def train(client: Client, halves: Sequence[ClientHalf], loop: LocalLoop) -> Delt
     """Train the model at hand on the client's data and return the change of its parameters and statistics."""
     model = client.model
     buffers = model.buffers.clone()
-    positions = next((half.samples(client) for half in with_hook(halves, "samples")), client.arrived)
+    positions = next((half.samples(client) for half in halves_with_hook(halves, "samples")), client.arrived)
     client.trained = len(positions)
     shuffle = client.generator("batches")
     augment = client.generator("augment") if client.data.augment else None
@@ -84,11 +84,11 @@ class LocalLoop:
         self.optimizer = optimizer
         self.clip_norm = clip_norm
         self.remember = remember
-        self.batch = with_hook(halves, "batch")
-        self.task_loss = with_hook(halves, "task_loss")
-        self.penalty = with_hook(halves, "penalty")
-        self.gradient = with_hook(halves, "gradient")
-        self.observe = with_hook(halves, "observe")
+        self.batch = halves_with_hook(halves, "batch")
+        self.task_loss = halves_with_hook(halves, "task_loss")
+        self.penalty = halves_with_hook(halves, "penalty")
+        self.gradient = halves_with_hook(halves, "gradient")
+        self.observe = halves_with_hook(halves, "observe")
         self.number = 0
         self.samples = 0
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)

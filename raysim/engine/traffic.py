@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from raysim.api.messages import Post, tensor_bytes
+from raysim.api.messages import Post, count_bytes
 from raysim.system.state import Kept
 
 
@@ -23,8 +23,8 @@ class Traffic(Kept):
 
     def count_sent(self, clients: Sequence[int], mail: Any, posts: Iterable[Post]) -> None:
         """Count an order on its way to these clients."""
-        sizes = [(post, tensor_bytes(post.value)) for post in posts]
-        letter = tensor_bytes(mail)
+        sizes = [(post, count_bytes(post.value)) for post in posts]
+        letter = count_bytes(mail)
         for client in clients:
             held = self._held.setdefault(client, {})
             total = letter

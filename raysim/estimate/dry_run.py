@@ -13,7 +13,7 @@ from torch import Tensor
 from raysim.api.messages import Post
 from raysim.api.method import Method, overrides
 from raysim.config import Config
-from raysim.engine.compatibility import methods_of
+from raysim.engine.compatibility import make_methods
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import WIDE, ExactSum
 from raysim.engine.order import Order
@@ -74,7 +74,7 @@ def rehearse(config: Config, federation: Federation, model: FlatModel) -> Rehear
     never = config.checkpoint.model_copy(update={"every_rounds": rounds})
     cast = _Cast(config, federation, model)
     simulation = Simulation(config.model_copy(update={"checkpoint": never}), federation, cast)
-    server, traffic = simulation.server, _Itemised(methods_of(config))
+    server, traffic = simulation.server, _Itemised(make_methods(config))
     simulation.exchange.traffic = traffic
     server.parameters, server.buffers, server.integers = (
         part.to(NOWHERE) for part in (server.parameters, server.buffers, server.integers)
@@ -87,7 +87,7 @@ def rehearse(config: Config, federation: Federation, model: FlatModel) -> Rehear
                 updates += len(event.cohort)
                 if event.round == rounds:
                     break  # the final model is nobody's
-    methods = methods_of(config).items()
+    methods = make_methods(config).items()
     return Rehearsal(
         rounds=server.round,
         updates=updates,

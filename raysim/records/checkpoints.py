@@ -21,7 +21,7 @@ from raysim.engine.events import Checkpoint
 from raysim.system.errors import RunError
 from raysim.system.files import put
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, CLIENTS, SERVER = "manifest.json", "clients.bin", "server.bin"
 
 

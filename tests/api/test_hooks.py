@@ -235,7 +235,15 @@ def test_what_can_stand_together_is_accepted(tiny):
 
 
 @pytest.mark.parametrize(
-    "optimizer", [{"momentum": 0.5}, {"weight_decay": 0.1}, {"name": "adam"}], ids=["momentum", "decay", "adam"]
+    "optimizer",
+    [
+        {"momentum": 0.5},
+        {"momentum": 0.5, "nesterov": True},
+        {"weight_decay": 0.1},
+        {"name": "adam"},
+        {"name": "adamw"},
+    ],
+    ids=["momentum", "nesterov", "decay", "adam", "adamw"],
 )
 def test_plain_sgd_is_a_need(tiny, optimizer):
     check_methods(tiny(methods=methods("Plain"), training__optimizer={"lr": 0.1}))

@@ -101,7 +101,7 @@ def refresh(rows: Tensor, total: Tensor, components: Components, component: int)
     rows[component] = gradient
 
 
-def choices(order: str, steps: int, components: int, draws: np.random.Generator) -> list[int]:
+def choose_components(order: str, steps: int, components: int, draws: np.random.Generator) -> list[int]:
     """Return the component of each step: random (with replacement), cyclic, or reshuffled whenever all had a turn."""
     if order == "random":
         return [int(c) for c in draws.integers(components, size=steps)] if components else []
