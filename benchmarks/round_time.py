@@ -37,7 +37,7 @@ from raysim.engine.exchange import Exchange
 from raysim.engine.host import ClientHost
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.local_runner import LocalRunner
-from raysim.engine.optimizer import Sgd
+from raysim.engine.optimizer import LocalSgd
 from raysim.engine.reply import Reply
 from raysim.engine.simulation import Simulation
 from raysim.engine.synchronous import SynchronousRounds
@@ -70,7 +70,7 @@ HOST = {
     "make batches": [(Stream, "locate"), (Source, "fetch"), (Source, "labels")],
     "forward": [(MnistCnn, "__call__"), (Client, "cross_entropy")],
     "backward": [(torch.Tensor, "backward")],
-    "SGD step": [(Sgd, "step")],
+    "SGD step": [(LocalSgd, "step")],
     "exact sum": [(ExactSum, "add")],
     "the rest": [(ClientHost, "perform")],
 }

@@ -15,8 +15,8 @@ from raysim.api.method import ClientHalf
 from raysim.api.step import Step
 from raysim.data.opened import Opened
 from raysim.data.pixels import Source
-from raysim.engine import optimizer
 from raysim.engine.local_training import LocalLoop, train
+from raysim.engine.optimizer import make_optimizer
 from raysim.engine.order import Phase
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
@@ -97,7 +97,7 @@ class HostedClient(Client):
         """Run the local loop with all methods' hooks, and return what it changed."""
         halves, training = [*self.halves.values()], self.shared.training
         remember = self.offer if self.memory is not None and self.memory.fill == "arrival" else None
-        loop = LocalLoop(self, halves, optimizer.fresh(training.optimizer), training.clip_norm, remember)
+        loop = LocalLoop(self, halves, make_optimizer(training.optimizer), training.clip_norm, remember)
         return train(self, halves, loop)
 
     def offer(self, step: Step) -> None:

@@ -16,7 +16,7 @@ from raysim.config.blocks import AdamW as AdamWKnobs
 from raysim.config.blocks import Sgd as SgdKnobs
 
 
-class Sgd:
+class LocalSgd:
     """Stochastic gradient descent with heavy-ball or Nesterov momentum and L2 weight decay."""
 
     def __init__(self, knobs: SgdKnobs) -> None:
@@ -40,7 +40,7 @@ class Sgd:
         )
 
 
-class Adam:
+class LocalAdam:
     """Adam (Kingma & Ba, ICLR 2015, arXiv 1412.6980) and AdamW (Loshchilov & Hutter, ICLR 2019, arXiv 1711.05101).
 
     Adam adds the weight decay to the gradient, AdamW takes it off the parameters.
@@ -76,6 +76,9 @@ class Adam:
         )
 
 
-def fresh(knobs: SgdKnobs | AdamKnobs | AdamWKnobs) -> Sgd | Adam:
+Optimizer = LocalSgd | LocalAdam
+
+
+def make_optimizer(knobs: SgdKnobs | AdamKnobs | AdamWKnobs) -> Optimizer:
     """Return a new optimizer with the config's settings."""
-    return Sgd(knobs) if isinstance(knobs, SgdKnobs) else Adam(knobs)
+    return LocalSgd(knobs) if isinstance(knobs, SgdKnobs) else LocalAdam(knobs)
