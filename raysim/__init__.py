@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raysim.api.messages import Ask, Delta, Post, Term
     from raysim.api.method import ClientHalf, Method, Plan, ServerHalf
-    from raysim.evaluation.evaluate import Evaluated, evaluate
+    from raysim.launch.evaluate import Evaluated, evaluate
     from raysim.launch.run import run
-    from raysim.records.result import Result, load
+    from raysim.records.result import Result
+    from raysim.records.result import load_result as load
     from raysim.sweeps.running import sweep
     from raysim.system.errors import ConfigError, RunError
 
@@ -17,7 +18,7 @@ _HOMES = {
     "Ask": "api.messages",
     "ClientHalf": "api.method",
     "ConfigError": "system.errors",
-    "Evaluated": "evaluation.evaluate",
+    "Evaluated": "launch.evaluate",
     "Delta": "api.messages",
     "Method": "api.method",
     "Plan": "api.method",
@@ -26,8 +27,8 @@ _HOMES = {
     "RunError": "system.errors",
     "ServerHalf": "api.method",
     "Term": "api.messages",
-    "evaluate": "evaluation.evaluate",
-    "load": "records.result",
+    "evaluate": "launch.evaluate",
+    "load": "records.result:load_result",
     "run": "launch.run",
     "sweep": "sweeps.running",
 }
@@ -58,4 +59,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'raysim' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"raysim.{_HOMES[name]}"), name)
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(f"raysim.{module}"), attribute or name)

@@ -15,8 +15,8 @@ from raysim.engine.events import Accuracies, Checkpoint, Event, Finished, RoundD
 from raysim.engine.exchange import Exchange, Runner
 from raysim.engine.synchronous import Synchronous
 from raysim.engine.virtual_clock import Clock
-from raysim.evaluation.per_client import Spread, summaries
-from raysim.evaluation.scoring import accuracies, chunks
+from raysim.evaluation.per_client import ClientSummary, summarise_clients
+from raysim.evaluation.scoring import accuracies, split_into_chunks
 from raysim.federation.federation import Federation
 from raysim.models.building import check_model
 from raysim.system.state import decoded, encoded
@@ -42,7 +42,7 @@ class Simulation:
         self.server = Server(config, federation, self.model.weights())
         self.exchange = Exchange(self.server, runner)
         self.schedule = _schedule(config, self.exchange)
-        self.chunks = chunks(federation)
+        self.chunks = split_into_chunks(federation)
         self.virtual_time = 0.0
         self.stopping = False
         self._saved = 0
@@ -105,10 +105,10 @@ class Simulation:
     def _evaluate(self) -> Accuracies:
         return accuracies(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
 
-    def _per_client(self) -> Mapping[str, Spread] | None:
+    def _per_client(self) -> Mapping[str, ClientSummary] | None:
         if not self.config.evaluation.per_client:
             return None
-        return summaries(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
+        return summarise_clients(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
 
     def _checkpoint(self) -> Checkpoint:
         """Keep everything; the schedule first, as it waits for what is under way."""

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from raysim.config.messages import nearest, show
 from raysim.config.reading import parse_value
-from raysim.records.figures import NAMES
+from raysim.evaluation.metrics import PROTOCOL_NAMES
 from raysim.report.content import Comparison
 from raysim.report.grouping import Group, Setting, flat
 from raysim.report.quantities import ACCURACY, BACKWARD_TRANSFER, FINAL_FORGETTING, FORGETTING
@@ -154,7 +154,7 @@ def _row(column: Column, method: str, group: Group) -> Sequence[Cell]:
         method,
         group.label,
         column.table,
-        f"{NAMES[column.protocol]} {quantity.heading}",
+        f"{PROTOCOL_NAMES[column.protocol]} {quantity.heading}",
         mean_and_std(Summary(mean, std, 0), quantity),
         mean_and_std(measured, quantity),
         str(len(group.runs)),

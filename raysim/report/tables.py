@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from raysim.records.figures import NAMES
+from raysim.evaluation.metrics import PROTOCOL_NAMES
 from raysim.report.grouping import Group, Setting
 from raysim.report.quantities import COSTS, FAIRNESS, LEARNING, Quantity
 from raysim.report.statistics import Difference, Summary, paired, summary
@@ -47,7 +47,9 @@ def results(setting: Setting, protocol: str) -> Table:
     headings = ("methods", "seeds", *(quantity.title for quantity in quantities))
     alike = len({tuple(run.summary.seed for run in group.runs) for group in setting.groups}) == 1
     note = "" if alike else "Not all groups have the same seeds; what add-ons change is taken over common ones."
-    return Table(f"{NAMES.get(protocol, protocol)}: mean ± standard deviation over seeds", headings, rows, note)
+    return Table(
+        f"{PROTOCOL_NAMES.get(protocol, protocol)}: mean ± standard deviation over seeds", headings, rows, note
+    )
 
 
 def gains(setting: Setting, protocol: str) -> Table | None:
@@ -59,7 +61,7 @@ def gains(setting: Setting, protocol: str) -> Table | None:
     if not rows:
         return None
     headings = ("added", "to", "common seeds", *(quantity.title for quantity in LEARNING))
-    caption = f"{NAMES.get(protocol, protocol)}: what each add-on changes"
+    caption = f"{PROTOCOL_NAMES.get(protocol, protocol)}: what each add-on changes"
     note = "Paired differences over the common seeds, mean ± standard deviation; p of the two-sided paired t-test, "
     return Table(caption, headings, rows, note + "not corrected for the number of comparisons.", texts=2)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raysim.records import result
+from raysim.records.result import load_result
 from raysim.sweeps.grid import Cell, cells
 from raysim.sweeps.outcome import Outcome
 from raysim.sweeps.reading import read_sweep
@@ -30,7 +30,7 @@ class Agenda:
         """Return what has become of a run so far."""
         directory = self.out / cell.folder
         if standing == "done":
-            return Outcome(cell, directory, "done", result.load(directory))
+            return Outcome(cell, directory, "done", load_result(directory))
         return Outcome(cell, directory, "not started")
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from raysim.config.messages import show
 from raysim.engine.events import Event, RoundDone, Started
-from raysim.launch.display import accuracy_so_far, say
+from raysim.launch.display import accuracy_so_far, print_line
 from raysim.sweeps.agenda import Agenda
 from raysim.sweeps.grid import Cell
 from raysim.sweeps.outcome import Outcome
@@ -69,7 +69,7 @@ class Lines(Silence):
 
     def say(self, text: str) -> None:
         """Write a line."""
-        say(self._console, text)
+        print_line(self._console, text)
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Overview:
 
     def say(self, text: str) -> None:
         """Write a line above the table."""
-        say(self._console, text)
+        print_line(self._console, text)
 
     def table(self) -> Table:
         """Return the table as it is now; where the terminal is too small, without what matters least."""

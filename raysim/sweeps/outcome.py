@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from raysim.records.figures import NAMES
+from raysim.evaluation.metrics import PROTOCOL_NAMES
 from raysim.records.result import Result
 from raysim.sweeps.grid import Cell
 
@@ -28,4 +28,6 @@ class Outcome:
         """Return the average accuracy after the last task, in words, by protocol; nothing where there is none."""
         evaluation = self.result.evaluation if self.result else {}
         means = {protocol: values["average_accuracy"] for protocol, values in evaluation.items()}
-        return ", ".join(f"{NAMES[protocol]} {100 * mean:.1f}%" for protocol, mean in means.items() if mean is not None)
+        return ", ".join(
+            f"{PROTOCOL_NAMES[protocol]} {100 * mean:.1f}%" for protocol, mean in means.items() if mean is not None
+        )

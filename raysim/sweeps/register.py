@@ -12,7 +12,7 @@ from raysim.config.reading import read
 from raysim.config.writing import written
 from raysim.sweeps.grid import FILE, Cell
 from raysim.system.errors import ConfigError
-from raysim.system.files import put
+from raysim.system.files import write_whole
 
 Labels = Mapping[str, str]
 """By axis: the name of the run's value."""
@@ -44,7 +44,7 @@ def register(out: Path, name: str, cells: Sequence[Cell]) -> None:
     before = labels(out) if (out / FILE).exists() else {}
     kept = {folder: names for folder, names in before.items() if folder not in here and (out / folder).is_dir()}
     with _writable(out):
-        put(out / FILE, written({"name": name, "runs": {**here, **kept}}))
+        write_whole(out / FILE, written({"name": name, "runs": {**here, **kept}}))
 
 
 @contextmanager

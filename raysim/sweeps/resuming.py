@@ -7,10 +7,10 @@ from typing import Literal
 
 from raysim.config import load
 from raysim.config.sameness import difference
-from raysim.records import result
+from raysim.records.result import load_result
 from raysim.sweeps.grid import Cell
 from raysim.system.errors import ConfigError
-from raysim.system.files import is_part
+from raysim.system.files import is_partial
 
 Standing = Literal["new", "done", "interrupted", "failed", "unfinished"]
 
@@ -37,12 +37,12 @@ def standing(cell: Cell, out: Path) -> Standing:
             raise ConfigError(f"{above}: this is a run's directory, and '{cell.folder}' would lie in it; {INSTEAD}")
     if directory.exists() and not directory.is_dir():
         raise ConfigError(f"{directory}: this is a file, allowed: a directory of this sweep")
-    held = sorted(path for path in directory.iterdir() if not is_part(path)) if directory.is_dir() else []
+    held = sorted(path for path in directory.iterdir() if not is_partial(path)) if directory.is_dir() else []
     if not held:
         return "new"
     if directory / "config.yaml" not in held:
         raise ConfigError(f"{directory}: found {held[0].name} and no config.yaml, so this is no run's; {INSTEAD}")
-    status = result.load(directory).status if directory / "summary.json" in held else "unfinished"
+    status = load_result(directory).status if directory / "summary.json" in held else "unfinished"
     unlike = difference(load(directory / "config.yaml"), cell.config)
     if unlike is not None:
         raise ConfigError(f"{directory}: a run ({status}) of another config is there: {unlike}; {INSTEAD}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from raysim.engine.events import Finished
 from raysim.estimate import placement
-from raysim.records.recorder import Course
+from raysim.records.recorder import Recorder
 from raysim.records.result import Result
 from raysim.sweeps.agenda import Agenda, prepare
 from raysim.sweeps.display import Display, Silence
@@ -22,8 +22,8 @@ from raysim.sweeps.whole import Kept
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.footprint import Footprint
-from raysim.system.interrupts import interruptible, later
-from raysim.system.lock import alone
+from raysim.system.interrupts import delay_interrupts, interruptible
+from raysim.system.lock import lock_directory
 from raysim.system.seeding import torch_untouched
 
 
@@ -72,7 +72,7 @@ def carry_out(agenda: Agenda, local: bool, jobs: int | None, display: Display) -
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
     records = _Records(agenda.out, display)
-    with torch_untouched(), _runs(agenda.to_do, local, jobs, records.kept) as runs, alone(agenda.out, "sweep"):
+    with torch_untouched(), _runs(agenda.to_do, local, jobs, records.kept) as runs, lock_directory(agenda.out, "sweep"):
         register(agenda.out, agenda.name, [cell for cell, _ in agenda.runs])
         with interruptible(runs.stop, display.say):
             records.keep(runs)
@@ -87,7 +87,7 @@ class _Records:
         self.outcomes: dict[str, Outcome] = {}
         self._out = out
         self._display = display
-        self._under_way: dict[str, tuple[Cell, Course, Footprint]] = {}
+        self._under_way: dict[str, tuple[Cell, Recorder, Footprint]] = {}
         self._hindered: dict[str, ConfigError | RunError] = {}
 
     def keep(self, runs: Runs) -> None:
@@ -119,7 +119,7 @@ class _Records:
         if isinstance(told, Begun):
             try:
                 taken = Footprint()  # as the process that carries the run out tells it
-                course = Course(cell.config, told.federation, self._out / cell.folder, told.began, taken)
+                course = Recorder(cell.config, told.federation, self._out / cell.folder, told.began, taken)
             except (ConfigError, RunError) as error:
                 self._hindered[cell.folder] = error
             else:
@@ -138,7 +138,7 @@ class _Records:
     def _end(self, cell: Cell, status: Status, problem: str = "") -> None:
         ended = None
         if cell.folder in self._under_way:  # one that had no data has no directory
-            with later(), self._under_way.pop(cell.folder)[1] as course:
+            with delay_interrupts(), self._under_way.pop(cell.folder)[1] as course:
                 ended = course.end(status)
         outcome = Outcome(cell, self._out / cell.folder, status, ended, problem)
         self.outcomes[cell.folder] = outcome

@@ -10,7 +10,7 @@ from raysim.engine.local_runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
-from raysim.system.errors import told_briefly
+from raysim.system.errors import convert_to_run_error
 from raysim.system.footprint import Footprint
 
 Kept = tuple[bytes, Mapping[int, bytes]]
@@ -35,7 +35,7 @@ class WholeRun:
 
     def events(self) -> Iterator[tuple[Event, int]]:
         """Run from the first round to the last; with each event the most memory so far, this process's, in bytes."""
-        with told_briefly(DEBUGGING), Footprint() as footprint:
+        with convert_to_run_error(DEBUGGING), Footprint() as footprint:
             server, clients = self._kept or (None, None)
             runner = LocalRunner(self._config, self._federation, clients)
             self._simulation = Simulation(self._config, self._federation, runner, server)
@@ -60,7 +60,7 @@ def data_of(config: Config) -> Federation:
         ConfigError: they are missing, or they or the model do not serve the scenario.
         RunError: the user's own code for them failed.
     """
-    with told_briefly(DEBUGGING):
+    with convert_to_run_error(DEBUGGING):
         federation = build_federation(config)
         check_model(config, federation.shape, federation.classes)
         return federation

@@ -10,15 +10,12 @@ import torch
 from torch import Tensor
 
 from raysim.engine.local_training import batches
-from raysim.estimate.placement import MOST_OF_MEMORY
 from raysim.system import seeding
+from raysim.system.capacity import GIB, MOST_OF_MEMORY
 from raysim.system.errors import RunError
 
 if TYPE_CHECKING:
     from raysim.api.client import Client
-
-
-GIB = 2**30
 
 
 class Components:

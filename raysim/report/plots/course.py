@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from raysim.records.figures import NAMES
+from raysim.evaluation.metrics import PROTOCOL_NAMES
 from raysim.report.grouping import Setting
 from raysim.report.plots.drawing import BAND, Drawn, for_lines, legend_below, looks
 from raysim.report.rounds import Round, read_rounds
@@ -74,11 +74,13 @@ def _accuracy(setting: Setting, courses: Sequence[Sequence[Rounds]], protocol: s
             axes.fill_between(x, mean - std, mean + std, color=look["color"], alpha=BAND, linewidth=0)
     tasks = "the tasks so far" if setting.in_step else "all tasks"
     axes.set(xlabel=axis.words, ylabel=f"average accuracy over {tasks} (%)")
-    axes.set_title(NAMES.get(protocol, protocol), loc="left")
+    axes.set_title(PROTOCOL_NAMES.get(protocol, protocol), loc="left")
     legend_below(figure, axes)
-    words = f"Average accuracy against {axis.stem.replace('-', ' ')}, {NAMES.get(protocol, protocol)}: mean over seeds"
+    words = f"Average accuracy against {axis.stem.replace('-', ' ')}, {PROTOCOL_NAMES.get(protocol, protocol)}"
     return Drawn(
-        f"{setting.number}-{protocol}-accuracy-{axis.stem}", f"{words}; band: ± one standard deviation.", figure
+        f"{setting.number}-{protocol}-accuracy-{axis.stem}",
+        f"{words}: mean over seeds; band: ± one standard deviation.",
+        figure,
     )
 
 

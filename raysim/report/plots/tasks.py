@@ -9,7 +9,8 @@ from textwrap import fill
 import numpy as np
 import numpy.typing as npt
 
-from raysim.records.figures import NAMES, draw_matrix
+from raysim.evaluation.metrics import PROTOCOL_NAMES
+from raysim.records.figures import draw_matrix
 from raysim.report.grouping import Group, Setting
 from raysim.report.plots.drawing import BAND, Drawn, blank, for_lines, legend_below, looks, whole_numbers
 
@@ -46,9 +47,10 @@ def _matrices(setting: Setting, protocol: str) -> Drawn:
         if not setting.in_step:
             axes.set_ylabel("after part of the run")
         axes.set_title(fill(group.label, max(12, int((width - 0.5) / 0.1))))
-    figure.colorbar(image, ax=figure.axes, label=f"accuracy (%), {NAMES.get(protocol, protocol)}", shrink=0.6)
+    figure.colorbar(image, ax=figure.axes, label=f"accuracy (%), {PROTOCOL_NAMES.get(protocol, protocol)}", shrink=0.6)
     moment = "after task t" if setting.in_step else f"after t of {tasks} equal parts of the run"
-    words = f"Accuracy matrices, {NAMES.get(protocol, protocol)}: mean over seeds; row t is {moment}, column i task i."
+    words = f"Accuracy matrices, {PROTOCOL_NAMES.get(protocol, protocol)}: mean over seeds; "
+    words += f"row t is {moment}, column i task i."
     return Drawn(f"{setting.number}-{protocol}-accuracy-matrix", words, figure)
 
 
@@ -66,10 +68,10 @@ def _after_each_task(setting: Setting, protocol: str) -> Drawn:
             std = values.std(axis=0, ddof=1)
             axes.fill_between(x, mean - std, mean + std, color=look["color"], alpha=BAND, linewidth=0)
     axes.set(xlabel="after task", ylabel="average accuracy over the tasks so far (%)")
-    axes.set_title(NAMES.get(protocol, protocol), loc="left")
+    axes.set_title(PROTOCOL_NAMES.get(protocol, protocol), loc="left")
     axes.set_xticks(whole_numbers(tasks))
     legend_below(figure, axes)
-    words = f"Average accuracy after each task, {NAMES.get(protocol, protocol)}: mean over seeds"
+    words = f"Average accuracy after each task, {PROTOCOL_NAMES.get(protocol, protocol)}: mean over seeds"
     return Drawn(
         f"{setting.number}-{protocol}-accuracy-after-task", f"{words}; band: ± one standard deviation.", figure
     )
@@ -100,9 +102,11 @@ def _forgetting(setting: Setting, protocol: str) -> Drawn:
     axes.axhline(0, color="#888888", linewidth=0.8)
     axes.grid(False, axis="x")
     axes.set(xlabel="task", ylabel="forgetting (%)")
-    axes.set_title(NAMES.get(protocol, protocol), loc="left")
+    axes.set_title(PROTOCOL_NAMES.get(protocol, protocol), loc="left")
     axes.set_xticks(whole_numbers(tasks - 1))
     legend_below(figure, axes)
-    words = f"Forgetting of each task but the last, {NAMES.get(protocol, protocol)}: its best accuracy before the last "
-    words += "task less the final one; mean over seeds, bars: ± one standard deviation."
+    words = (
+        f"Forgetting of each task but the last, {PROTOCOL_NAMES.get(protocol, protocol)}: its best accuracy before the "
+    )
+    words += "last task less the final one; mean over seeds, bars: ± one standard deviation."
     return Drawn(f"{setting.number}-{protocol}-forgetting", words, figure)

@@ -11,7 +11,7 @@ from statistics import fmean
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from raysim.records.figures import NAMES
+from raysim.evaluation.metrics import PROTOCOL_NAMES
 from raysim.report.grouping import Group, Setting
 from raysim.report.labels import Methods, derived
 from raysim.report.plots.drawing import MARKERS, Drawn, for_lines, legend_below
@@ -35,7 +35,8 @@ def plots_of_tradeoffs(setting: Setting) -> Iterator[Drawn]:
         stem = "-".join(["tradeoff", method, knob, "of", *methods])
         stem = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in stem)
         for protocol in setting.protocols:
-            words = f"Backward transfer against accuracy, {NAMES.get(protocol, protocol)}, as {method} {knob} varies"
+            words = f"Backward transfer against accuracy, {PROTOCOL_NAMES.get(protocol, protocol)}, "
+            words += f"as {method} {knob} varies"
             figure = _tradeoff(sweeps, protocol, f"{method} {knob}")
             yield Drawn(
                 f"{setting.number}-{protocol}-{stem}", f"{words}: mean over seeds; best is up and to the right.", figure
@@ -78,7 +79,7 @@ def _tradeoff(sweeps: Sequence[Sweep], protocol: str, knob: str) -> Figure:
             above_or_below = (7, -13 if turn % 2 else 6)  # in turns, as the next point may be close
             axes.annotate(f"{value:g}", (x[turn], y[turn]), xytext=above_or_below, textcoords="offset points")
     axes.set(xlabel="average accuracy (%)", ylabel="backward transfer (%)")
-    axes.set_title(NAMES.get(protocol, protocol), loc="left")
+    axes.set_title(PROTOCOL_NAMES.get(protocol, protocol), loc="left")
     axes.margins(0.12)
     figure.colorbar(points, label=knob)
     legend_below(figure, axes)
