@@ -9,8 +9,9 @@ import torch
 from raysim.api.messages import Post
 from raysim.config import Config, load
 from raysim.engine.events import Event, Finished, RoundDone, Started
-from raysim.engine.host import Host, Order
+from raysim.engine.host import ClientHost
 from raysim.engine.local_runner import LocalRunner
+from raysim.engine.order import Order
 from raysim.engine.reply import Reply
 from raysim.engine.simulation import Simulation
 from raysim.evaluation.scoring import Chunk, Scores, merge_scores
@@ -65,7 +66,7 @@ class Scattered(LocalRunner):
 
     def __init__(self, config: Config, federation: Federation, places: Sequence[Sequence[int]]) -> None:
         super().__init__(config, federation)
-        self.hosts = [Host(config, federation, own, torch.device("cpu")) for own in places]
+        self.hosts = [ClientHost(config, federation, own, torch.device("cpu")) for own in places]
         del self.host
 
     def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
@@ -111,12 +112,12 @@ def simulate() -> Callable[..., Run]:
 
 
 @pytest.fixture(scope="session")
-def host_of() -> Callable[..., Host]:
+def host_of() -> Callable[..., ClientHost]:
     """A function that makes a host of all of a config's clients, the initial model posted."""
 
-    def make(config: Config) -> Host:
+    def make(config: Config) -> ClientHost:
         federation = build_federation(config)
-        host = Host(config, federation, range(config.clients.count), torch.device("cpu"))
+        host = ClientHost(config, federation, range(config.clients.count), torch.device("cpu"))
         host.receive([probes.model_post(host.model)])
         return host
 

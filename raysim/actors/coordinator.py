@@ -17,7 +17,6 @@ from raysim.actors.gpus import hide_gpus
 from raysim.actors.placing import Places
 from raysim.actors.runner import RayRunner
 from raysim.config import Config
-from raysim.engine import host
 from raysim.engine.events import Checkpoint, Event, Finished, Notice, Started
 from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import Placement
@@ -26,6 +25,7 @@ from raysim.records.checkpoints import SavedCheckpoint
 from raysim.system import hardware
 from raysim.system.errors import Lost, convert_to_run_error
 from raysim.system.footprint import Peak, own_peak
+from raysim.system.torch_settings import set_torch
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Coordinator:
     def events(self) -> Iterator[Event]:
         """Run to the last round; after a checkpoint, wait until it is written, so that no more can be lost."""
         tensors.register()
-        host.torch_settings(torch.device("cpu"), True)
+        set_torch(torch.device("cpu"), True)
         start = self._start
         assert start is not None
         (reference,) = start.federation

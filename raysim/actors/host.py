@@ -13,14 +13,15 @@ from raysim.actors import allocator, tensors
 from raysim.actors.gpus import hide_gpus
 from raysim.api.messages import Post
 from raysim.config import Config
-from raysim.engine import host
-from raysim.engine.host import Order
+from raysim.engine.host import ClientHost
+from raysim.engine.order import Order
 from raysim.engine.reply import Reply
 from raysim.evaluation.scoring import Chunk, Scores
 from raysim.federation.federation import Federation
 from raysim.system import hardware
 from raysim.system.errors import convert_to_run_error
 from raysim.system.footprint import Peak, own_peak
+from raysim.system.torch_settings import set_torch
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class Host:
         if not config.resources.gpus_per_actor:
             hide_gpus()
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
-        host.torch_settings(device, config.resources.deterministic)
+        set_torch(device, config.resources.deterministic)
         with convert_to_run_error():
-            self._host = host.Host(config, federation, clients, device)
+            self._host = ClientHost(config, federation, clients, device)
 
     def ready(self) -> tuple[str, str]:
         """Answer when the constructor is through: the node's address and id, and the kind of machine that it is."""

@@ -13,9 +13,9 @@ from raysim.actors import failures
 from raysim.actors.host import Host, Posted
 from raysim.actors.placing import Places
 from raysim.actors.turns import Turns
-from raysim.api.messages import Post, tensor_bytes
+from raysim.api.messages import Post, count_bytes
 from raysim.config import Config
-from raysim.engine.host import Order
+from raysim.engine.order import Order
 from raysim.engine.reply import Reply
 from raysim.evaluation.scoring import Chunk, Scores, merge_scores
 from raysim.system.footprint import Peak
@@ -78,7 +78,7 @@ class RayRunner:
 
     def begin(self, order: Order, posts: Sequence[Post]) -> list[_Call]:
         """Have every client of the order do it, as soon as there is room; return one call per host."""
-        large = tensor_bytes(order.mail) > LARGE_MAIL
+        large = count_bytes(order.mail) > LARGE_MAIL
         mail = ray.put(order.mail) if large else order.mail  # a host fetches it, or has it with the call
         return self._queued(
             _Call(host, "perform", (_part(order, own), mail), self._by_reference(posts))

@@ -126,25 +126,48 @@ class Sgd(Block):
     name: Literal["sgd"] = Field(default="sgd", description="Stochastic gradient descent.")
     lr: Positive = Field(default=0.01, description="The learning rate.")
     momentum: BelowOne = Field(default=0.0, description="The momentum; it starts at zero in every training phase.")
+    nesterov: bool = Field(default=False, description="Whether the momentum is Nesterov's; it must then be above 0.")
     weight_decay: NotNegative = Field(default=0.0, description="The L2 penalty.")
 
+    @model_validator(mode="after")
+    def _nesterov_needs_momentum(self) -> Sgd:
+        if self.nesterov and not self.momentum:
+            words = "found true with momentum 0, allowed: false, or a momentum above 0"
+            raise refused("Sgd", [explained(("nesterov",), words, True)])
+        return self
 
-class Adam(Block):
-    """Adam."""
 
+class _Moments(Block):
     chosen_by = "name"
-    name: Literal["adam"] = Field(
-        default="adam", description="Adam; its moments start at zero in every training phase."
-    )
+    name: str
     lr: Positive = Field(default=0.001, description="The learning rate.")
     betas: Annotated[tuple[BelowOne, BelowOne], Field(strict=False)] = Field(
         default=(0.9, 0.999), description="The decay of the two moments."
     )
     eps: Positive = Field(default=1e-8, description="What is added to the denominator.")
+
+
+class Adam(_Moments):
+    """Adam."""
+
+    name: Literal["adam"] = Field(
+        default="adam", description="Adam; its moments start at zero in every training phase."
+    )
     weight_decay: NotNegative = Field(default=0.0, description="The L2 penalty.")
 
 
-Optimizer = Annotated[Sgd | Adam, Field(discriminator="name"), assume("name", "sgd")]
+class AdamW(_Moments):
+    """AdamW: Adam with decoupled weight decay."""
+
+    name: Literal["adamw"] = Field(
+        default="adamw", description="AdamW; its moments start at zero in every training phase."
+    )
+    weight_decay: NotNegative = Field(
+        default=0.01, description="The decoupled decay: a step takes lr * weight_decay of the parameters off them."
+    )
+
+
+Optimizer = Annotated[Sgd | Adam | AdamW, Field(discriminator="name"), assume("name", "sgd")]
 
 
 class LrDecay(Block):

@@ -31,7 +31,8 @@ LONGEST_NAME = 200  # bytes; file systems allow 255
 RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")  # resources that Ray counts by itself
 
 
-def _folder_name(name: str) -> str:
+def folder_name(name: str) -> str:
+    """Return the name. Raises ValueError where no folder can be called so."""
     if not FOLDER_NAME.fullmatch(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
         raise ValueError("no name for a folder")
     return name
@@ -149,7 +150,7 @@ class Config(Block):
 
     name: Annotated[
         str,
-        AfterValidator(_folder_name),
+        AfterValidator(folder_name),
         Allowed("a name for a folder: letters, digits, spaces and _ - . + = @ , between them"),
     ] = Field(description="The name of the run, and of its folder under runs/.")
     seed: Annotated[int, Field(ge=0, le=2**63 - 1), Allowed("a whole number from 0 to 2^63 - 1")] = Field(

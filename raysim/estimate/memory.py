@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from raysim.api.method import Method
 from raysim.config import Config
-from raysim.engine.compatibility import methods_of
+from raysim.engine.compatibility import make_methods
 from raysim.estimate.dry_client import Understudy, role_in
 from raysim.evaluation.scoring import CHUNK
 from raysim.federation.federation import Federation
@@ -90,7 +90,7 @@ class Demand:
 def demand(config: Config, federation: Federation) -> Demand:
     """Estimate what a run takes. Raises ConfigError: the model cannot be built or take the data."""
     model = check_model(config, federation.shape, federation.classes)
-    methods = methods_of(config)
+    methods = make_methods(config)
     vector, size = model.weights().nbytes, model.dtype.itemsize
     role = role_in(config, model)
     clients = [Understudy(stream, role) for stream in federation.streams]

@@ -11,7 +11,7 @@ from statistics import fmean
 
 Matrix = Sequence[Sequence[float]]
 
-PROTOCOL_NAMES = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
+PROTOCOL_LABELS = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
 
 
 def average_accuracy(matrix: Matrix, after: int | None = None) -> float | None:

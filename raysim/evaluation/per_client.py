@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raysim.evaluation.metrics import PROTOCOL_NAMES
+from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.evaluation.scoring import Scores
 from raysim.federation.federation import Federation
 
@@ -60,7 +60,7 @@ def describe_clients(protocol: str, found: ClientSummary) -> str:
     """Describe the clients' accuracies under a protocol in a line of text, in %."""
     figures = ((key, found[key]) for key in ("mean", "worst", "std"))
     said = ", ".join(f"{key} {'-' if value is None else format(100 * value, '.1f')}" for key, value in figures)
-    return f"accuracy in % on the clients' own classes and tasks, {PROTOCOL_NAMES[protocol]}: {said}"
+    return f"accuracy in % on the clients' own classes and tasks, {PROTOCOL_LABELS[protocol]}: {said}"
 
 
 def _count_samples(federation: Federation, client: int) -> Counts:

@@ -22,7 +22,7 @@ from raysim.data.pixels import Source
 from raysim.data.scenario import Task
 from raysim.data.validation import held_out
 from raysim.federation.assignment import deal
-from raysim.federation.availability import Calendar, calendar
+from raysim.federation.availability import Availability, plan_availability
 from raysim.federation.stream import Stream
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
@@ -37,7 +37,7 @@ class Federation:
     dataset: Dataset
     tasks: Sequence[Task]
     streams: Sequence[Stream]
-    calendar: Calendar
+    availability: Availability
     protocols: tuple[Protocol, ...]
     normalization: Normalization | None
     augment: tuple[Augmentation, ...]
@@ -93,7 +93,7 @@ def build_federation(config: Config, download: bool = True) -> Federation:
     dataset, tasks = _data(config, download)
     check_images(config.dataset.augment, dataset.shape)
     streams = deal(config, dataset, tasks)
-    return _federation(config, dataset, tasks, streams, calendar(config, streams))
+    return _federation(config, dataset, tasks, streams, plan_availability(config, streams))
 
 
 def undealt(config: Config) -> Federation:
@@ -103,17 +103,17 @@ def undealt(config: Config) -> Federation:
         ConfigError: the data are missing or do not serve the scenario.
     """
     dataset, tasks = _data(config, config.dataset.download)
-    return _federation(config, dataset, tasks, (), Calendar((), (), range(1, len(tasks) + 1)))
+    return _federation(config, dataset, tasks, (), Availability((), (), range(1, len(tasks) + 1)))
 
 
 def _federation(
-    config: Config, dataset: Dataset, tasks: Sequence[Task], streams: Sequence[Stream], times: Calendar
+    config: Config, dataset: Dataset, tasks: Sequence[Task], streams: Sequence[Stream], times: Availability
 ) -> Federation:
     return Federation(
         dataset=dataset,
         tasks=tasks,
         streams=streams,
-        calendar=times,
+        availability=times,
         protocols=("domain_il",) if config.scenario.kind == "domain_incremental" else ("class_il", "task_il"),
         normalization=normalization(config.dataset.wanted_normalization(), dataset),
         augment=tuple(config.dataset.augment),

@@ -1,2 +1,2 @@
-"""The commands of one run: run it from a config to its directory, check what it would cost, evaluate its model;
-with recovery from lost processes and a display."""
+"""What happens to one config: it is run into its directory, with recovery from lost processes and a display, or checked
+for what its run would cost."""

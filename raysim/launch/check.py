@@ -50,7 +50,7 @@ def estimate_run(config: Config) -> LabelledLines:
     try:
         rehearsal = rehearse(config, federation, model)
     except RunError as error:
-        yield "rounds", f"{federation.calendar.rounds:,}; bytes, steps and time are not known before: {error}"
+        yield "rounds", f"{federation.availability.rounds:,}; bytes, steps and time are not known before: {error}"
         yield from _places(config, capacity, takes)
         return
     yield from _work(rehearsal)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RoundDone, Started
-from raysim.evaluation.metrics import PROTOCOL_NAMES, Matrix, average_accuracy
+from raysim.evaluation.metrics import PROTOCOL_LABELS, Matrix, average_accuracy
 from raysim.evaluation.per_client import describe_clients
 from raysim.records.result import Result
 from raysim.system.capacity import MIB
@@ -106,7 +106,7 @@ def accuracy_so_far(event: RoundDone) -> str:
     """Say the mean accuracy over the tasks so far, by protocol."""
     task = event.so_far
     return ", ".join(
-        f"{PROTOCOL_NAMES[protocol]} {100 * sum(row[:task]) / task:.1f}%"
+        f"{PROTOCOL_LABELS[protocol]} {100 * sum(row[:task]) / task:.1f}%"
         for protocol, row in (event.evaluation or {}).items()
     )
 
@@ -116,7 +116,7 @@ def show_result(result: Result, console: Console) -> None:
     for protocol, values in result.evaluation.items():
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
-        print_line(console, f"accuracy in %, {PROTOCOL_NAMES[protocol]}: row t is after {when}, column i is on task i")
+        print_line(console, f"accuracy in %, {PROTOCOL_LABELS[protocol]}: row t is after {when}, column i is on task i")
         console.print(_tabulate(values["accuracy"], console.width))
         metrics = ((key.replace("_", " "), value) for key, value in values.items() if key != "accuracy")
         print_line(

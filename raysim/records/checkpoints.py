@@ -22,7 +22,7 @@ from raysim.records.totals import Totals
 from raysim.system.errors import RunError
 from raysim.system.files import write_whole
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, CLIENTS, SERVER = "manifest.json", "clients.bin", "server.bin"
 
 

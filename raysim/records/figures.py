@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from raysim.evaluation.metrics import PROTOCOL_NAMES, Matrix
+from raysim.evaluation.metrics import PROTOCOL_LABELS, Matrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ def matrix_image(matrix: Matrix, protocol: str) -> Image:
     inches = min(len(matrix[0]), MOST_NUMBERED)
     figure, axes = _figure(1.6 + 0.55 * inches, 1.4 + 0.5 * inches)
     image = draw_matrix(axes, matrix)
-    axes.set_title(f"accuracy in %, {PROTOCOL_NAMES.get(protocol, protocol)}")
+    axes.set_title(f"accuracy in %, {PROTOCOL_LABELS.get(protocol, protocol)}")
     figure.colorbar(image)
     return _pixels(figure)
 
@@ -46,7 +46,7 @@ def draw_matrix(axes: Axes, matrix: Matrix) -> AxesImage:
 
 
 def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
-    """Draw which task each client is at over time, from Calendar.timeline; white is where it is not there.
+    """Draw which task each client is at over time, from Availability.timeline; white is where it is not there.
 
     The picture of Fed-A-GEM's Figure 4 (Dai et al., TMLR 2024), with rounds for samples.
     """

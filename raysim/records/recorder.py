@@ -62,7 +62,7 @@ class Recorder:
             self._seconds_before = recorded.seconds  # of the processes before this one
             footprint.reach(recorded.peak_memory_bytes)
             if self.saved is None and not config.together:
-                self._files.write_picture("clients_at_tasks", timeline_image(federation.calendar.timeline()))
+                self._files.write_picture("clients_at_tasks", timeline_image(federation.availability.timeline()))
             self._lock = entered.pop_all()
 
     def __enter__(self) -> Recorder:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table as RichTable
+from rich.table import Table
 from rich.text import Text
 
 from raysim.launch.display import print_line
 from raysim.report.content import Report
-from raysim.report.tables import Table
+from raysim.report.tables import ReportTable
 
 
-def show(report: Report, console: Console) -> None:
+def show_report(report: Report, console: Console) -> None:
     """Print a report; the best of each column is bold where the console can show it."""
     for section in report.sections:
         print_line(console, section.heading)
-        for table in (*section.results, *section.gains):
+        for table in section.tables:
             _show_table(table, console)
         for comparison in section.comparisons:
             _show_table(comparison.table, console)
@@ -27,9 +27,9 @@ def show(report: Report, console: Console) -> None:
     print_line(console, f"report: {report.out / 'report.html'} (and .md, .tex, .csv, means.csv, plots/)")
 
 
-def _show_table(table: Table, console: Console) -> None:
+def _show_table(table: ReportTable, console: Console) -> None:
     print_line(console, table.caption)
-    shown = RichTable(box=SIMPLE, padding=(0, 1, 0, 0))
+    shown = Table(box=SIMPLE, padding=(0, 1, 0, 0))
     for index, heading in enumerate(table.headings):
         shown.add_column(Text(heading), justify="left" if index < table.texts else "right")
     for row in table.rows:

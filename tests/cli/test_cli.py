@@ -44,7 +44,7 @@ from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
 from torch import nn
-from raysim import ClientHalf, Delta, Method
+from raysim.api import ClientHalf, Delta, Method
 from raysim.data.dataset import Dataset, Split
 
 

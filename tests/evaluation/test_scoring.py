@@ -9,7 +9,7 @@ from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
 from raysim.evaluation import scoring
 from raysim.evaluation.scoring import Chunk, accuracies, by_task, merge_scores, score, split_into_chunks
-from raysim.federation.availability import Calendar
+from raysim.federation.availability import Availability
 from raysim.federation.federation import Federation, build_federation
 
 # rows of the test split: sample (= logits of classes 0..3), label
@@ -27,7 +27,7 @@ ROWS = [
 def federation_of(tasks, protocols, rows=ROWS):
     x = np.array([row[0] for row in rows], np.float32)
     split = Split(x, np.array([row[1] for row in rows], np.int64))
-    return Federation(Dataset(split, split, 4), tasks, [], Calendar([], [], [1]), protocols, None, ())
+    return Federation(Dataset(split, split, 4), tasks, [], Availability([], [], [1]), protocols, None, ())
 
 
 def task(classes, test, pixels=None):
@@ -91,7 +91,13 @@ def test_knowing_the_task_never_hurts():
         x, y = draws.standard_normal((40, 10)).astype(np.float32), draws.integers(0, 10, 40)
         tasks = [task((c, c + 1), np.flatnonzero(y // 2 == c // 2)) for c in range(0, 10, 2)]
         federation = Federation(
-            Dataset(Split(x, y), Split(x, y), 10), tasks, [], Calendar([], [], [1]), ("class_il", "task_il"), None, ()
+            Dataset(Split(x, y), Split(x, y), 10),
+            tasks,
+            [],
+            Availability([], [], [1]),
+            ("class_il", "task_il"),
+            None,
+            (),
         )
         found = count(federation)
         assert all(a <= b for a, b in zip(found["class_il"], found["task_il"], strict=True))

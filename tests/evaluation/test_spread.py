@@ -8,10 +8,10 @@ import pytest
 import raysim
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
-from raysim.engine.host import Host
+from raysim.engine.host import ClientHost
 from raysim.evaluation.per_client import client_accuracies, describe_clients, summarise_clients
 from raysim.evaluation.scoring import merge_scores
-from raysim.federation.availability import Calendar
+from raysim.federation.availability import Availability
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 from raysim.records.result import load_result
@@ -32,7 +32,7 @@ def federation_of(*streams):
         Task("", (0, 1), None, rows(0, 1, 2), rows(0, 1, 2, 3)),
         Task("", (2, 3), None, rows(3, 4, 5), rows(4, 5, 6)),
     ]
-    return Federation(dataset, tasks, streams, Calendar([], [], [1]), ("class_il",), None, ())
+    return Federation(dataset, tasks, streams, Availability([], [], [1]), ("class_il",), None, ())
 
 
 RIGHT = {"class_il": np.array([[2, 1, 0, 0], [0, 0, 1, 0]])}  # of class 0 all, of class 1 half, of class 2 a third
@@ -101,7 +101,7 @@ def test_the_summary_has_it_where_it_is_asked_for(tiny, tmp_path):
 def test_hosts_that_share_the_clients_come_to_the_same_bits(tiny, host_of):
     """Counts are whole numbers: however chunks fall to hosts, the clients' accuracies are the same floats."""
     config = tiny(scenario={"kind": "class_incremental", "tasks": 2})
-    host: Host = host_of(config)
+    host: ClientHost = host_of(config)
     from raysim.evaluation.scoring import split_into_chunks
 
     parts = split_into_chunks(host.federation)

@@ -171,7 +171,13 @@ def test_the_model_file_has_the_modules_names(run, config):
 
 def test_the_resolved_config_says_every_default_and_reproduces_the_run(run, summary, tmp_path):
     values = yaml.safe_load((run[1] / "config.yaml").read_text())
-    assert values["training"]["optimizer"] == {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0}
+    assert values["training"]["optimizer"] == {
+        "name": "sgd",
+        "lr": 0.1,
+        "momentum": 0.0,
+        "nesterov": False,
+        "weight_decay": 0.0,
+    }
     again = raysim.run(run[1] / "config.yaml", out=tmp_path / "again", local=True)
     assert again.model_sha256 == summary["model_sha256"]
     assert again.evaluation == summary["evaluation"]

@@ -1,0 +1,151 @@
+"""`raysim evaluate`: a finished run's model on another data set or split. It needs no Ray and no clients."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from raysim.config import Config, load
+from raysim.config.messages import either
+from raysim.config.overrides import parse
+from raysim.config.sameness import what_matters
+from raysim.evaluation.metrics import PROTOCOL_LABELS
+from raysim.evaluation.per_client import describe_clients, summarise_clients
+from raysim.evaluation.scoring import accuracies, score, split_into_chunks
+from raysim.federation.federation import build_federation, undealt
+from raysim.models.building import check_model
+from raysim.system.errors import ConfigError
+from raysim.system.seeding import torch_untouched
+from raysim.system.torch_settings import set_torch
+
+MAY_DIFFER = ("dataset", "scenario", "evaluation")
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A model's accuracies on the tasks' samples.
+
+    `tasks` are the tasks' names and `samples` the sizes of their test sets, or of what is held out for validation
+    (`split`). `evaluation` maps a protocol (domain_il, class_il, task_il) to the accuracy on each task (fractions), and
+    their average_accuracy; `per_client` is as in summary.json, where evaluation.per_client asks for it.
+    """
+
+    directory: Path
+    split: str
+    tasks: Sequence[str]
+    samples: Sequence[int]
+    evaluation: Mapping[str, Mapping[str, Any]]
+    per_client: Mapping[str, Mapping[str, object]] | None = None
+
+
+def evaluate(directory: str | Path, overrides: Sequence[str] | Mapping[str, object] = ()) -> Evaluated:
+    """Evaluate a run's final model, in this process.
+
+    Args:
+        directory: the run's, with its config.yaml and model.pt.
+        overrides: keys of dataset, scenario and evaluation that are to be others than the run's.
+
+    Raises:
+        ConfigError: there is no such run, an override is of another block, the data do not fit the model, or it was
+            trained on the samples that it would be validated on.
+    """
+    config = _load_config(Path(directory), overrides)
+    device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
+    with torch_untouched():
+        set_torch(device, config.resources.deterministic)
+        federation = build_federation(config) if config.evaluation.per_client else undealt(config)
+        model = check_model(config, federation.shape, federation.classes)
+        module = model.module.to(device)
+        counted = score(
+            module, model.dtype, federation.source("test", device), federation, split_into_chunks(federation)
+        )
+    return Evaluated(
+        directory=Path(directory),
+        split=config.evaluation.split,
+        tasks=[task.name for task in federation.tasks],
+        samples=[len(task.test) for task in federation.tasks],
+        evaluation={
+            protocol: {"accuracy": row, "average_accuracy": fmean(row)}
+            for protocol, row in accuracies(counted, federation).items()
+        },
+        per_client=summarise_clients(counted, federation) if config.evaluation.per_client else None,
+    )
+
+
+def claim_file(path: Path) -> None:
+    """Check that there is no such file yet. Raises ConfigError."""
+    if os.path.lexists(path):
+        raise ConfigError(f"--out {path}: this is there already, allowed: a new file")
+
+
+def write_evaluation(evaluated: Evaluated, path: Path) -> None:
+    """Write the accuracies as JSON, to a file that `claim_file` has checked. Raises ConfigError where it cannot."""
+    record = {**asdict(evaluated), "directory": str(evaluated.directory)}
+    try:
+        path.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--out {path}: {why}, allowed: a file that can be written") from error
+
+
+def describe_evaluation(evaluated: Evaluated) -> Iterator[str]:
+    """Describe the accuracies in lines of text, in %."""
+    for protocol, found in evaluated.evaluation.items():
+        yield f"accuracy in %, {PROTOCOL_LABELS[protocol]}, {evaluated.split} samples of each task"
+        for number, (name, samples, accuracy) in enumerate(
+            zip(evaluated.tasks, evaluated.samples, found["accuracy"], strict=True), 1
+        ):
+            yield f"{number:>4}  {100 * accuracy:5.1f}  {name} ({samples:,})"
+        yield f"mean  {100 * found['average_accuracy']:5.1f}"
+    for protocol, clients in (evaluated.per_client or {}).items():
+        yield describe_clients(protocol, clients)
+
+
+def _load_config(directory: Path, overrides: Sequence[str] | Mapping[str, object]) -> Config:
+    """Return the run's config with other data, and with its final model to start from."""
+    for name in ("config.yaml", "model.pt"):
+        if not (directory / name).is_file():
+            raise ConfigError(f"{directory / name}: there is no such file; allowed: the directory of a run that ended")
+    for given, _ in parse(overrides):
+        block = str(given.keys[0])
+        if block in Config.model_fields and block not in MAY_DIFFER:
+            raise ConfigError(
+                f"{given}: found a key of {block}, which the trained model cannot change, allowed: keys of "
+                f"{either(MAY_DIFFER)}"
+            )
+    own = load(directory / "config.yaml")
+    asked = load(own, overrides)
+    _check_held_out(own, asked)
+    return load(asked, {"model.weights": str(directory / "model.pt")})
+
+
+def _check_held_out(own: Config, asked: Config) -> None:
+    """Refuse to validate on samples that the model was trained on: only what the run itself held out is none of these.
+
+    Raises:
+        ConfigError: the run held nothing out, or other samples than those that are asked for.
+    """
+    if asked.evaluation.split != "validation":
+        return
+    if own.evaluation.split != "validation":
+        raise ConfigError(
+            "evaluation.split: found validation, allowed: test, as this run held no samples out and trained on them"
+        )
+    if _held_out(own) != _held_out(asked):
+        raise ConfigError(
+            "evaluation.split: found validation of other data than the run's, some of which it may have trained on, "
+            "allowed: test, or the run's own dataset, scenario and evaluation.validation_fraction"
+        )
+
+
+def _held_out(config: Config) -> dict[str, object]:
+    """Return the keys that decide which samples a config holds out."""
+    blocks = ("dataset.", "scenario.", "evaluation.validation_fraction")
+    return {key: value for key, value in what_matters(config).items() if key.startswith(blocks)}
