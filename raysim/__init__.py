@@ -12,7 +12,8 @@ from raysim import moved
 if TYPE_CHECKING:
     from raysim.evaluation.evaluate import Evaluated, evaluate
     from raysim.launch.run import run
-    from raysim.records.result import Result, load
+    from raysim.records.result import Result
+    from raysim.records.result import load_result as load
     from raysim.sweeps.sweep import sweep
     from raysim.system.errors import ConfigError, RunError
 
@@ -24,7 +25,7 @@ _HOMES = {
     "Result": "raysim.records.result:Result",
     "RunError": "raysim.system.errors:RunError",
     "evaluate": "raysim.evaluation.evaluate:evaluate",
-    "load": "raysim.records.result:load",
+    "load": "raysim.records.result:load_result",
     "run": "raysim.launch.run:run",
     "sweep": "raysim.sweeps.sweep:sweep",
 }

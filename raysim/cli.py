@@ -85,14 +85,14 @@ def _run(given: Sequence[str]) -> int:
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
     from raysim.config import load
     from raysim.launch import resuming
-    from raysim.launch.display import display, result_console, show_result
+    from raysim.launch.display import open_run_display, result_console, show_result
     from raysim.launch.run import run
 
     if asked.resume:
-        config = resuming.config_of(asked.out, asked.config, asked.overrides)
+        config = resuming.resolve_resumed(asked.out, asked.config, asked.overrides)
     else:
         config = load(asked.config, asked.overrides)
-    with display(config, asked.quiet) as shown:
+    with open_run_display(config, asked.quiet) as shown:
         result = run(config, out=asked.out, local=asked.local, resume=asked.resume, display=shown)
     if not asked.quiet:
         show_result(result, result_console())
@@ -111,9 +111,9 @@ def _check(given: Sequence[str]) -> int:
 
         print(json.dumps(schema(), indent=2))
         return 0
-    from raysim.launch.check import estimate
+    from raysim.launch.check import estimate_run
 
-    for label, text in estimate(config):
+    for label, text in estimate_run(config):
         print(f"{label:<12} {text}")
     return 0
 
@@ -194,11 +194,11 @@ def _evaluate(given: Sequence[str]) -> int:
 
     out = None if asked.out is None else Path(asked.out)
     if out is not None:
-        evaluate.claim(out)
+        evaluate.claim_file(out)
     evaluated = evaluate.evaluate(asked.directory, asked.overrides)
     if out is not None:
-        evaluate.write(evaluated, out)
-    print(*evaluate.lines(evaluated), sep="\n")
+        evaluate.write_evaluation(evaluated, out)
+    print(*evaluate.describe_evaluation(evaluated), sep="\n")
     return 0
 
 

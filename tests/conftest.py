@@ -14,7 +14,7 @@ from raysim.engine.local_runner import LocalRunner
 from raysim.engine.order import Order
 from raysim.engine.reply import Reply
 from raysim.engine.simulation import Simulation
-from raysim.evaluation.scoring import Chunk, Scores, merged
+from raysim.evaluation.scoring import Chunk, Scores, merge_scores
 from raysim.federation.federation import Federation, build_federation
 from raysim.records.run_directory import sha256
 from raysim.system.seeding import torch_untouched
@@ -80,7 +80,7 @@ class Scattered(LocalRunner):
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         count = len(self.hosts)
         shares = [(host, parts[number::count]) for number, host in enumerate(self.hosts) if parts[number::count]]
-        return merged([host.evaluate(own, posts) for host, own in shares])
+        return merge_scores([host.evaluate(own, posts) for host, own in shares])
 
     def snapshot(self) -> list[dict[int, bytes]]:
         return [host.snapshot() for host in self.hosts]

@@ -17,7 +17,7 @@ from raysim.api.messages import Post, count_bytes
 from raysim.config import Config
 from raysim.engine.order import Order
 from raysim.engine.reply import Reply
-from raysim.evaluation.scoring import Chunk, Scores, merged
+from raysim.evaluation.scoring import Chunk, Scores, merge_scores
 from raysim.system.footprint import Peak
 
 LARGE_MAIL = 64 * 2**10  # bytes
@@ -98,7 +98,7 @@ class RayRunner:
         posted = self._by_reference(posts)
         shares = [(h, parts[h::count]) for h in range(count) if parts[h::count]]
         calls = self._queued(_Call(h, "evaluate", (own,), posted) for h, own in shares)
-        return merged(list(self._answers(calls)))
+        return merge_scores(list(self._answers(calls)))
 
     def _queued(self, calls: Iterable[_Call]) -> list[_Call]:
         made = list(calls)

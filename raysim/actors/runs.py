@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from raysim.actors import allocator, failures, tensors
+from raysim.actors.gpus import hide_gpus
 from raysim.config import Config
 from raysim.engine.batch import Executor, ResumeState, WholeRun
 from raysim.engine.events import Event
@@ -27,7 +27,7 @@ class RunProcess:
         tensors.register()
         allocator.keep_memory()
         if not config.resources.gpus_per_actor:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all GPUs visible to an actor that asked for none
+            hide_gpus()
         self._run = WholeRun(config, federation, resume_from)
 
     def events(self) -> Iterator[tuple[Event, int]]:

@@ -2,9 +2,8 @@
 
 import psutil
 
+from raysim.system.capacity import GIB, MOST_FOR_DATA
 from raysim.system.errors import ConfigError
-
-MOST_OF_MEMORY = 0.5  # the driver's arrays cross to the object store once more
 
 
 def check_room(nbytes: int, key: str, found: object) -> None:
@@ -13,9 +12,9 @@ def check_room(nbytes: int, key: str, found: object) -> None:
     Raises:
         ConfigError: it would.
     """
-    most = MOST_OF_MEMORY * psutil.virtual_memory().total
+    most = MOST_FOR_DATA * psutil.virtual_memory().total
     if nbytes > most:
         raise ConfigError(
-            f"{key}: found {found}, which takes {nbytes / 2**30:,.1f} GiB, allowed: what fits into {most / 2**30:.1f} "
+            f"{key}: found {found}, which takes {nbytes / GIB:,.1f} GiB, allowed: what fits into {most / GIB:.1f} "
             "GiB, half of this machine's memory"
         )

@@ -14,7 +14,7 @@ from raysim.engine.local_runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
-from raysim.system.errors import ConfigError, RunError, told_briefly
+from raysim.system.errors import ConfigError, RunError, convert_to_run_error
 from raysim.system.footprint import Footprint
 
 ResumeState = tuple[bytes, Mapping[int, bytes]]
@@ -194,7 +194,7 @@ class WholeRun:
         self.events.close()
 
     def _run(self) -> Generator[tuple[Event, int], None, None]:
-        with told_briefly(DEBUGGING), Footprint() as footprint:
+        with convert_to_run_error(DEBUGGING), Footprint() as footprint:
             server, clients = self._resume_from or (None, None)
             runner = LocalRunner(self._config, self._federation, clients)
             self._simulation = Simulation(self._config, self._federation, runner, server)
@@ -216,7 +216,7 @@ def load_federation(config: Config) -> Federation:
         ConfigError: they are missing, or they or the model do not serve the scenario.
         RunError: the user's own code for them failed.
     """
-    with told_briefly(DEBUGGING):
+    with convert_to_run_error(DEBUGGING):
         federation = build_federation(config)
         check_model(config, federation.shape, federation.classes)
         return federation

@@ -16,8 +16,8 @@ from raysim.engine.exchange import Exchange
 from raysim.engine.runner import Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_clock import Clock
-from raysim.evaluation.per_client import Spread, summaries
-from raysim.evaluation.scoring import accuracies, chunks
+from raysim.evaluation.per_client import ClientSummary, summarise_clients
+from raysim.evaluation.scoring import accuracies, split_into_chunks
 from raysim.federation.federation import Federation
 from raysim.models.building import check_model
 from raysim.system.state import Kept, decode, encode
@@ -43,7 +43,7 @@ class Simulation(Kept):
         self.server = Server(config, federation, self.model.weights())
         self.exchange = Exchange(config, self.server, runner)
         self.schedule = _schedule(config, self.exchange, federation)
-        self.chunks = chunks(federation)
+        self.chunks = split_into_chunks(federation)
         self.virtual_time = 0.0
         self.stopping = False
         self._saved = 0
@@ -106,10 +106,10 @@ class Simulation(Kept):
     def _evaluate(self) -> Accuracies:
         return accuracies(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
 
-    def _per_client(self) -> Mapping[str, Spread] | None:
+    def _per_client(self) -> Mapping[str, ClientSummary] | None:
         if not self.config.evaluation.per_client:
             return None
-        return summaries(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
+        return summarise_clients(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
 
     def _checkpoint(self) -> Checkpoint:
         self._saved = self.server.round

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from raysim.estimate.memory import PROCESS_BYTES, SHARED_BYTES
-from raysim.estimate.placement import MOST_OF_MEMORY
-from raysim.system.capacity import Capacity, fit
+from raysim.system.capacity import MOST_OF_MEMORY, Capacity, fit
 from raysim.system.errors import ConfigError
 
 CPUS_OF_A_RUN = 1  # all clients of a run are in one process

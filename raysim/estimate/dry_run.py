@@ -21,10 +21,10 @@ from raysim.engine.reply import Reply
 from raysim.engine.simulation import Simulation
 from raysim.engine.traffic import Traffic
 from raysim.estimate.dry_client import Understudy, role_in
-from raysim.evaluation.scoring import Chunk, Scores, none_right
+from raysim.evaluation.scoring import Chunk, Scores, zero_scores
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
-from raysim.system.errors import told_briefly
+from raysim.system.errors import convert_to_run_error
 
 NOWHERE = torch.device("meta")  # tensors that have a shape and no values
 MODEL = "model"
@@ -81,7 +81,7 @@ def rehearse(config: Config, federation: Federation, model: FlatModel) -> Rehear
     )
     vars(server)["record"] = _unheard  # a record of what has no value
     updates = 0
-    with told_briefly("what is sent depends on what is computed, which nobody knows before"):
+    with convert_to_run_error("what is sent depends on what is computed, which nobody knows before"):
         for event in simulation.events():
             if isinstance(event, RoundDone):
                 updates += len(event.cohort)
@@ -183,7 +183,7 @@ class _Cast:
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Find no answer right."""
         self.evaluations += 1
-        return none_right(self._federation)
+        return zero_scores(self._federation)
 
     def snapshot(self) -> Sequence[Any]:
         """Return nothing: the clients have nothing to keep."""

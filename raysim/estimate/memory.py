@@ -21,8 +21,8 @@ from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
+from raysim.system.capacity import MIB
 
-MIB = 2**20
 # Private memory of a process that has imported torch and Ray, as measured: the CUDA build's libraries are larger.
 PROCESS_BYTES = (335 if torch.version.cuda else 190) * MIB
 # What there is once: Ray's own processes and the pages of libraries that all processes share.

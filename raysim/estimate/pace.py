@@ -12,7 +12,7 @@ from raysim.config.time import Clients, Synchronous
 from raysim.engine.events import RoundDone
 from raysim.engine.local_runner import LocalRunner
 from raysim.engine.simulation import Simulation
-from raysim.evaluation.scoring import Chunk, Scores, none_right
+from raysim.evaluation.scoring import Chunk, Scores, zero_scores
 from raysim.federation.availability import plan_availability
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -82,7 +82,7 @@ class _Unevaluated(LocalRunner):
 
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Compute nothing."""
-        return none_right(self.host.federation)
+        return zero_scores(self.host.federation)
 
 
 def _miniature(config: Config, federation: Federation, batches: int) -> tuple[Config, Federation]:

@@ -1,4 +1,2 @@
-"""How good a model is: right answers counted, continual-learning metrics, accuracy per client.
-
-`raysim evaluate` is here too.
-"""
+"""Evaluation of a model on test sets: right answers counted in chunks that hosts share, continual-learning metrics,
+and the accuracy for each client."""

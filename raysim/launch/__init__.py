@@ -1,4 +1,2 @@
-"""From a config to a run directory: run, resume, recover from losses, check, and what a terminal shows.
-
-Everything that starts something is here or in actors.
-"""
+"""What happens to one config: it is run into its directory, with recovery from lost processes and a display, or checked
+for what its run would cost."""

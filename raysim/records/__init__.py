@@ -1,4 +1,2 @@
-"""The run directory: rounds, TensorBoard, checkpoints, model and summary, and reading them again.
-
-What is written is whole or not there.
-"""
+"""What a run leaves in its directory: rounds, TensorBoard's files, checkpoints, the model and the summary, written by
+one recorder of its events, and read again."""

@@ -1,4 +1,4 @@
-"""Plots of a run, as pictures (uint8 [H, W, 3]) and on axes that somebody else has."""
+"""Plots of one run: drawn on given axes, or as pictures (uint8 [H, W, 3])."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def draw_matrix(axes: Axes, matrix: Matrix) -> AxesImage:
 
 
 def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
-    """Draw which client is at which task over time, from Availability.timeline; white is where it is not there.
+    """Draw which task each client is at over time, from Availability.timeline; white is where it is not there.
 
     The picture of Fed-A-GEM's Figure 4 (Dai et al., TMLR 2024), with rounds for samples.
     """

@@ -15,12 +15,11 @@ from raysim.config.sameness import difference
 from raysim.config.writing import written
 from raysim.engine.batch import Job
 from raysim.evaluation.metrics import PROTOCOL_LABELS
-from raysim.records import result
-from raysim.records.result import Result
+from raysim.records.result import Result, load_result
 from raysim.sweeps.file import read_sweep
 from raysim.sweeps.grid import SWEEP_FILE, Cell, expand_grid
 from raysim.system.errors import ConfigError
-from raysim.system.files import is_part, put
+from raysim.system.files import is_partial, write_whole
 
 RunLabels = Mapping[str, str]
 """By axis: the name of the run's value."""
@@ -73,7 +72,7 @@ class SweepPlan:
     def _outcome(self, cell: Cell, progress: RunProgress) -> RunOutcome:
         directory = self.out / cell.folder
         if progress == "done":
-            return RunOutcome(cell, directory, "done", result.load(directory))
+            return RunOutcome(cell, directory, "done", load_result(directory))
         return RunOutcome(cell, directory, "not started")
 
 
@@ -110,12 +109,12 @@ def find_progress(job: Job, out: Path) -> RunProgress:
             raise ConfigError(f"{above}: this is a run's directory, and '{job.folder}' would lie in it; {INSTEAD}")
     if directory.exists() and not directory.is_dir():
         raise ConfigError(f"{directory}: this is a file, allowed: a directory of this sweep")
-    held = sorted(path for path in directory.iterdir() if not is_part(path)) if directory.is_dir() else []
+    held = sorted(path for path in directory.iterdir() if not is_partial(path)) if directory.is_dir() else []
     if not held:
         return "new"
     if directory / "config.yaml" not in held:
         raise ConfigError(f"{directory}: found {held[0].name} and no config.yaml, so this is no run's; {INSTEAD}")
-    status = result.load(directory).status if directory / "summary.json" in held else "unfinished"
+    status = load_result(directory).status if directory / "summary.json" in held else "unfinished"
     unlike = difference(load(directory / "config.yaml"), job.config)
     if unlike is not None:
         raise ConfigError(f"{directory}: a run ({status}) of another config is there: {unlike}; {INSTEAD}")
@@ -159,7 +158,7 @@ def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
     before = read_labels(out) if (out / SWEEP_FILE).exists() else {}
     kept = {folder: names for folder, names in before.items() if folder not in here and (out / folder).is_dir()}
     try:
-        put(out / SWEEP_FILE, written({"name": name, "runs": {**here, **kept}}))
+        write_whole(out / SWEEP_FILE, written({"name": name, "runs": {**here, **kept}}))
     except OSError as error:
         raise ConfigError(f"--out {out}: it cannot be written to: {error.strerror or error}") from error
 

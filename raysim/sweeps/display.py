@@ -16,7 +16,7 @@ from rich.text import Text
 from raysim.config.messages import show
 from raysim.engine.batch import Job
 from raysim.engine.events import Event, RoundDone, Started
-from raysim.launch.display import accuracy_so_far, say
+from raysim.launch.display import accuracy_so_far, print_line
 from raysim.sweeps.directory import RunOutcome, SweepPlan
 
 AROUND_THE_ROWS = 6  # lines of the terminal
@@ -51,7 +51,7 @@ class SweepLines(SweepDisplay):
 
     def say(self, text: str) -> None:
         """Write a line."""
-        say(self._console, text)
+        print_line(self._console, text)
 
 
 @dataclass
@@ -95,7 +95,7 @@ class SweepTable(SweepDisplay):
 
     def say(self, text: str) -> None:
         """Write a line above the table."""
-        say(self._console, text)
+        print_line(self._console, text)
 
     def table(self) -> Table:
         """Return the table as it is now; where the terminal is too small, without what matters least."""

@@ -12,15 +12,15 @@ from raysim.engine.events import Finished
 from raysim.estimate import placement
 from raysim.estimate.concurrency import runs_at_once
 from raysim.federation.federation import Federation
-from raysim.records.recorder import Course
+from raysim.records.recorder import Recorder
 from raysim.records.result import Result
 from raysim.sweeps.directory import RunEnd, RunOutcome, SweepPlan, plan_sweep, register_runs
 from raysim.sweeps.display import SweepDisplay
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.footprint import Footprint
-from raysim.system.interrupts import interruptible, later
-from raysim.system.lock import alone
+from raysim.system.interrupts import delay_interrupts, interruptible
+from raysim.system.lock import lock_directory
 from raysim.system.seeding import torch_untouched
 
 
@@ -68,7 +68,7 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
     recorder = _SweepRecorder(plan.out, display)
-    with torch_untouched(), _executor(plan.to_do, local, jobs) as executor, alone(plan.out, "sweep"):
+    with torch_untouched(), _executor(plan.to_do, local, jobs) as executor, lock_directory(plan.out, "sweep"):
         register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
         batch = Batch(plan.to_do, executor, recorder.begin)
         with interruptible(batch.stop, display.say):
@@ -83,7 +83,7 @@ class _SweepRecorder:
         self.outcomes: dict[str, RunOutcome] = {}
         self._out = out
         self._display = display
-        self._under_way: dict[str, tuple[Job, Course, Footprint]] = {}
+        self._under_way: dict[str, tuple[Job, Recorder, Footprint]] = {}
 
     def begin(self, job: Job, federation: Federation, began: float) -> ResumeState | None:
         """Begin to record a run in its directory, and return where it goes on, or None for its start.
@@ -94,9 +94,9 @@ class _SweepRecorder:
         """
         self._display.begin(job)
         footprint = Footprint()  # as the process that carries the run out tells it
-        course = Course(job.config, federation, self._out / job.folder, began, footprint)
-        self._under_way[job.folder] = (job, course, footprint)
-        return None if course.saved is None else (course.saved.server, dict(course.saved.clients))
+        recorder = Recorder(job.config, federation, self._out / job.folder, began, footprint)
+        self._under_way[job.folder] = (job, recorder, footprint)
+        return None if recorder.saved is None else (recorder.saved.server, dict(recorder.saved.clients))
 
     def record(self, batch: Batch[Any]) -> None:
         """Record what happens in a batch, until its last run has ended; where that breaks off, end those under way."""
@@ -114,18 +114,18 @@ class _SweepRecorder:
         if isinstance(message, JobFailed):
             self._end(message.job, "failed", str(message.error))
             return
-        _, course, footprint = self._under_way[message.job.folder]
+        _, recorder, footprint = self._under_way[message.job.folder]
         footprint.reach(message.peak_memory_bytes)
-        course.take(message.event)
+        recorder.take(message.event)
         self._display.take(message.job, message.event)
         if isinstance(message.event, Finished):
-            self._end(message.job, course.status)
+            self._end(message.job, recorder.status)
 
     def _end(self, job: Job, status: RunEnd, problem: str = "") -> None:
         ended = None
         if job.folder in self._under_way:  # one that had no data has no directory
-            with later(), self._under_way.pop(job.folder)[1] as course:
-                ended = course.end(status)
+            with delay_interrupts(), self._under_way.pop(job.folder)[1] as recorder:
+                ended = recorder.end(status)
         outcome = RunOutcome(job, self._out / job.folder, status, ended, problem)
         self.outcomes[job.folder] = outcome
         self._display.end(outcome)

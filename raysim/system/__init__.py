@@ -1,4 +1,2 @@
-"""What the layers above stand on and what has nothing to do with learning: errors, random streams,
-
-files, locks, signals, memory, hardware, and the state that checkpoints hold.
-"""
+"""What knows nothing of federated learning: random streams, devices, files, locks, signals, memory, hardware, errors,
+and the bytes of a state."""

@@ -14,7 +14,7 @@ from raysim.cli import main
 from raysim.config import load
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import Event, RoundDone
-from raysim.launch.display import Silence
+from raysim.launch.display import RunDisplay
 from raysim.sweeps.directory import plan_sweep
 
 COMMANDS = sorted({shlex.join(words) for page in GUIDES for words in commands(page)})
@@ -44,7 +44,7 @@ class Lost(Exception):
     """What happened to a run."""
 
 
-class Losing(Silence):
+class Losing(RunDisplay):
     """Loses the run after its first round."""
 
     def take(self, event: Event) -> None:

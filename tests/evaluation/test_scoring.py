@@ -8,7 +8,7 @@ from torch import nn
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
 from raysim.evaluation import scoring
-from raysim.evaluation.scoring import Chunk, accuracies, by_task, chunks, merged, score
+from raysim.evaluation.scoring import Chunk, accuracies, by_task, merge_scores, score, split_into_chunks
 from raysim.federation.availability import Availability
 from raysim.federation.federation import Federation, build_federation
 
@@ -42,7 +42,7 @@ def task(classes, test, pixels=None):
 
 def scored(federation, parts=None, module=None):
     source = federation.source("test", torch.device("cpu"))
-    return score(module or nn.Identity(), torch.float32, source, federation, parts or chunks(federation))
+    return score(module or nn.Identity(), torch.float32, source, federation, parts or split_into_chunks(federation))
 
 
 def by_task_of(scores):
@@ -111,7 +111,7 @@ def test_with_one_task_of_all_classes_they_are_equal():
 
 def test_chunks_cover_every_test_set_once(classes, monkeypatch):
     monkeypatch.setattr(scoring, "CHUNK", 2)
-    assert chunks(classes) == [Chunk(0, 0), Chunk(0, 2), Chunk(1, 0), Chunk(1, 2)]
+    assert split_into_chunks(classes) == [Chunk(0, 0), Chunk(0, 2), Chunk(1, 0), Chunk(1, 2)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
@@ -122,13 +122,13 @@ def test_chunks_do_not_change_counts(classes, monkeypatch, size):
 
 def test_hosts_share_the_chunks_and_the_counts_are_added(classes, monkeypatch):
     monkeypatch.setattr(scoring, "CHUNK", 2)
-    parts = chunks(classes)
+    parts = split_into_chunks(classes)
     counted = [scored(classes, parts[:1]), scored(classes, parts[1:3]), scored(classes, parts[3:])]
     assert by_task_of(counted[0]) == {"class_il": [1, 0], "task_il": [2, 0]}
     whole = scored(classes)
-    for together in (merged(counted), merged([counted[2], counted[0], counted[1]])):
+    for together in (merge_scores(counted), merge_scores([counted[2], counted[0], counted[1]])):
         assert {p: counts.tolist() for p, counts in together.items()} == {p: c.tolist() for p, c in whole.items()}
-    assert by_task_of(merged(counted[:1])) == by_task_of(counted[0])
+    assert by_task_of(merge_scores(counted[:1])) == by_task_of(counted[0])
 
 
 def test_dropout_and_batchnorm_are_in_evaluation_mode(classes):

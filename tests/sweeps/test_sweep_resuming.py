@@ -17,7 +17,7 @@ from raysim.sweeps.directory import plan_sweep, read_labels
 from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
 from raysim.system.errors import ConfigError, RunError
-from raysim.system.lock import alone
+from raysim.system.lock import lock_directory
 
 Grid = Callable[..., dict[str, Any]]
 
@@ -236,7 +236,7 @@ def test_a_changed_config_is_refused_with_what_differs(swept: Path, grid: Grid) 
 
 def test_two_sweeps_keep_out_of_each_others_way(grid: Grid, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with alone(out, "sweep"), pytest.raises(ConfigError, match="another sweep is at work there"):
+    with lock_directory(out, "sweep"), pytest.raises(ConfigError, match="another sweep is at work there"):
         carried_out(grid({"seed": [0]}), out)
     assert list(out.iterdir()) == []
 

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from raysim.api.client import Client
-from raysim.estimate.placement import MOST_OF_MEMORY
 from raysim.system import seeding
+from raysim.system.capacity import GIB, MOST_OF_MEMORY
 from raysim.system.errors import RunError
-
-GIB = 2**30
 
 
 class Components:
