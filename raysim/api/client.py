@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from raysim.api.messages import Delta
 from raysim.api.method import ClientHalf
-from raysim.data.opened import Opened
+from raysim.data.user_stream import UserStream
 from raysim.engine import local_training
 from raysim.federation.stream import Stream
 from raysim.models.flat import FlatModel
@@ -66,7 +66,7 @@ class Client:
         self.round = 0
         self.records: dict[str, Tensor | float] = {}
         self.memory = host.make_memory()
-        self.data: Source | Opened = host.data_of(number)  # the train split, shared by all; or a stream of its own
+        self.data: Source | UserStream = host.data_of(number)  # the train split, shared by all; or a stream of its own
         self._offered = torch.zeros(0 if self.memory is None else len(stream), dtype=torch.bool)
         self._aside: dict[str, Tensor] = {}
         self._generators: dict[str, np.random.Generator] = {}
@@ -140,7 +140,7 @@ class Client:
 
     def _see(self, window: int) -> None:
         self.arrived = self.stream.span(window, window + 1)
-        if isinstance(self.data, Opened):
+        if isinstance(self.data, UserStream):
             held = [] if self.memory is None else [self.memory.entries().positions]
             self.data.hold(torch.cat([self.arrived, *held]))
 

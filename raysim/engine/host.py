@@ -14,8 +14,8 @@ from raysim.api.client import Client, Phase
 from raysim.api.messages import Post, Term, Terms, on_device
 from raysim.api.method import ClientHalf, names_of
 from raysim.config import Config
-from raysim.data.opened import Opened
 from raysim.data.pixels import Source
+from raysim.data.user_stream import UserStream
 from raysim.engine.compatibility import memory_of, methods_of
 from raysim.engine.local_training import with_hook
 from raysim.engine.reply import Reply
@@ -121,7 +121,7 @@ class Host:
         mask[list(admitted)] = False
         return sent(mask, self.model.device)
 
-    def data_of(self, client: int) -> Source | Opened:
+    def data_of(self, client: int) -> Source | UserStream:
         """Return what a client's positions refer to: the train split, shared by all, or the user's own stream."""
         return self._samples if self.federation.opener is None else self.federation.opened(client, self.model.device)
 

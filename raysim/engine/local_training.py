@@ -17,8 +17,8 @@ from raysim.system.device import sent
 
 if TYPE_CHECKING:
     from raysim.api.client import Client
-    from raysim.data.opened import Opened
     from raysim.data.pixels import Source
+    from raysim.data.user_stream import UserStream
 
 
 NONE = torch.zeros(())  # what a step's logits and loss are before the forward pass
@@ -83,7 +83,7 @@ def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, f
         yield Step(client, number, part is parts[-1], epoch[part], _part(draws, part), x, labels[part])
 
 
-def _drawn(data: Source | Opened, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
+def _drawn(data: Source | UserStream, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
     """Draw an epoch's augmentation (int64 [n, 3]), batch by batch."""
     drawn = [data.draw(augment, part.stop - part.start) for part in parts]
     return torch.from_numpy(np.concatenate([np.zeros((0, 3), np.int64), *drawn]))

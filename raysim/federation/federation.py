@@ -17,9 +17,9 @@ from raysim.data.dataset import Dataset, Split
 from raysim.data.domains import domains
 from raysim.data.load import load_dataset, subsample
 from raysim.data.normalization import Normalization, normalization
-from raysim.data.opened import Opened, Opener
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task
+from raysim.data.user_stream import Opener, UserStream
 from raysim.data.validation import hold_out
 from raysim.federation.assignment import deal
 from raysim.federation.availability import Calendar, calendar
@@ -65,14 +65,14 @@ class Federation:
             augment=self.augment if training else (),
         )
 
-    def opened(self, client: int, device: torch.device) -> Opened:
+    def opened(self, client: int, device: torch.device) -> UserStream:
         """Return what a client reads out of the user's own stream."""
         assert self.opener is not None
 
         def source(split: Split) -> Source:
             return Source(split, [None], device=device, normalization=self.normalization, augment=self.augment)
 
-        return Opened(self.opener, client, self.dataset, source)
+        return UserStream(self.opener, client, self.dataset, source)
 
     def admitted(self, stream: Stream, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
         """Return the classes in the training softmax of a client with this window, or None for all of them."""
