@@ -109,7 +109,7 @@ class _Loop:
     def __init__(self, client: Client) -> None:
         knobs = client.host.config.training
         self.client = client
-        self.optimizer = optimizer.fresh(knobs.optimizer)
+        self.optimizer = optimizer.make_optimizer(knobs.optimizer)
         self.clip_norm = knobs.clip_norm
         self.batch = with_hook(client, "batch")
         self.task_loss = with_hook(client, "task_loss")

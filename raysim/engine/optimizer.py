@@ -76,6 +76,6 @@ class Adam:
         )
 
 
-def fresh(knobs: SgdKnobs | AdamKnobs | AdamWKnobs) -> Sgd | Adam:
+def make_optimizer(knobs: SgdKnobs | AdamKnobs | AdamWKnobs) -> Sgd | Adam:
     """Return a new optimizer with the config's settings."""
     return Sgd(knobs) if isinstance(knobs, SgdKnobs) else Adam(knobs)

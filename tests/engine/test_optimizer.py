@@ -10,7 +10,7 @@ from raysim.config import ConfigError, load
 from raysim.config.blocks import Adam as AdamKnobs
 from raysim.config.blocks import AdamW as AdamWKnobs
 from raysim.config.blocks import Sgd as SgdKnobs
-from raysim.engine.optimizer import Adam, Sgd, fresh
+from raysim.engine.optimizer import Adam, Sgd, make_optimizer
 
 STEPS = 200
 SGD = [
@@ -29,7 +29,7 @@ def compare(knobs, oracle, dtype):
     draws = torch.Generator().manual_seed(3)
     start = torch.randn(50, generator=draws, dtype=dtype)
     mine, theirs = start.clone(), start.clone().requires_grad_()
-    optimizer, other = fresh(knobs), oracle([theirs])
+    optimizer, other = make_optimizer(knobs), oracle([theirs])
     for number in range(STEPS):
         lr = 0.1 / (1 + number % 20)  # changes with the rounds' decay
         gradient = torch.randn(50, generator=draws, dtype=dtype)
@@ -85,19 +85,19 @@ KNOBS = [
 
 @pytest.mark.parametrize("knobs", KNOBS)
 def test_the_gradient_is_left_as_it_was(knobs):
-    optimizer, gradient = fresh(knobs), torch.ones(3)
+    optimizer, gradient = make_optimizer(knobs), torch.ones(3)
     for _ in range(2):
         optimizer.step(torch.ones(3), gradient, 0.1)
     assert gradient.tolist() == [1, 1, 1]
 
 
-def test_each_call_of_fresh_starts_without_a_past():
+def test_every_optimizer_starts_without_a_past():
     """With momentum the first step is lr * g whatever was done before."""
     knobs = SgdKnobs(momentum=0.9)
-    used = fresh(knobs)
+    used = make_optimizer(knobs)
     used.step(torch.zeros(1), torch.ones(1), 1.0)
     w = torch.zeros(1)
-    fresh(knobs).step(w, torch.ones(1), 1.0)
+    make_optimizer(knobs).step(w, torch.ones(1), 1.0)
     assert w.item() == -1.0
     used.step(w, torch.ones(1), 1.0)
     assert w.item() == pytest.approx(-2.9)
@@ -108,9 +108,9 @@ def test_no_step_imports_torchs_compiler():
 import sys
 import torch
 from raysim.config.blocks import Adam, AdamW, Sgd
-from raysim.engine.optimizer import fresh
+from raysim.engine.optimizer import make_optimizer
 for knobs in (Sgd(momentum=0.9, nesterov=True), Adam(), AdamW()):
-    fresh(knobs).step(torch.zeros(3), torch.ones(3), 0.1)
+    make_optimizer(knobs).step(torch.zeros(3), torch.ones(3), 0.1)
 sys.exit("torch._dynamo" in sys.modules)
 """
     subprocess.run([sys.executable, "-c", steps], check=True)
