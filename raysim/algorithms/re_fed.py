@@ -19,7 +19,7 @@ from raysim.api.client import Client
 from raysim.api.method import ClientHalf, Method
 from raysim.engine.local_training import batches
 from raysim.memory import MemoryUse
-from raysim.system.device import sent
+from raysim.system.device import to_device
 from raysim.system.errors import Diverged
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ class ReFed(Method):
                     order = torch.from_numpy(shuffle.permutation(len(stored)))
                     for part in batches(len(stored), size, normalises=False):
                         x, y = client.show(stored[order[part]])
-                        of_epoch[sent(order[part], model.device)] = squared_norms(model, client.cross_entropy, x, y)
+                        of_epoch[to_device(order[part], model.device)] = squared_norms(
+                            model, client.cross_entropy, x, y
+                        )
                         if not (model.normalises and len(y) == 1):  # BatchNorm has no statistics of one sample
                             self._step(client, x, y)
             model.load(received)

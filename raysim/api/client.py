@@ -18,7 +18,7 @@ from raysim.engine import local_training
 from raysim.federation.stream import Stream
 from raysim.models.flat import FlatModel
 from raysim.system import seeding
-from raysim.system.device import sent
+from raysim.system.device import to_device
 from raysim.system.state import half_state, restore_half
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Client:
             which = fresh.nonzero().view(-1)  # places, not a mask: a GPU would have to count one first
             logits = None
             if self.memory is not None and self.memory.keeps_logits:
-                logits = step.logits.detach().index_select(0, sent(which, step.logits.device))
+                logits = step.logits.detach().index_select(0, to_device(which, step.logits.device))
             shown = None if step.draws is None else step.draws[which]
             self._remember(step.positions[which], self.generator("memory"), shown, logits)
 
@@ -216,11 +216,11 @@ class Client:
         """Return the samples at these positions of the stream, x [n, ...] in the model's dtype and y [n]."""
         rows, task = self.stream.locate(positions)
         device = self.model.device
-        rows = sent(self.data.held(rows), device)
+        rows = to_device(self.data.held(rows), device)
         x = self.data.fetch(
             rows,
-            sent(task, device) if isinstance(task, Tensor) else task,
-            None if draws is None else sent(draws, device),
+            to_device(task, device) if isinstance(task, Tensor) else task,
+            None if draws is None else to_device(draws, device),
         )
         return x.to(self.model.dtype), self.data.labels(rows)
 

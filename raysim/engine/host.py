@@ -25,7 +25,7 @@ from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
-from raysim.system.device import sent
+from raysim.system.device import to_device
 from raysim.system.errors import RunError
 from raysim.system.state import decoded, encoded
 
@@ -119,7 +119,7 @@ class Host:
             return None
         mask = torch.ones(self.federation.classes, dtype=torch.bool)
         mask[list(admitted)] = False
-        return sent(mask, self.model.device)
+        return to_device(mask, self.model.device)
 
     def data_of(self, client: int) -> Source | UserStream:
         """Return what a client's positions refer to: the train split, shared by all, or the user's own stream."""

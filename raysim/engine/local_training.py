@@ -13,7 +13,7 @@ from torch import Tensor
 from raysim.api.messages import Delta
 from raysim.api.method import ClientHalf, overrides
 from raysim.engine import optimizer
-from raysim.system.device import sent
+from raysim.system.device import to_device
 
 if TYPE_CHECKING:
     from raysim.api.client import Client
@@ -73,10 +73,10 @@ def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, f
     parts = batches(len(epoch), size, model.normalises)
     draws = None if augment is None else _drawn(client.data, augment, parts)
     rows, task = client.stream.locate(epoch)
-    rows = sent(client.data.held(rows), model.device)
-    tasks = sent(task, model.device) if isinstance(task, Tensor) else task
+    rows = to_device(client.data.held(rows), model.device)
+    tasks = to_device(task, model.device) if isinstance(task, Tensor) else task
     labels = client.data.labels(rows)
-    shown = None if draws is None else sent(draws, model.device)
+    shown = None if draws is None else to_device(draws, model.device)
     for number, part in enumerate(parts, first):
         of_task = tasks[part] if isinstance(tasks, Tensor) else tasks
         x = client.data.fetch(rows[part], of_task, _part(shown, part)).to(model.dtype)

@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from raysim.system.device import sent
+from raysim.system.device import to_device
 from raysim.system.errors import ConfigError
 
 
@@ -28,7 +28,7 @@ class Weights:
 
     def to(self, device: torch.device) -> Weights:
         """Return the weights on a device."""
-        return Weights(*(sent(vector, device) for vector in (self.parameters, self.buffers, self.integers)))
+        return Weights(*(to_device(vector, device) for vector in (self.parameters, self.buffers, self.integers)))
 
 
 class FlatModel:
