@@ -11,8 +11,9 @@ from torch import Tensor
 
 from raysim.api.messages import Delta, Post
 from raysim.api.method import ServerHalf
-from raysim.config import LARGEST, Config
-from raysim.config.named import resolve
+from raysim.config import Config
+from raysim.config.lookup import resolve
+from raysim.config.schema import LARGEST_FLOAT32
 from raysim.engine.compatibility import methods_of
 from raysim.federation.federation import Federation
 from raysim.models.flat import Weights
@@ -130,10 +131,10 @@ class Server:
             lr = training.optimizer.lr * float(decay.per_round**rounds) * float(decay.per_task**task)
         except OverflowError:
             lr = math.inf
-        if lr > LARGEST:
+        if lr > LARGEST_FLOAT32:
             raise RunError(
-                f"training.lr_decay: the learning rate of round {self.round} is over {LARGEST:.2g}; lower per_round or "
-                "per_task"
+                f"training.lr_decay: the learning rate of round {self.round} is over {LARGEST_FLOAT32:.2g}; lower "
+                "per_round or per_task"
             )
         return lr
 

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raysim.config.allowed import Allowed
-from raysim.config.block import Block, only_one, refused
-from raysim.config.blocks import (
+from raysim.config.block import Block, Count, NotNegative, Positive
+from raysim.config.component_blocks import DatasetConfig, Domain, Domains, Methods, Model
+from raysim.config.experiment import (
     Aggregation,
-    Count,
     DomainIncremental,
     Iid,
-    Memory,
-    NotNegative,
+    MemoryConfig,
     Participation,
     Partition,
-    Positive,
     Scenario,
     Training,
 )
-from raysim.config.components import Dataset, Domain, Domains, Methods, Model
-from raysim.config.consistency import contradictions
-from raysim.config.time import Clients, Schedule, Synchronous
+from raysim.config.key_schema import Allowed
+from raysim.config.timing import Clients, Schedule, SynchronousSchedule
 
 FOLDER_NAME = re.compile(r"\w([\w .+=@,-]*[\w+=@])?")
 LONGEST_NAME = 200  # bytes; file systems allow 255
+LARGEST_FLOAT32 = float.fromhex("0x1.fffffep+127")
+"""The largest finite number in single precision."""
 RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")  # resources that Ray counts by itself
 
 
-def _folder_name(name: str) -> str:
+def folder_name(name: str) -> str:
+    """Return a name that a folder can have; ValueError where it cannot."""
     if not FOLDER_NAME.fullmatch(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
         raise ValueError("no name for a folder")
     return name
@@ -81,9 +80,10 @@ class Resources(Block):
     )
 
 
-class Evaluation(Block):
+class EvaluationConfig(Block):
     """When the model is tested."""
 
+    alternatives: ClassVar = {("every", "every_rounds"): "{every_rounds: 5}"}
     every: Literal["task", None] = Field(
         default="task", description="After every task; null where every_rounds is given."
     )
@@ -107,13 +107,6 @@ class Evaluation(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _rounds_alone(cls, values: object) -> object:
-        if isinstance(values, dict) and values.get("every_rounds") is not None:
-            return {"every": None, **values}
-        return values
-
-    @model_validator(mode="before")
-    @classmethod
     def _a_tenth(cls, values: object) -> object:
         if not isinstance(values, dict):
             return values
@@ -122,13 +115,8 @@ class Evaluation(Block):
             return {**values, "validation_fraction": None}
         return {**values, "validation_fraction": 0.1 if given is None else given}
 
-    @model_validator(mode="after")
-    def _one(self) -> Evaluation:
-        only_one(self, "every", "every_rounds", "{every_rounds: 5}")
-        return self
 
-
-class Checkpoints(Block):
+class CheckpointConfig(Block):
     """When the run's whole state is kept, to go on from after a loss or with --resume."""
 
     every_rounds: Count = Field(default=20, description="After so many rounds.")
@@ -149,28 +137,28 @@ class Config(Block):
 
     name: Annotated[
         str,
-        AfterValidator(_folder_name),
+        AfterValidator(folder_name),
         Allowed("a name for a folder: letters, digits, spaces and _ - . + = @ , between them"),
     ] = Field(description="The name of the run, and of its folder under runs/.")
     seed: Annotated[int, Field(ge=0, le=2**63 - 1), Allowed("a whole number from 0 to 2^63 - 1")] = Field(
         default=0, description="What every random draw starts from."
     )
-    dataset: Dataset = Field(description="The images that the clients hold.")
+    dataset: DatasetConfig = Field(description="The images that the clients hold.")
     scenario: Scenario = Field(description="The tasks, and how they differ.")
     partition: Partition = Field(default=Iid(), description="How the samples are dealt to the clients.")
     clients: Clients = Field(description="The clients.")
     model: Model = Field(description="The network that is trained.")
     training: Training = Field(description="What a client does in a round.")
-    memory: Memory = Field(default_factory=Memory, description="What every client's replay memory holds.")
+    memory: MemoryConfig = Field(default_factory=MemoryConfig, description="What every client's replay memory holds.")
     methods: Methods = Field(
         default_factory=dict, description="The methods in the order in which they are applied; none is FedAvg."
     )
     participation: Participation = Field(default=Participation(), description="The clients in a round.")
     aggregation: Aggregation = Field(default=Aggregation(), description="How the deltas become one.")
-    schedule: Schedule = Field(default=Synchronous(), description="When the server updates the model.")
+    schedule: Schedule = Field(default=SynchronousSchedule(), description="When the server updates the model.")
     resources: Resources = Field(default=Resources(), description="What the actors are given.")
-    evaluation: Evaluation = Field(default=Evaluation(), description="When the model is tested.")
-    checkpoint: Checkpoints = Field(default=Checkpoints(), description="When the run's whole state is kept.")
+    evaluation: EvaluationConfig = Field(default=EvaluationConfig(), description="When the model is tested.")
+    checkpoint: CheckpointConfig = Field(default=CheckpointConfig(), description="When the run's whole state is kept.")
     logging: Logging = Field(default=Logging(), description="What is written beside the run's own files.")
 
     @property
@@ -196,13 +184,6 @@ class Config(Block):
         """The data sets that are the tasks, or None where the tasks are made of one."""
         shift = self.scenario.shift if isinstance(self.scenario, DomainIncremental) else None
         return shift.domains if isinstance(shift, Domains) else None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Config:
-        errors = list(contradictions(self))
-        if errors:
-            raise refused("Config", errors)
-        return self
 
     # the order of methods is part of the config, though dicts compare without it
     def __eq__(self, other: object) -> bool:

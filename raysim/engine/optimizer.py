@@ -11,8 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from raysim.config.blocks import Adam as AdamKnobs
-from raysim.config.blocks import Sgd as SgdKnobs
+from raysim.config.experiment import AdamConfig as AdamKnobs
+from raysim.config.experiment import SgdConfig as SgdKnobs
 
 
 class Optimizer(Protocol):

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from raysim.config import Config, dump
-from raysim.config.reading import shorten
+from raysim.config.error_text import shorten
 from raysim.engine.events import Event, Finished, RoundDone, Started, line
 from raysim.evaluation import metrics
 from raysim.evaluation.per_client import Spread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from raysim.config.messages import show
+from raysim.config.error_text import show
 from raysim.report.reading import Run
 from raysim.system.errors import single_line
 

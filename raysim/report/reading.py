@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from raysim.config.reading import read
+from raysim.config.yaml_reading import read_yaml
 from raysim.report.validation import first_problem
 from raysim.sweeps.grid import FILE
 from raysim.sweeps.register import Labels, labels
@@ -175,7 +175,7 @@ def _read(directory: Path, sweep_in: Callable[[Path], Sweep | None]) -> Run:
         if {len(values.accuracy), *map(len, values.accuracy)} != {summary.tasks}:
             size = f"{summary.tasks} x {summary.tasks} tasks"
             raise ConfigError(f"{path}: evaluation.{protocol}.accuracy: found no matrix of {size}")
-    return Run(directory, summary, read(directory / "config.yaml").values, _names(directory, sweep_in))
+    return Run(directory, summary, read_yaml(directory / "config.yaml").values, _names(directory, sweep_in))
 
 
 def _names(directory: Path, sweep_in: Callable[[Path], Sweep | None]) -> Labels:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from raysim.config import Config
 from raysim.config.document import Document, Elsewhere, Given, Keys, dotted
-from raysim.config.messages import located, nearest, show, unknown
-from raysim.config.overrides import split
+from raysim.config.error_text import describe_unknown, nearest, show
+from raysim.config.overrides import split_key
 from raysim.config.schema import LONGEST_NAME
-from raysim.config.writing import one_line
+from raysim.config.yaml_writing import to_yaml_line
 from raysim.system.errors import ConfigError
 
 UNSAFE = re.compile(r"[^\w .+=@,-]+")  # what config names may not have either
@@ -66,9 +66,9 @@ def setting(document: Document, at: Keys, key: str, value: object) -> Setting:
         origin: Given | Elsewhere = Elsewhere(document.file, line)
     else:
         origin = Given((), dotted(at), 0)
-    keys = split(key, f"{origin}: {dotted(at)}" if document.file else dotted(at))
+    keys = split_key(key, f"{origin}: {dotted(at)}" if document.file else dotted(at))
     if keys[0] not in Config.model_fields:
-        raise ConfigError(located(document, at, unknown("key", str(keys[0]), Config.model_fields)))
+        raise ConfigError(document.locate(at, describe_unknown("key", str(keys[0]), Config.model_fields)))
     return Setting(keys, value, origin)
 
 
@@ -80,8 +80,8 @@ def axis(document: Document, name: str, values: Mapping[str, object] | list[obje
     """
     at: Keys = ("grid", name)
     if not values:
-        raise ConfigError(located(document, at, f"found {show(values)}, allowed: at least one value"))
-    if split(name, f"grid.{name}")[0] not in Config.model_fields:
+        raise ConfigError(document.locate(at, f"found {show(values)}, allowed: at least one value"))
+    if split_key(name, f"grid.{name}")[0] not in Config.model_fields:
         made = _choices(document, at, values)
     elif isinstance(values, list):
         made = [_unnamed(document, (*at, number), name, value) for number, value in enumerate(values)]
@@ -95,11 +95,11 @@ def _choices(document: Document, at: Keys, values: Mapping[str, object] | list[o
     choices = values if isinstance(values, Mapping) else {}
     blocks = {label: keys for label, keys in choices.items() if isinstance(keys, Mapping)}
     if len(blocks) < len(values):
-        words = f"{unknown('key', name, known)}, or choices of your own such as {EXAMPLE}"
-        raise ConfigError(located(document, at, words))
+        words = f"{describe_unknown('key', name, known)}, or choices of your own such as {EXAMPLE}"
+        raise ConfigError(document.locate(at, words))
     strange = any(str(key).partition(".")[0] not in known for keys in blocks.values() for key in keys)
     if strange and nearest(name, known):  # methos: {ER: {er: {}}} means the key methods
-        raise ConfigError(located(document, at, unknown("key", name, known)))
+        raise ConfigError(document.locate(at, describe_unknown("key", name, known)))
     return [
         Value(label, label, tuple(setting(document, (*at, label, key), key, value) for key, value in keys.items()))
         for label, keys in blocks.items()
@@ -116,11 +116,11 @@ def _unnamed(document: Document, at: Keys, key: str, value: object) -> Value:
 def derived(value: object) -> str:
     """Return the name of a value that was given none: a block's keys in words, anything else as YAML in one line."""
     if not isinstance(value, Mapping):
-        return one_line(value)
+        return to_yaml_line(value)
     if not value:
         return "none"
     parts = [
-        f"{key} {derived(item)}".removesuffix(" none") if isinstance(item, Mapping) else f"{key}={one_line(item)}"
+        f"{key} {derived(item)}".removesuffix(" none") if isinstance(item, Mapping) else f"{key}={to_yaml_line(item)}"
         for key, item in value.items()
     ]
     blocks = any(isinstance(item, Mapping) for item in value.values())
@@ -135,11 +135,11 @@ def _with_folders(document: Document, at: Keys, values: list[Value]) -> tuple[Va
         if not folder or len(folder.encode()) > LONGEST_NAME:
             words = f"found the value {show(value.label)}, allowed: with a name of letters and digits, at most "
             words += f"{LONGEST_NAME} bytes long; give it one: {{NAME: VALUE}}"
-            raise ConfigError(located(document, at, words))
+            raise ConfigError(document.locate(at, words))
         other = made.get(folder.casefold())
         if other is not None:
             twice = f"found {show(value.label)} twice" if other.label == value.label else ""
             words = twice or f"{show(other.label)} and {show(value.label)} would have the same folder, {folder}"
-            raise ConfigError(located(document, at, f"{words}; allowed: names that differ, as in {{NAME: VALUE}}"))
+            raise ConfigError(document.locate(at, f"{words}; allowed: names that differ, as in {{NAME: VALUE}}"))
         made[folder.casefold()] = Value(value.label, folder, value.settings)
     return tuple(made.values())

@@ -10,14 +10,15 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationError
 
 from raysim.config import open_document
-from raysim.config.allowed import Allowed
 from raysim.config.block import Block
 from raysim.config.document import Document, Elsewhere, Given, dotted
-from raysim.config.messages import either, located, refusal, show
-from raysim.config.overrides import parse, put
-from raysim.config.reading import read
+from raysim.config.error_text import either, show
+from raysim.config.key_schema import Allowed
+from raysim.config.overrides import parse_overrides
+from raysim.config.refusal import to_config_error
 from raysim.config.schema import FOLDER_NAME, LONGEST_NAME
-from raysim.config.writing import one_line
+from raysim.config.yaml_reading import read_yaml
+from raysim.config.yaml_writing import to_yaml_line
 from raysim.sweeps.axes import Axis, Value, axis, setting
 from raysim.system.errors import ConfigError
 
@@ -72,19 +73,19 @@ def read_sweep(source: str | Path | Mapping[str, object], overrides: Sequence[st
     try:
         file = SweepFile.model_validate(document.values)
     except ValidationError as error:
-        raise refusal(error, document) from None
+        raise to_config_error(error, document) from None
     base = _base(document, file)
     for key, value in file.set.items():
         found = setting(document, ("set", key), key, value)
-        put(base, found.keys, found.value, found.origin)
+        base.put(found.keys, found.value, found.origin)
     axes = {name: axis(document, name, values) for name, values in file.grid.items()}
-    for given, value in parse(overrides):
+    for given, value in parse_overrides(overrides):
         name = dotted(given.keys)
         if name in axes:
             axes[name] = _narrowed(axes[name], given, value)
         else:
             _refuse_what_axes_set(axes.values(), given)
-            put(base, given.keys, value, given)
+            base.put(given.keys, value, given)
     return Sweep(file.name, document.file or file.name, base, tuple(axes.values()))
 
 
@@ -93,8 +94,8 @@ def _base(document: Document, file: SweepFile) -> Document:
         path = Path(document.file).parent / file.base if document.file else Path(file.base)
         if not path.is_file():
             words = f"found {show(file.base)}, and there is no file {path}; allowed: a config's path, relative to this "
-            raise ConfigError(located(document, ("base",), words + ("file" if document.file else "directory")))
-        return read(path)
+            raise ConfigError(document.locate(("base",), words + ("file" if document.file else "directory")))
+        return read_yaml(path)
     base = open_document(file.base)
     for keys, line in document.origins.items():
         if keys[0] == "base" and document.file is not None and isinstance(line, int):
@@ -114,7 +115,7 @@ def _narrowed(whole: Axis, given: Given, value: object) -> Axis:
 
 def _found(whole: Axis, wanted: object) -> Value | None:
     """Return an axis' value by its name, or by what it sets the axis' key to."""
-    named = [value for value in whole.values if value.label == one_line(wanted)]
+    named = [value for value in whole.values if value.label == to_yaml_line(wanted)]
     meant = [
         value
         for value in whole.values

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from raysim.config.document import Document
-from raysim.config.messages import located, show
-from raysim.config.reading import read
-from raysim.config.writing import written
+from raysim.config.error_text import show
+from raysim.config.yaml_reading import read_yaml
+from raysim.config.yaml_writing import to_yaml
 from raysim.sweeps.grid import FILE, Cell
 from raysim.system.errors import ConfigError
 from raysim.system.files import put
@@ -24,7 +24,7 @@ def labels(out: str | Path) -> dict[str, Labels]:
     Raises:
         ConfigError: the directory has no sweep.yaml, or not one that raysim wrote.
     """
-    document = read(Path(out) / FILE)
+    document = read_yaml(Path(out) / FILE)
     runs = document.values.get("runs")
     if not isinstance(runs, dict):
         raise _not_ours(document, ("runs",), runs)
@@ -44,7 +44,7 @@ def register(out: Path, name: str, cells: Sequence[Cell]) -> None:
     before = labels(out) if (out / FILE).exists() else {}
     kept = {folder: names for folder, names in before.items() if folder not in here and (out / folder).is_dir()}
     with _writable(out):
-        put(out / FILE, written({"name": name, "runs": {**here, **kept}}))
+        put(out / FILE, to_yaml({"name": name, "runs": {**here, **kept}}))
 
 
 @contextmanager
@@ -57,4 +57,4 @@ def _writable(out: Path) -> Iterator[None]:
 
 def _not_ours(document: Document, keys: tuple[str, ...], found: object) -> ConfigError:
     words = f"found {show(found)}, allowed: a file that a sweep wrote; give another --out"
-    return ConfigError(located(document, keys, words))
+    return ConfigError(document.locate(keys, words))

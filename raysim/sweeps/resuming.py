@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from raysim.config import load
-from raysim.config.sameness import difference
+from raysim.config.comparison import describe_difference
 from raysim.records import result
 from raysim.sweeps.grid import Cell
 from raysim.system.errors import ConfigError
@@ -43,7 +43,7 @@ def standing(cell: Cell, out: Path) -> Standing:
     if directory / "config.yaml" not in held:
         raise ConfigError(f"{directory}: found {held[0].name} and no config.yaml, so this is no run's; {INSTEAD}")
     status = result.load(directory).status if directory / "summary.json" in held else "unfinished"
-    unlike = difference(load(directory / "config.yaml"), cell.config)
+    unlike = describe_difference(load(directory / "config.yaml"), cell.config)
     if unlike is not None:
         raise ConfigError(f"{directory}: a run ({status}) of another config is there: {unlike}; {INSTEAD}")
     if status == "done":

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from raysim.config import Adam as AdamKnobs
-from raysim.config import Sgd as SgdKnobs
+from raysim.config import AdamConfig as AdamKnobs
+from raysim.config import SgdConfig as SgdKnobs
 from raysim.engine.optimizer import Adam, Sgd, fresh
 
 STEPS = 20

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raysim.config.block import Block, assume, explained, only_one, refused
-from raysim.config.components import Domains
-from raysim.config.named import known
-from raysim.config.time import Apart, Windows
-
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-BelowOne = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
+from raysim.config.block import BelowOne, Block, Count, NotNegative, Positive, WholeNumber, assume
+from raysim.config.component_blocks import Domains
+from raysim.config.lookup import check_name
+from raysim.config.refusal import explain, validation_error
+from raysim.config.timing import Apart, Windows
 
 MOST_TASKS = 1000  # an accuracy matrix of a million numbers
 MOST_ROUNDS = 1_000_000  # in a run
 
 
 class _Scenario(Block):
-    chosen_by = "kind"
     kind: str
     tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] = Field(description="How many tasks follow one another.")
     order: Literal["same", "per_client"] = Field(
@@ -63,7 +58,7 @@ class DomainIncremental(_Scenario):
     def _one_task_per_domain(self) -> DomainIncremental:
         if isinstance(self.shift, Domains) and len(self.shift.domains) != self.tasks:
             words = f"found {self.tasks}, allowed: {len(self.shift.domains)}, one for each of scenario.shift.domains"
-            raise refused("Scenario", [explained(("tasks",), words, self.tasks)])
+            raise validation_error(explain(("tasks",), words))
         return self
 
 
@@ -81,7 +76,6 @@ Scenario = Annotated[DomainIncremental | ClassIncremental, Field(discriminator="
 
 
 class _Partition(Block):
-    chosen_by = "kind"
     kind: str
     per: Literal["run", "task", None] = Field(
         default=None,
@@ -108,7 +102,7 @@ class Dirichlet(_Partition):
 
     kind: Literal["dirichlet"] = Field(default="dirichlet", description="Each class in proportions drawn for it.")
     alpha: Positive = Field(default=0.3, description="The distribution's concentration: the smaller, the more uneven.")
-    min_samples: Annotated[int, Field(ge=0)] = Field(
+    min_samples: WholeNumber = Field(
         default=10, description="Proportions are drawn again until every client has this many samples."
     )
     balanced: bool = Field(
@@ -119,20 +113,18 @@ class Dirichlet(_Partition):
 Partition = Annotated[Iid | Shards | Dirichlet, Field(discriminator="kind"), assume("kind", "iid")]
 
 
-class Sgd(Block):
+class SgdConfig(Block):
     """Stochastic gradient descent."""
 
-    chosen_by = "name"
     name: Literal["sgd"] = Field(default="sgd", description="Stochastic gradient descent.")
     lr: Positive = Field(default=0.01, description="The learning rate.")
     momentum: BelowOne = Field(default=0.0, description="The momentum; it starts at zero in every training phase.")
     weight_decay: NotNegative = Field(default=0.0, description="The L2 penalty.")
 
 
-class Adam(Block):
+class AdamConfig(Block):
     """Adam."""
 
-    chosen_by = "name"
     name: Literal["adam"] = Field(
         default="adam", description="Adam; its moments start at zero in every training phase."
     )
@@ -144,7 +136,7 @@ class Adam(Block):
     weight_decay: NotNegative = Field(default=0.0, description="The L2 penalty.")
 
 
-Optimizer = Annotated[Sgd | Adam, Field(discriminator="name"), assume("name", "sgd")]
+Optimizer = Annotated[SgdConfig | AdamConfig, Field(discriminator="name"), assume("name", "sgd")]
 
 
 class LrDecay(Block):
@@ -163,7 +155,7 @@ class Training(Block):
     )
     local_epochs: Count = Field(default=1, description="How often a client goes over its data in a round.")
     batch_size: Count = Field(default=32, description="How many samples a step takes.")
-    optimizer: Optimizer = Field(default=Sgd(), description="The clients' optimizer.")
+    optimizer: Optimizer = Field(default=SgdConfig(), description="The clients' optimizer.")
     lr_decay: LrDecay = Field(default=LrDecay(), description="How the learning rate falls.")
     clip_norm: Positive | None = Field(
         default=None, description="The largest norm a gradient may have; null is no limit."
@@ -174,7 +166,7 @@ class Training(Block):
     )
 
 
-class Memory(Block):
+class MemoryConfig(Block):
     """What every client's replay memory holds; it exists only where a method needs one."""
 
     capacity: Count = Field(default=200, description="How many samples a client holds.")
@@ -192,28 +184,17 @@ class Memory(Block):
 class Participation(Block):
     """Which clients take part in a round."""
 
+    alternatives: ClassVar = {("fraction", "count"): "{count: 5}"}
     fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=1.0, description="The share of the clients in a round; null where count is given."
     )
     count: Count | None = Field(
         default=None, description="The number of clients in a round; null where fraction is given."
     )
-    sampler: Annotated[str, AfterValidator(partial(known, "sampler"))] = Field(
+    sampler: Annotated[str, AfterValidator(partial(check_name, "sampler"))] = Field(
         default="uniform",
         description="How they are drawn: uniform, by_size, round_robin, or your own as package.module:function.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _count_alone(cls, values: object) -> object:
-        if isinstance(values, dict) and values.get("count") is not None:
-            return {"fraction": None, **values}
-        return values
-
-    @model_validator(mode="after")
-    def _one(self) -> Participation:
-        only_one(self, "fraction", "count", "{count: 5}")
-        return self
 
 
 class Aggregation(Block):

@@ -1,18 +1,15 @@
-"""The blocks of the config that say when: task boundaries, who is there when, and when the server updates the model."""
+"""The blocks of the config that say when: task boundaries, clients' arrivals and departures, server updates."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from raysim.config.allowed import Allowed
-from raysim.config.block import Block, assume, explained, only_one, refused
-from raysim.config.named import known
-
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
-Client = Annotated[int, Field(ge=0)]
+from raysim.config.block import Block, Count, Positive, WholeNumber, assume
+from raysim.config.key_schema import Allowed
+from raysim.config.lookup import check_name
+from raysim.config.refusal import explain, validation_error
 
 MOST_CLIENTS = 1_000_000
 
@@ -25,7 +22,7 @@ class Windows(Block):
     on_exhausted: Literal["drop", "repeat"] = Field(
         default="drop", description="What a client does after its last window: leave, or keep that window."
     )
-    stream: Annotated[str, Allowed("your own as package.module:function")] | None = Field(
+    stream: Annotated[str | None, Allowed("your own as package.module:function or null")] = Field(
         default=None,
         description="A stream of your own, as package.module:function: function(client, start) iterates over a "
         "client's samples (x, y) from a position on; null is the data set's training samples.",
@@ -37,13 +34,13 @@ class Windows(Block):
     @field_validator("stream")
     @classmethod
     def _found(cls, name: str | None) -> str | None:
-        return None if name is None else known("stream", name)
+        return None if name is None else check_name("stream", name)
 
     @model_validator(mode="after")
     def _both_or_none(self) -> Windows:
         if (self.stream is None) != (self.windows is None):
             words = "found one of stream and windows, allowed: both or none; windows says how long a stream is read"
-            raise refused("Windows", [explained(("windows" if self.windows is None else "stream",), words)])
+            raise validation_error(explain(("windows" if self.windows is None else "stream",), words))
         return self
 
 
@@ -56,6 +53,7 @@ class Jitter(Block):
 class Apart(Block):
     """Task boundaries that clients do not have at the same time."""
 
+    alternatives: ClassVar = {("asynchronous", "jittered"): "{jittered: {rounds: 2}}"}
     asynchronous: Windows | None = Field(
         default=None, description="Windows of so many samples, in which tasks begin and end; null where jittered is."
     )
@@ -63,17 +61,14 @@ class Apart(Block):
         default=None, description="Boundaries that differ by a few rounds; null where asynchronous is."
     )
 
-    @model_validator(mode="after")
-    def _one(self) -> Apart:
-        only_one(self, "asynchronous", "jittered", "{jittered: {rounds: 2}}")
-        return self
-
 
 class Moment(Block):
     """Clients to which something happens in a round."""
 
     round: Count = Field(description="The round, from 1.")
-    clients: Annotated[tuple[Client, ...], Field(strict=False, min_length=1)] = Field(description="The clients' ids.")
+    clients: Annotated[tuple[WholeNumber, ...], Field(strict=False, min_length=1)] = Field(
+        description="The clients' ids."
+    )
 
 
 Moments = Annotated[tuple[Moment, ...], Field(strict=False)]
@@ -82,18 +77,13 @@ Moments = Annotated[tuple[Moment, ...], Field(strict=False)]
 class Arrivals(Block):
     """Clients that are not there from the start."""
 
+    alternatives: ClassVar = dict.fromkeys([("first", "at"), ("per_task", "at")], "{first: 30, per_task: 10}")
     first: Count | None = Field(default=None, description="How many clients are there in task 1; null where at is.")
     per_task: Count | None = Field(default=None, description="How many more come with every later task.")
     at: Moments | None = Field(
         default=None,
         description="From which round on clients are there, as in [{round: 41, clients: [3]}]; others from the start.",
     )
-
-    @model_validator(mode="after")
-    def _one(self) -> Arrivals:
-        only_one(self, "first", "at", "{first: 30, per_task: 10}")
-        only_one(self, "per_task", "at", "{first: 30, per_task: 10}")
-        return self
 
 
 class Clients(Block):
@@ -112,7 +102,6 @@ class Clients(Block):
 
 
 class _Speeds(Block):
-    chosen_by = "kind"
     kind: str
     seconds_per_sample: Positive = Field(
         default=0.001, description="Virtual seconds that a typical client trains on one sample."
@@ -149,14 +138,12 @@ Speeds = Annotated[Constant | LogNormal | Pareto, Field(discriminator="kind"), a
 class NoDiscount(Block):
     """An update counts the same, however old its model."""
 
-    chosen_by = "kind"
     kind: Literal["constant"] = Field(description="s(a) = 1 at any age a.")
 
 
 class Polynomial(Block):
     """An update counts less the older its model."""
 
-    chosen_by = "kind"
     kind: Literal["polynomial"] = Field(default="polynomial", description="s(a) = (1 + a)^-power at age a.")
     power: Annotated[float, Field(ge=0)] = Field(default=0.5, description="The exponent.")
 
@@ -164,17 +151,15 @@ class Polynomial(Block):
 class Hinge(Block):
     """An update counts less from an age on."""
 
-    chosen_by = "kind"
     kind: Literal["hinge"] = Field(description="s(a) = 1 up to age `after`, then 1 / (slope (a - after) + 1).")
     slope: Positive = Field(default=10.0, description="How fast updates lose weight beyond that age.")
-    after: Annotated[int, Field(ge=0)] = Field(default=4, description="The age up to which an update counts fully.")
+    after: WholeNumber = Field(default=4, description="The age up to which an update counts fully.")
 
 
 Staleness = Annotated[NoDiscount | Polynomial | Hinge, Field(discriminator="kind"), assume("kind", "polynomial")]
 
 
 class _Schedule(Block):
-    chosen_by = "kind"
     kind: str
     speeds: Speeds = Field(default=Constant(), description="How fast clients are, in virtual time.")
     bandwidth: Annotated[float, Field(ge=1)] | None = Field(
@@ -182,7 +167,7 @@ class _Schedule(Block):
     )
 
 
-class Synchronous(_Schedule):
+class SynchronousSchedule(_Schedule):
     """The server waits for all clients of a round."""
 
     kind: Literal["synchronous"] = Field(
@@ -190,7 +175,7 @@ class Synchronous(_Schedule):
     )
 
 
-class Asynchronous(_Schedule):
+class AsynchronousSchedule(_Schedule):
     """The server takes updates as they come."""
 
     kind: Literal["asynchronous"] = Field(description="When buffer_size clients have replied, whichever they are.")
@@ -204,9 +189,11 @@ class Asynchronous(_Schedule):
     staleness: Staleness = Field(
         default=Polynomial(), description="How much an update counts by its age, the server updates since its model."
     )
-    max_staleness: Annotated[int, Field(ge=0)] | None = Field(
+    max_staleness: WholeNumber | None = Field(
         default=None, description="The age above which an update is discarded; null is never."
     )
 
 
-Schedule = Annotated[Synchronous | Asynchronous, Field(discriminator="kind"), assume("kind", "synchronous")]
+Schedule = Annotated[
+    SynchronousSchedule | AsynchronousSchedule, Field(discriminator="kind"), assume("kind", "synchronous")
+]
