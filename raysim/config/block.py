@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails
 
 from raysim.config.document import Keys
 from raysim.config.error_text import describe_unknown, either, nearest, show
-from raysim.config.key_schema import Allowed, KeySchema, keys_in
+from raysim.config.key_schema import Allowed, KeySchema, Schema, keys_in
 from raysim.config.refusal import EXPLAINED, REQUIRED, explain, validation_error
 
 Positive = Annotated[float, Field(gt=0)]
@@ -28,8 +28,17 @@ Count = Annotated[int, Field(ge=1)]
 WholeNumber = Annotated[int, Field(ge=0)]
 
 
+def _unwrap_descriptions(schema: Schema) -> None:
+    for key in schema.get("properties", {}).values():
+        if "description" in key:
+            key["description"] = " ".join(key["description"].split())
+
+
 class Block(BaseModel):
-    """A block: frozen, no unknown keys, no silent conversions (true is no number, "1" is no number, 1 is one)."""
+    """A block: frozen, no unknown keys, no silent conversions (true is no number, "1" is no number, 1 is one).
+
+    The docstring below a key is its description, in the reference and for editors.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -38,6 +47,8 @@ class Block(BaseModel):
         allow_inf_nan=False,
         protected_namespaces=(),
         validate_default=True,
+        use_attribute_docstrings=True,
+        json_schema_extra=_unwrap_descriptions,
     )
 
     alternatives: ClassVar[Mapping[tuple[str, str], str]] = {}  # pairs of keys: one of them, and an example

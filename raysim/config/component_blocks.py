@@ -46,9 +46,8 @@ class Component(Block):
     model_config = ConfigDict(extra="allow")
 
     kind: ClassVar[str]
-    name: Annotated[str, Allowed("a name that raysim knows, or your own as package.module:name")] = Field(
-        description="A name from the list that raysim prints, or your own as package.module:name."
-    )
+    name: Annotated[str, Allowed("a name that raysim knows, or your own as package.module:name")]
+    """A name from the list that raysim prints, or your own as package.module:name."""
 
     def keys(self) -> Values:
         """Return the named component's own keys, every default spelled out: call the component with them."""
@@ -78,12 +77,10 @@ class Component(Block):
 class ChannelStatistics(Block):
     """A mean and a standard deviation for each channel of the images, of pixel values from 0 to 1."""
 
-    mean: Annotated[tuple[float, ...], Field(strict=False, min_length=1)] = Field(
-        description="What is subtracted, one number per channel, for pixel values from 0 to 1."
-    )
-    std: Annotated[tuple[Positive, ...], Field(strict=False, min_length=1)] = Field(
-        description="What is divided by, one number > 0 per channel."
-    )
+    mean: Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
+    """What is subtracted, one number per channel, for pixel values from 0 to 1."""
+    std: Annotated[tuple[Positive, ...], Field(strict=False, min_length=1)]
+    """What is divided by, one number > 0 per channel."""
 
     @model_validator(mode="after")
     def _one_per_channel(self) -> ChannelStatistics:
@@ -97,26 +94,19 @@ class DatasetConfig(Component):
     """The images that the clients hold."""
 
     kind = "data set"
-    root: str | None = Field(
-        default=None,
-        description="The folder of the files; null is $RAYSIM_DATA or ~/.cache/raysim. A given folder must exist.",
-    )
-    download: bool = Field(default=True, description="Whether files that are missing are downloaded.")
-    train_samples: Count | None = Field(
-        default=None,
-        description="How many of the training samples are used, drawn with the seed; null is all. Tests use all.",
-    )
+    root: str | None = None
+    """The folder of the files; null is $RAYSIM_DATA or ~/.cache/raysim. A given folder must exist."""
+    download: bool = True
+    """Whether files that are missing are downloaded."""
+    train_samples: Count | None = None
+    """How many of the training samples are used, drawn with the seed; null is all. Tests use all."""
     normalize: Annotated[
         Literal["none", "standard"] | ChannelStatistics,
         Allowed("none, standard or {mean: [...], std: [...]}"),
-    ] = Field(
-        default="none",
-        description="none leaves pixels from 0 to 1; standard uses the data set's own mean and standard deviation.",
-    )
-    augment: Annotated[tuple[Literal["crop", "flip"], ...], Field(strict=False)] = Field(
-        default=(),
-        description="Random changes of the training images, in order: crop (after padding by 4), flip (sideways).",
-    )
+    ] = "none"
+    """none leaves pixels from 0 to 1; standard uses the data set's own mean and standard deviation."""
+    augment: Annotated[tuple[Literal["crop", "flip"], ...], Field(strict=False)] = ()
+    """Random changes of the training images, in order: crop (after padding by 4), flip (sideways)."""
 
     def wanted_normalization(self) -> Literal["none", "standard"] | Mapping[str, Sequence[float]]:
         """Return `normalize` as plain values."""
@@ -144,18 +134,18 @@ class Domains(Block):
         ],
         Field(strict=False, min_length=1),
         Allowed("a list of data sets, at least 1: names, or blocks with a name and its own keys"),
-    ] = Field(
-        description="The data sets, task by task: names, or blocks with a name and its own keys. `dataset` is one of "
-        "them: the others' images take its size (bilinear), and where some are RGB all are; its root, download, "
-        "train_samples (of each), normalize and augment hold for all."
-    )
+    ]
+    """The data sets, task by task: names, or blocks with a name and its own keys. `dataset` is one of them: the others'
+    images take its size (bilinear), and where some are RGB all are; its root, download, train_samples (of each),
+    normalize and augment hold for all."""
 
 
 class Model(Component):
     """The network that is trained."""
 
     kind = "model"
-    weights: str | None = Field(default=None, description="A state_dict to start from, as torch.save writes it.")
+    weights: str | None = None
+    """A state_dict to start from, as torch.save writes it."""
 
 
 def _validate_methods(value: object) -> object:

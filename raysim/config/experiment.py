@@ -19,18 +19,15 @@ MOST_ROUNDS = 1_000_000  # in a run
 
 class _Scenario(Block):
     kind: str
-    tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)] = Field(description="How many tasks follow one another.")
-    order: Literal["same", "per_client"] = Field(
-        default="same", description="Whether all clients meet the tasks in one order, or each in its own."
-    )
-    online: bool = Field(
-        default=False, description="Whether a task's samples are dealt to its rounds, so that each is trained on once."
-    )
-    boundaries: Literal["synchronous"] | Apart = Field(
-        default="synchronous",
-        description="When the task changes: synchronous is for all clients at once; {jittered: {rounds: 2}} a few "
-        "rounds apart; {asynchronous: {window: 500}} after so many samples, wherever a task ends.",
-    )
+    tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)]
+    """How many tasks follow one another."""
+    order: Literal["same", "per_client"] = "same"
+    """Whether all clients meet the tasks in one order, or each in its own."""
+    online: bool = False
+    """Whether a task's samples are dealt to its rounds, so that each is trained on once."""
+    boundaries: Literal["synchronous"] | Apart = "synchronous"
+    """When the task changes: synchronous is for all clients at once; {jittered: {rounds: 2}} a few rounds apart;
+    {asynchronous: {window: 500}} after so many samples, wherever a task ends."""
 
     @property
     def windows(self) -> Windows | None:
@@ -47,12 +44,11 @@ class _Scenario(Block):
 class DomainIncremental(_Scenario):
     """Every task has all classes, in images that look different."""
 
-    kind: Literal["domain_incremental"] = Field(description="Tasks differ in what the images look like.")
-    shift: Literal["rotation", "permutation"] | Domains = Field(
-        default="rotation",
-        description="What changes: the images' angle, the order of their pixels (one draw per task), or the data set, "
-        "as in {domains: [mnist, usps]}.",
-    )
+    kind: Literal["domain_incremental"]
+    """Tasks differ in what the images look like."""
+    shift: Literal["rotation", "permutation"] | Domains = "rotation"
+    """What changes: the images' angle, the order of their pixels (one draw per task), or the data set, as in {domains:
+    [mnist, usps]}."""
 
     @model_validator(mode="after")
     def _one_task_per_domain(self) -> DomainIncremental:
@@ -65,11 +61,10 @@ class DomainIncremental(_Scenario):
 class ClassIncremental(_Scenario):
     """Every task has classes of its own."""
 
-    kind: Literal["class_incremental"] = Field(description="Tasks differ in their classes.")
-    class_order: Literal["natural", "seeded"] = Field(
-        default="natural",
-        description="The order in which classes are dealt to tasks: by number, or drawn with the seed.",
-    )
+    kind: Literal["class_incremental"]
+    """Tasks differ in their classes."""
+    class_order: Literal["natural", "seeded"] = "natural"
+    """The order in which classes are dealt to tasks: by number, or drawn with the seed."""
 
 
 Scenario = Annotated[DomainIncremental | ClassIncremental, Field(discriminator="kind")]
@@ -77,37 +72,38 @@ Scenario = Annotated[DomainIncremental | ClassIncremental, Field(discriminator="
 
 class _Partition(Block):
     kind: str
-    per: Literal["run", "task", None] = Field(
-        default=None,
-        description="Whether samples are dealt to clients once or for each task; null is run for rotations and "
-        "permutations, task for classes and domains.",
-    )
+    per: Literal["run", "task", None] = None
+    """Whether samples are dealt to clients once or for each task; null is run for rotations and permutations, task for
+    classes and domains."""
 
 
 class Iid(_Partition):
     """Samples are dealt at random, in equal shares."""
 
-    kind: Literal["iid"] = Field(default="iid", description="At random, in equal shares.")
+    kind: Literal["iid"] = "iid"
+    """At random, in equal shares."""
 
 
 class Shards(_Partition):
     """Samples are sorted by class, cut into shards, and the shards are dealt."""
 
-    kind: Literal["shards"] = Field(default="shards", description="Sorted by class, cut into shards, dealt.")
-    shards_per_client: Count = Field(default=2, description="How many shards each client gets.")
+    kind: Literal["shards"] = "shards"
+    """Sorted by class, cut into shards, dealt."""
+    shards_per_client: Count = 2
+    """How many shards each client gets."""
 
 
 class Dirichlet(_Partition):
     """Each class is split among the clients in proportions from a Dirichlet distribution."""
 
-    kind: Literal["dirichlet"] = Field(default="dirichlet", description="Each class in proportions drawn for it.")
-    alpha: Positive = Field(default=0.3, description="The distribution's concentration: the smaller, the more uneven.")
-    min_samples: WholeNumber = Field(
-        default=10, description="Proportions are drawn again until every client has this many samples."
-    )
-    balanced: bool = Field(
-        default=True, description="Whether a client that has its fair share of samples gets no more."
-    )
+    kind: Literal["dirichlet"] = "dirichlet"
+    """Each class in proportions drawn for it."""
+    alpha: Positive = 0.3
+    """The distribution's concentration: the smaller, the more uneven."""
+    min_samples: WholeNumber = 10
+    """Proportions are drawn again until every client has this many samples."""
+    balanced: bool = True
+    """Whether a client that has its fair share of samples gets no more."""
 
 
 Partition = Annotated[Iid | Shards | Dirichlet, Field(discriminator="kind"), assume("kind", "iid")]
@@ -142,65 +138,63 @@ Optimizer = Annotated[SgdConfig | AdamConfig, Field(discriminator="name"), assum
 class LrDecay(Block):
     """What the learning rate is multiplied by as the run goes on."""
 
-    per_round: Positive = Field(default=1.0, description="The factor after every round.")
-    per_task: Positive = Field(default=1.0, description="The factor after every task.")
-    restart: bool = Field(default=True, description="Whether the decay per round starts anew with every task.")
+    per_round: Positive = 1.0
+    """The factor after every round."""
+    per_task: Positive = 1.0
+    """The factor after every task."""
+    restart: bool = True
+    """Whether the decay per round starts anew with every task."""
 
 
 class Training(Block):
     """What a client does in a round."""
 
-    rounds_per_task: Count | None = Field(
-        default=None, description="How many rounds a task lasts; null under asynchronous boundaries, else required."
-    )
-    local_epochs: Count = Field(default=1, description="How often a client goes over its data in a round.")
-    batch_size: Count = Field(default=32, description="How many samples a step takes.")
-    optimizer: Optimizer = Field(default=SgdConfig(), description="The clients' optimizer.")
-    lr_decay: LrDecay = Field(default=LrDecay(), description="How the learning rate falls.")
-    clip_norm: Positive | None = Field(
-        default=None, description="The largest norm a gradient may have; null is no limit."
-    )
-    logits: Literal["all", "task", "seen"] = Field(
-        default="all",
-        description="The classes in the training softmax: all, the task's (multi-head exactly), or those seen so far.",
-    )
+    rounds_per_task: Count | None = None
+    """How many rounds a task lasts; null under asynchronous boundaries, else required."""
+    local_epochs: Count = 1
+    """How often a client goes over its data in a round."""
+    batch_size: Count = 32
+    """How many samples a step takes."""
+    optimizer: Optimizer = SgdConfig()
+    """The clients' optimizer."""
+    lr_decay: LrDecay = LrDecay()
+    """How the learning rate falls."""
+    clip_norm: Positive | None = None
+    """The largest norm a gradient may have; null is no limit."""
+    logits: Literal["all", "task", "seen"] = "all"
+    """The classes in the training softmax: all, the task's (multi-head exactly), or those seen so far."""
 
 
 class MemoryConfig(Block):
     """What every client's replay memory holds; it exists only where a method needs one."""
 
-    capacity: Count = Field(default=200, description="How many samples a client holds.")
-    per: Literal["client", "task"] = Field(
-        default="client", description="Whether capacity is for a client or for each task."
-    )
+    capacity: Count = 200
+    """How many samples a client holds."""
+    per: Literal["client", "task"] = "client"
+    """Whether capacity is for a client or for each task."""
     policy: Literal[
         "reservoir", "class_balanced", "class_ring", "task_ring", "sliding_window", "random", "importance", None
-    ] = Field(default=None, description="Which samples stay; null is the methods' own choice.")
-    fill: Literal["arrival", "boundary", None] = Field(
-        default=None, description="When samples are offered: after the first step on them, or when their task is over."
-    )
+    ] = None
+    """Which samples stay; null is the methods' own choice."""
+    fill: Literal["arrival", "boundary", None] = None
+    """When samples are offered: after the first step on them, or when their task is over."""
 
 
 class Participation(Block):
     """Which clients take part in a round."""
 
     alternatives: ClassVar = {("fraction", "count"): "{count: 5}"}
-    fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=1.0, description="The share of the clients in a round; null where count is given."
-    )
-    count: Count | None = Field(
-        default=None, description="The number of clients in a round; null where fraction is given."
-    )
-    sampler: Annotated[str, AfterValidator(partial(check_name, "sampler"))] = Field(
-        default="uniform",
-        description="How they are drawn: uniform, by_size, round_robin, or your own as package.module:function.",
-    )
+
+    fraction: Annotated[float, Field(gt=0, le=1)] | None = 1.0
+    """The share of the clients in a round; null where count is given."""
+    count: Count | None = None
+    """The number of clients in a round; null where fraction is given."""
+    sampler: Annotated[str, AfterValidator(partial(check_name, "sampler"))] = "uniform"
+    """How they are drawn: uniform, by_size, round_robin, or your own as package.module:function."""
 
 
 class Aggregation(Block):
     """How the clients' deltas become one."""
 
-    weights: Literal["uniform", "samples"] = Field(
-        default="uniform",
-        description="Every client counts the same, or as many times as it has trained samples in the phase.",
-    )
+    weights: Literal["uniform", "samples"] = "uniform"
+    """Every client counts the same, or as many times as it has trained samples in the phase."""

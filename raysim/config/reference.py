@@ -89,7 +89,7 @@ def _rows(prefix: str, block: type[BaseModel], described: Mapping[str, str]) -> 
     yield "|---|---|---|---|"
     for name, field in block.model_fields.items():
         key = field.alias or name
-        description = field.description or described.get(key, "")
+        description = " ".join((field.description or described.get(key, "")).split())
         cells = (f"`{prefix}{key}`", _default(field), KeySchema(block, name).words(), description)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

@@ -19,7 +19,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from raysim.config.block import Block
 from raysim.system.errors import ConfigError
@@ -29,16 +29,20 @@ Component = Callable[..., Any]
 LISTS = (tuple, set, frozenset)  # what a list of YAML becomes where an annotation says so
 
 
+class _Keys(Block):
+    model_config = ConfigDict(use_attribute_docstrings=False)  # it has no source to look for them in
+
+
 def keys_of(component: Component) -> type[Block]:
     """Return a block with one field per keyword-only parameter: the YAML keys of a function or a kw_only dataclass."""
     name = getattr(component, "__name__", type(component).__name__)
     try:
-        hints = _hints(component)
+        hints = _read_hints(component)
         parameters = [p for p in inspect.signature(component).parameters.values() if p.kind is p.KEYWORD_ONLY]
         # the fields get names of their own, so that a key may be called copy or json as pydantic's methods are
-        fields = {f"key_{p.name}": _field(component, p, hints.get(p.name, Any)) for p in parameters}
+        fields = {f"key_{p.name}": _to_field(component, p, hints.get(p.name, Any)) for p in parameters}
         make: Any = create_model  # its overloads do not know fields that are given as a mapping
-        made: type[Block] = make(f"Keys of {name}", __base__=Block, **fields)
+        made: type[Block] = make(f"Keys of {name}", __base__=_Keys, **fields)
         return made
     except Exception as error:
         raise ConfigError(f"the keys of {name} cannot be read from its signature: {error}") from error
@@ -55,7 +59,7 @@ def _unwrap(component: Component) -> Component:
     return component
 
 
-def _hints(component: Component) -> dict[str, Any]:
+def _read_hints(component: Component) -> dict[str, Any]:
     bare: Any = _unwrap(component)
     if isinstance(bare, type) and not dataclasses.is_dataclass(bare):
         bare = typing.cast(Any, bare).__init__
@@ -64,7 +68,7 @@ def _hints(component: Component) -> dict[str, Any]:
     return typing.get_type_hints(bare, include_extras=True)
 
 
-def _field(component: Component, parameter: inspect.Parameter, annotation: Any) -> tuple[Any, Any]:
+def _to_field(component: Component, parameter: inspect.Parameter, annotation: Any) -> tuple[Any, Any]:
     annotation = _accept_yaml(annotation)
     if parameter.default is parameter.empty:
         return annotation, Field(alias=parameter.name)
