@@ -1,11 +1,12 @@
 # make demo, make test: all that a fresh machine needs (Python 3.11 or 3.12 with venv, make, git). make help: the rest.
 PYTHON ?= python3
 VENV ?= .venv
+BASE ?= HEAD
 INSTALLED := $(VENV)/.installed
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format docs clean
+.PHONY: help install demo test check format docs bits clean
 
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -38,6 +39,9 @@ format: $(INSTALLED) ## put the code into its format
 
 docs: $(INSTALLED) ## write docs/config.md, and the keys on the methods' pages, anew from the schema
 	$(BIN)/python -m raysim.config.reference
+
+bits: $(INSTALLED) ## does a bit of any run differ between BASE=COMMIT and this tree? ONLY=PATTERN and NO_RAY=1 run fewer
+	PYTHONPATH=tools $(BIN)/python -m bits $(BASE) $(if $(ONLY),--only '$(ONLY)') $(if $(NO_RAY),--no-ray)
 
 clean: ## remove the environment and what tools leave
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

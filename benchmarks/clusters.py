@@ -1,4 +1,4 @@
-"""Ray clusters of several nodes on this machine's loopback interface, for the benchmarks; they leave nothing behind."""
+"""Temporary Ray clusters of several nodes on this machine's loopback interface, for the benchmarks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 from raysim.actors.loopback import LOOPBACK, on_loopback
 
-STORE = 2**30  # bytes of a node's object store; Ray's test clusters have 150 MiB otherwise, and spill above that
+STORE = 2**30  # bytes of a node's object store; by default Ray's test clusters have 150 MiB and spill above that
 
 
 class Nodes:
-    """The nodes of a cluster: the head stays, others come and go.
+    """A cluster whose nodes can be added and removed, except for the head.
 
     Args:
-        cpus: of the head.
+        cpus: CPUs of the head node.
     """
 
     def __init__(self, cpus: int) -> None:
-        from ray.cluster_utils import Cluster  # after raysim.actors, which tells Ray what not to print
+        from ray.cluster_utils import Cluster  # after raysim.actors, which configures Ray's output
 
         with on_loopback():
             self._cluster = Cluster(initialize_head=True, head_node_args={**_node(cpus), "include_dashboard": False})
@@ -32,7 +32,7 @@ class Nodes:
             return self._cluster.add_node(**_node(cpus))
 
     def lose(self, node: Any) -> None:
-        """Take a node away without a warning."""
+        """Remove a node without warning it."""
         self._cluster.remove_node(node, allow_graceful=False)
 
     def shutdown(self) -> None:
@@ -45,9 +45,9 @@ def _node(cpus: int) -> dict[str, Any]:
 
 @contextmanager
 def cluster(cpus: int) -> Iterator[Nodes]:
-    """Start a cluster that has a head with so many CPUs."""
+    """Start a cluster with a head node that has this many CPUs; stop it at the end."""
     before = os.environ.get("RAY_TMPDIR")
-    with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as folder:  # a short path, as sockets lie in it
+    with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as folder:  # a short path, as it contains sockets
         os.environ["RAY_TMPDIR"] = folder
         try:
             nodes = Nodes(cpus)

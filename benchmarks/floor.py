@@ -1,12 +1,12 @@
-"""Seconds per round: raysim with Ray against the floor, which is the same client updates with no framework at all.
+"""Seconds per round of raysim on Ray, compared with the same client updates in bare processes (the floor).
 
     python benchmarks/floor.py [--samples N] [--rounds N] [--repeats N]
 
-10, 100 and 1,000 clients share the same samples. The floor is one bare process per core that trains its share of the
-clients with plain torch on pixels that lie in its memory, and a vector in shared memory for the sum. Both do the same
-steps on the same data; floor and raysim alternate, so that whatever else the machine does falls on both. The time of a
-round is from one result to the next as the main process sees them, evaluation excluded; the table has medians, and CPU
-seconds of all processes beside them. MNIST where $RAYSIM_DATA has it, else noise of its shape.
+10, 100 and 1,000 clients share the same samples. The floor is one bare process per core, which trains its share of the
+clients in plain torch on images in its memory and adds to a vector in shared memory. Both perform the same steps on the
+same data; floor and raysim alternate, so that other load on the machine affects both. A round is timed from one result
+to the next in the main process, without evaluation; the table has medians, and the CPU seconds of all processes. Uses
+MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ def floor_worker(clients: list[tuple[torch.Tensor, torch.Tensor]], total: int, s
     net.train()
     torch.nn.utils.vector_to_parameters(model, net.parameters())
     for _ in range(rounds):
-        barrier.wait()  # the model is there
+        barrier.wait()  # the model is ready
         sums[own].zero_()
         for x, y in clients:
             torch.nn.utils.vector_to_parameters(model.clone(), net.parameters())
             optimizer = torch.optim.SGD(net.parameters(), lr=LR)
             for part in torch.randperm(len(y)).split(BATCH):
-                batch = (x[part].float() / 255).permute(0, 3, 1, 2)  # laid out as [B, H, W, C]: a fifth faster
+                batch = (x[part].float() / 255).permute(0, 3, 1, 2)  # memory format [B, H, W, C]: a fifth faster
                 loss = nn.functional.cross_entropy(net(batch), y[part])
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
             with torch.no_grad():
                 sums[own] += torch.nn.utils.parameters_to_vector(net.parameters()) / total
-        barrier.wait()  # the sums are there
+        barrier.wait()  # the sums are ready
 
 
 def floor(clients: int, samples: int, rounds: int) -> Clock:
@@ -96,14 +96,12 @@ def floor(clients: int, samples: int, rounds: int) -> Clock:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--samples", type=int, default=60000, help="of all clients together; a multiple of 1000 (60000)"
-    )
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each run that are counted (5)")
-    parser.add_argument("--repeats", type=int, default=3, help="how often floor and raysim take turns (3)")
+    parser.add_argument("--samples", type=int, default=60000, help="over all clients; a multiple of 1000 (60000)")
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds of each run (5)")
+    parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
     asked = parser.parse_args()
     console = Console(width=110)
-    table = Table("clients", "samples", "per actor", "floor s", "raysim s", "ratio", "of turns", "floor CPU s", "ratio")
+    table = Table("clients", "samples", "per actor", "floor s", "raysim s", "ratio", "range", "floor CPU s", "ratio")
     with tempfile.TemporaryDirectory() as folder, own_cluster(this_machine()):
         name, data = saved(folder, asked.samples)
         for number, setting in enumerate(SETTINGS):

@@ -1,12 +1,12 @@
-"""Seconds per round: raysim against Flower's simulation, both on Ray, with no-op and with real training.
+"""Seconds per round of raysim compared with Flower's simulation, both on Ray, with and without training.
 
     python benchmarks/flower.py [--python PATH] [--samples N] [--rounds N] [--repeats N]
 
-Same model, data, clients, steps and cores; raysim packs its clients (clients_per_actor: auto), as Flower does. The two
-take turns, so that whatever else the machine does falls on both. Flower pins a Ray of its own, so it runs in an
-environment of its own: PATH is a Python that has flwr[simulation], torch and psutil; without it one is made in
-build/flower, which takes some minutes and a few GiB once. No-op rounds say what a round costs without its training,
-and are no training speed. MNIST where $RAYSIM_DATA has it, else noise of its shape.
+The model, data, clients, steps and cores are the same; raysim packs its clients (clients_per_actor: auto), as Flower
+does. The two alternate, so that other load on the machine affects both. Flower pins its own version of Ray, so it runs
+in a separate environment: PATH is a Python with flwr[simulation], torch and psutil; by default one is created in
+build/flower, which takes some minutes and a few GiB once. Rounds without training measure the overhead of a round, not
+training speed. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SETTINGS = [Setting("idle", 10), Setting("idle", 100), Setting("train", 10), Set
 
 
 def environment() -> Path:
-    """Return the Python of Flower's environment; make it where it is not there."""
+    """Return the Python of Flower's environment; create the environment if it does not exist."""
     python = OWN / "bin" / "python"
     if not (OWN / "installed").exists():
         print(f"making an environment for Flower in {OWN}", flush=True)
@@ -61,7 +61,7 @@ def environment() -> Path:
 
 
 def with_flower(python: Path, data: Path, setting: Setting, rounds: int) -> list[float]:
-    """Time the rounds with Flower; return the seconds of those that count."""
+    """Time the rounds with Flower; return the seconds of each round after the warm-up."""
     cores = int(this_machine().cpus)
     arguments = [str(data), str(setting.clients), str(rounds), setting.what, str(cores)]
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "ignore"}
@@ -72,22 +72,22 @@ def with_flower(python: Path, data: Path, setting: Setting, rounds: int) -> list
         capture_output=True,
         text=True,
     )
-    told = [line for line in done.stdout.splitlines() if line.startswith('{"seconds"')]
-    if not told:
+    printed = [line for line in done.stdout.splitlines() if line.startswith('{"seconds"')]
+    if not printed:
         sys.exit(f"Flower failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
-    seconds: list[float] = json.loads(told[0])["seconds"]
+    seconds: list[float] = json.loads(printed[0])["seconds"]
     return seconds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, help="a Python that has Flower; by default one is made")
-    parser.add_argument("--samples", type=int, default=6000, help="of all clients together; a multiple of 100 (6000)")
-    parser.add_argument("--rounds", type=int, default=10, help="rounds of each run that are counted (10)")
-    parser.add_argument("--repeats", type=int, default=3, help="how often the two take turns (3)")
+    parser.add_argument("--samples", type=int, default=6000, help="over all clients; a multiple of 100 (6000)")
+    parser.add_argument("--rounds", type=int, default=10, help="timed rounds of each run (10)")
+    parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
     asked = parser.parse_args()
     python = asked.python or environment()
-    table = Table("clients", "samples", "clients do", "Flower s", "raysim s", "Flower / raysim", "of turns")
+    table = Table("clients", "samples", "clients do", "Flower s", "raysim s", "Flower / raysim", "range")
     with tempfile.TemporaryDirectory() as folder:
         name, data = saved(folder, asked.samples)
         for number, setting in enumerate(SETTINGS):

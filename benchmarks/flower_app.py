@@ -1,9 +1,9 @@
-"""The benchmark's federation in Flower, for flower.py: runs in Flower's environment, which raysim is not in.
+"""The benchmark's federation in Flower, for flower.py; runs in Flower's environment, without raysim.
 
     python -c "import flower_app; flower_app.main()" DATA.npz CLIENTS ROUNDS train|idle CORES
 
-Written as Flower's own examples are, in its favour where there is a choice: the data are read once per process, nothing
-is evaluated, every client trains in each round, torch has one thread in each of as many processes as there are cores.
+Written like Flower's own examples, and in its favour if there is a choice: the data are read once per process, there is
+no evaluation, every client trains in each round, and there are as many processes as cores, each with one torch thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ client_app, server_app = ClientApp(), ServerApp()
 
 @lru_cache(maxsize=1)
 def model() -> nn.Module:
-    """Return raysim's MNIST CNN, from its file: the package would want its dependencies."""
+    """Return raysim's MNIST CNN, loaded from its file, since importing the package requires its dependencies."""
     path = Path(__file__).parents[1] / "raysim" / "models" / "mnist_cnn.py"
     spec = importlib.util.spec_from_file_location("mnist_cnn", path)
     assert spec is not None
@@ -78,7 +78,7 @@ def train(message: Message, context: Context) -> Message:
 
 
 class Timed(FedAvg):
-    """FedAvg that takes the time of its rounds."""
+    """FedAvg that measures the time of its rounds."""
 
     def __init__(self, clock: Clock, clients: int) -> None:
         super().__init__(fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients)
@@ -97,7 +97,7 @@ class Timed(FedAvg):
 
 @server_app.main()
 def serve(grid: Grid, context: Context) -> None:
-    """Run the rounds, and print what they took."""
+    """Run the rounds and print their seconds."""
     data, clients, rounds, what, _ = sys.argv[1:]
     clock = Clock(int(rounds))
     asked = ConfigRecord({"data": data, "clients": int(clients), "train": what == "train"})

@@ -1,10 +1,11 @@
-"""Clients per GPU against throughput: one process with many clients against many processes with few.
+"""Throughput on one GPU by number of processes: one process with many clients up to many processes with few.
 
     python benchmarks/gpu.py [--samples N] [--rounds N] [--repeats N]
 
-As many clients share one GPU as the rows say, dealt to 1, 2, 4, ... host processes that each ask for their share of it;
-the same code path as on CPUs. All have the same samples in all, the ways take turns, medians. Needs a GPU; without one
-this says so, and is done. MNIST where $RAYSIM_DATA has it, else noise of its shape.
+The clients of each row share one GPU, distributed over 1, 2, 4, ... host processes, each of which requests its share of
+it, in the same code path as on CPUs. The total number of samples is the same in all rows, which alternate; figures are
+medians. Without a GPU, this prints a message and exits. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same
+shape.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ CLIENTS, PROCESSES = (8, 64, 512), (1, 2, 4, 8)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=30720, help="of all clients together; a multiple of 512 (30720)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each run that are counted (5)")
-    parser.add_argument("--repeats", type=int, default=3, help="how often the ways take turns (3)")
+    parser.add_argument("--samples", type=int, default=30720, help="over all clients; a multiple of 512 (30720)")
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds of each run (5)")
+    parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
     asked = parser.parse_args()
     if not torch.cuda.is_available():
         print("no GPU here: nothing to measure")

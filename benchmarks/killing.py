@@ -1,4 +1,4 @@
-"""What benchmarks/kills.py kills, when it does, and what it does about a run that hangs."""
+"""Killing processes of a run at random moments, and a time limit for runs that do not end; for benchmarks/kills.py."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from raysim.engine.events import Event, RoundDone, Started
 
 Kill = Callable[[], bool]
 Replace = Callable[[], object]
-LIMIT = 300  # seconds of a run, kills included; a hang is one after that
-TIDY = 60  # seconds that a run which hangs has to end in good order
+LIMIT = 300  # seconds that a run may take, kills included
+TIDY = 60  # seconds that a run over its limit has to clean up
 
 
 class Killer:
-    """Looks on as a run's display and kills at drawn moments, each after the run has gone on after the kill before.
+    """A run's display that kills processes at random moments, each time after the run has recovered from the last kill.
 
-    A moment is up to `spread` rounds later, and as much as two rounds' time after that.
+    It waits for up to `spread` rounds, and then for up to the duration of two rounds.
 
     Args:
-        kill: kills something, and says whether there was something.
-        replace: called where a loss was told.
-        kills: how many.
-        last: the last round after which something is killed; the run must not end before it is hit.
-        spread: in rounds.
-        draws: what moments are drawn from.
+        kill: kills a process, and returns whether there was one to kill.
+        replace: called when the run reports an interruption.
+        kills: number of kills.
+        last: the last round after which a kill may start, so that the run does not end before it.
+        spread: largest number of rounds to wait.
+        draws: random source of the moments.
 
-    `done` kills were made; `pauses` are the seconds from a kill to the first round after it was told.
+    `done` is the number of kills so far; `pauses` are the seconds from each kill to the next completed round.
     """
 
     def __init__(self, kill: Kill, replace: Replace, kills: int, last: int, spread: int, draws: random.Random) -> None:
@@ -42,14 +42,14 @@ class Killer:
         self.pauses: list[float] = []
         self._kill, self._replace, self._kills, self._draws = kill, replace, kills, draws
         self._last, self._spread = last, spread
-        self._wait: int | None = draws.randint(0, spread)  # rounds; None: until the last kill was told
+        self._wait: int | None = draws.randint(0, spread)  # rounds to wait; None until the last kill was reported
         self._timer: threading.Timer | None = None
         self._killed = 0.0
-        self._told = False
+        self._reported = False
 
     def take(self, event: Event) -> None:
-        if isinstance(event, RoundDone) and self._told:
-            self._told = False
+        if isinstance(event, RoundDone) and self._reported:
+            self._reported = False
             self.pauses.append(time.perf_counter() - self._killed)
             self._wait = self._draws.randint(0, self._spread)
         if not isinstance(event, RoundDone | Started) or self._wait is None or self.done == self._kills:
@@ -64,11 +64,11 @@ class Killer:
 
     def say(self, text: str) -> None:
         if "going on from round" in text:
-            self._replace()  # here, as only a process's main thread can start nodes
-            self._told = True
+            self._replace()  # here, as only the main thread can start nodes
+            self._reported = True
 
     def over(self) -> None:
-        """Kill nothing more: the run has ended."""
+        """Stop killing: the run has ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()
@@ -82,7 +82,7 @@ class Killer:
 
 
 def actor(name: str, draws: random.Random) -> Kill:
-    """Return what kills one of this process's actors of a class."""
+    """Return a function that kills one of this process's actors of the given class."""
 
     def kill() -> bool:
         found = []
@@ -102,7 +102,7 @@ def actor(name: str, draws: random.Random) -> Kill:
 
 @contextmanager
 def nodes(draws: random.Random) -> Iterator[tuple[str, Kill, Replace]]:
-    """Give a cluster of three nodes: its address, what kills one that is not the driver's, and what replaces it."""
+    """Start a cluster of three nodes; yield its address and functions that kill and replace a worker node."""
     with cluster(0) as there:
         others = [there.add(2) for _ in range(2)]
         one_at_a_time = threading.Lock()
@@ -124,16 +124,16 @@ def nodes(draws: random.Random) -> Iterator[tuple[str, Kill, Replace]]:
 
 @contextmanager
 def at_most(what: str, seconds: float = LIMIT) -> Iterator[None]:
-    """End the program if what is done meanwhile takes longer: in good order, or a minute later at once."""
+    """End the program if the block takes longer: by KeyboardInterrupt first, and after another minute at once."""
     over = []
 
     def end(signum: int, frame: object) -> None:
         over.append(what)
-        raise KeyboardInterrupt  # which Ray's calls let through, as no other exception
+        raise KeyboardInterrupt  # the only exception that Ray's calls pass on
 
     before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    faulthandler.dump_traceback_later(seconds + TIDY, exit=True)  # holds until the next call, or the program's end
+    faulthandler.dump_traceback_later(seconds + TIDY, exit=True)  # until the next call, or the program's end
     try:
         yield
     except KeyboardInterrupt:

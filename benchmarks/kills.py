@@ -1,11 +1,12 @@
-"""Kill a run's processes at random moments, and see whether anything is lost.
+"""Kill a run's processes at random moments, and check that it recovers with the same bits.
 
     python benchmarks/kills.py [--kills N] [--what host ...] [--seed N]
 
-N kills each of a host, the coordinator, the driver and a node (SIGKILL), over methods and schedules that take turns,
-three kills to a run, so that 18 kills reach all of them. A run's bits must be those of the same run undisturbed; it has
-recorded a loss for every kill; what was computed again must be at most `checkpoint.every_rounds` rounds per loss.
-Prints a line per kind, and ends with status 1 where that does not hold, or where a run takes longer than five minutes.
+Kills (SIGKILL) a host, the coordinator, the driver and a node N times each. Runs with different methods and schedules
+alternate, with three kills per run, so that 18 kills cover all of them. A run must end with the bits of the same run
+without kills, must have recorded an interruption for every kill, and may repeat at most `checkpoint.every_rounds`
+rounds per interruption. Prints one line per kind, and exits with status 1 if any of this fails, or a run takes longer
+than five minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from raysim.actors.cluster import own_cluster
 from raysim.system.capacity import Capacity
 
 EVERY, ROUNDS, A_RUN = 5, 60, 3  # rounds between checkpoints, rounds of a run, kills in a run
-LAST, SPREAD = ROUNDS - 2 * EVERY, 2 * EVERY  # the last round after which something is killed; rounds to draw from
+LAST, SPREAD = ROUNDS - 2 * EVERY, 2 * EVERY  # the last round after which a kill may start; rounds to draw from
 BASE: dict[str, Any] = {
     "name": "kills",
     "dataset": {"name": "synthetic", "classes": 4, "shape": [16], "train": 400, "test": 80},
@@ -67,26 +68,26 @@ RUNS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Tally:
-    """What became of the kills of one kind."""
+    """Results of the kills of one kind."""
 
     kills: int = 0
     runs: int = 0
     losses: int = 0
     different: list[str] = field(default_factory=list)
     again: list[int] = field(default_factory=list)
-    told: int = 0  # rounds computed again, as summary.json has them
+    recomputed: int = 0  # repeated rounds according to summary.json
     pauses: list[float] = field(default_factory=list)
 
     @property
     def well(self) -> bool:
-        counted = self.losses == self.kills and self.told == sum(self.again)
+        counted = self.losses == self.kills and self.recomputed == sum(self.again)
         return not self.different and counted and max(self.again, default=0) <= EVERY
 
 
 def driver(config: Mapping[str, Any], out: Path, kills: int, draws: random.Random) -> tuple[int, list[float]]:
-    """Kill the driver of a run, and resume it, again and again; return how often, and the seconds to the next round."""
+    """Kill and resume a run's driver repeatedly; return the number of kills, and the seconds to each next round."""
     file = out.parent / f"{out.name}.yaml"
-    file.write_text(yaml.safe_dump(dict(config), sort_keys=False))  # methods act in their order
+    file.write_text(yaml.safe_dump(dict(config), sort_keys=False))  # the order of methods matters
     command = [sys.executable, "-m", "raysim", "run", str(file), "--out", str(out), "--resume", "--quiet"]
     done, killed, pauses = 0, 0.0, []
     while True:
@@ -112,7 +113,7 @@ def driver(config: Mapping[str, Any], out: Path, kills: int, draws: random.Rando
 
 
 def go_on(run: subprocess.Popen[bytes], out: Path, more: int) -> None:
-    """Wait until the run has recorded so many rounds more (it may have cut back some first), or is over."""
+    """Wait until the run has recorded this many further rounds (it may have removed some before), or has ended."""
     seen = rounds(out)
     while more > 0 and run.poll() is None:
         time.sleep(0.005)
@@ -127,18 +128,18 @@ def rounds(out: Path) -> int:
 
 
 def again(out: Path) -> list[int]:
-    """Return the rounds that were computed again, for each loss that the run recorded."""
+    """Return the number of repeated rounds of each interruption that the run recorded."""
     path = out / "checkpoints" / "losses.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [json.loads(line)["rounds_recomputed"] for line in lines]
 
 
 def carry_out(what: str, kills: int, seed: int, folder: Path, oracle: Callable[[str], str | None]) -> Tally:
-    """Make that many kills of one kind."""
+    """Perform this many kills of one kind."""
     tally, draws = Tally(), random.Random(f"{seed} {what}")
     resources: dict[str, Any] = dict(BASE["resources"])
     with ExitStack() as stack:
-        kill: Kill = bool  # nothing: the driver is not killed from here
+        kill: Kill = bool  # does nothing: the driver is not killed from within
         replace: Replace = bool
         with at_most(f"{what}: its cluster"):
             if what in ("host", "coordinator"):
@@ -165,15 +166,15 @@ def carry_out(what: str, kills: int, seed: int, folder: Path, oracle: Callable[[
             tally.runs += 1
             tally.losses += result.recoveries
             tally.again += again(out)
-            tally.told += result.rounds_recomputed
+            tally.recomputed += result.rounds_recomputed
             if result.model_sha256 != oracle(name):
                 tally.different.append(name)
     raise AssertionError("the loop returns")
 
 
 def from_within(config: Mapping[str, Any], out: Path, killer: Killer, replace: Replace) -> tuple[int, list[float]]:
-    """Carry out a run some of whose processes are killed from here."""
-    replace()  # what was lost too late for the run before to tell of it
+    """Carry out a run in this process and kill some of its processes."""
+    replace()  # nodes that were lost too late for the previous run to report
     try:
         raysim.run(config, out=out, display=killer)
     finally:

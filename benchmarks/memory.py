@@ -1,11 +1,11 @@
-"""Memory against the number of clients, as slopes: packed onto one host per CPU, and with one actor each.
+"""Memory by number of clients, and per additional client: packed onto one host per CPU, and with one actor each.
 
     python benchmarks/memory.py [--repeats N]
 
-The peak of a whole run (PSS of all its processes, Ray's included: summary.json's peak_memory_bytes), each run a process
-of its own. The 12,000 images are the same whatever the number of clients, as are the tasks (two rotations), so what
-grows is what clients cost: stream, replay memory (DER's, with logits), state. All take part in both rounds. MNIST where
-$RAYSIM_DATA has it, else noise of its shape.
+Measures the peak of a whole run (PSS of all its processes, Ray's included: peak_memory_bytes in summary.json), with
+each run in its own process. The 12,000 images and the tasks (two rotations) are the same for every number of clients,
+so the growth is the cost of clients: stream, replay memory (DER's, with logits) and state. All participate in both
+rounds. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def rows(table: Table, how: str, sizes: Sequence[int], found: Sequence[float]) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3, help="how often the sizes take turns (3)")
+    parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         what, data = saved(folder, SAMPLES)

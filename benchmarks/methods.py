@@ -1,10 +1,11 @@
-"""What each method costs beside FedAvg: seconds per round and bytes, on the same clients, steps and data.
+"""Cost of each method relative to FedAvg: seconds per round and bytes, on the same clients, steps and data.
 
     python benchmarks/methods.py [--rounds N] [--repeats N]
 
-Ten clients with 600 images each, MNIST CNN, two tasks, in this process (--local), so that one core does all; every
-method takes its turn, then all again; medians over rounds of the second task, in which memories are full and anchors
-there, the ratio to FedAvg of the same turn. MNIST where $RAYSIM_DATA has it, else noise of its shape.
+Ten clients with 600 images each, MNIST CNN, two tasks, in this process (--local), on one core. Each repeat runs all
+methods one after the other. Figures are medians over rounds of the second task, in which memories are filled and
+anchors exist; ratios are to FedAvg in the same repeat. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same
+shape.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 class Rounds:
-    """Seconds and bytes of the rounds of the second task, its first one apart: what a boundary costs falls there."""
+    """Seconds and bytes of the rounds of the second task; the first one, with the cost of the boundary, is separate."""
 
     def __init__(self) -> None:
         self.first = 0.0
@@ -86,8 +87,8 @@ def run(methods: dict[str, Any], data: Path, rounds: int, out: Path) -> Rounds:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=4, help="rounds of each run that are counted (4)")
-    parser.add_argument("--repeats", type=int, default=3, help="how often the methods take turns (3)")
+    parser.add_argument("--rounds", type=int, default=4, help="timed rounds of each run (4)")
+    parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
     asked = parser.parse_args()
     found: dict[str, list[Rounds]] = {name: [] for name in METHODS}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,12 +1,12 @@
-"""Seconds per round on two nodes against one, with as many CPUs in all and the same hosts.
+"""Seconds per round on two nodes compared with one, with the same total number of CPUs and the same hosts.
 
     python benchmarks/nodes.py [--rounds N] [--repeats N] [--settings N ...]
 
-Both clusters run on this machine's loopback interface (ray.cluster_utils), so this shows what it costs that the model
-and the sums cross from one object store to another, not what a network adds. Each node's store has 1 GiB, so that
-nothing is spilled. The two take turns, so that whatever else the machine does falls on both; ratios of turns stand
-beside the medians. ResNet-18's clients do not train: what is left is what 45 MB down and 90 MB up per host take.
-MNIST where $RAYSIM_DATA has it, else noise of its shape.
+Both clusters run on this machine's loopback interface (ray.cluster_utils), so this measures the cost of moving the
+model and the sums from one object store to another, without that of a network. Each node's store has 1 GiB, so that
+nothing is spilled. The two alternate, so that other load on the machine affects both; the table has medians and the
+range of the ratios over the repeats. The clients of ResNet-18 do not train, which leaves the transfer: 45 MB down and
+90 MB up per host. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SETTINGS = [
 
 @contextmanager
 def cluster_of(nodes: int, cpus: int) -> Iterator[str]:
-    """Start a cluster of nodes that have so many CPUs each, and give its address."""
+    """Start a cluster of nodes with this many CPUs each, and yield its address."""
     with cluster(cpus) as there:
         for _ in range(nodes - 1):
             there.add(cpus)
@@ -78,14 +78,14 @@ def row(setting: Setting, turns: list[tuple[list[float], list[float]]]) -> list[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15, help="rounds of each run that are counted (15)")
-    parser.add_argument("--repeats", type=int, default=3, help="how often one node and two take turns (3)")
+    parser.add_argument("--rounds", type=int, default=15, help="timed rounds of each run (15)")
+    parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
     parser.add_argument("--settings", type=int, nargs="*", help="which settings, by number from 1 (all)")
     asked = parser.parse_args()
     chosen = [SETTINGS[number - 1] for number in asked.settings or range(1, len(SETTINGS) + 1)]
     half = max(1, int(this_machine().cpus) // 2)
     console = Console(width=110)
-    table = Table("model", "clients", "samples", "per actor", "one node s", "two nodes s", "ratio", "of turns")
+    table = Table("model", "clients", "samples", "per actor", "one node s", "two nodes s", "ratio", "range")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         addresses = [stack.enter_context(cluster_of(nodes, 2 * half // nodes)) for nodes in (1, 2)]
         for number, setting in enumerate(chosen):

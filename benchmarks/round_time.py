@@ -1,11 +1,11 @@
-"""Where a round's time goes: in the coordinator, which this process stands in for, and in a host's client updates.
+"""Where the time of a round goes: in the coordinator, whose place this process takes, and in a host's client updates.
 
     python benchmarks/round_time.py [--samples N] [--rounds N]
 
-CPU time per client update of the thread that does the work, so that other programs count little; evaluation excluded.
-The coordinator's own work is what it does besides waiting for its hosts; "all threads" adds Ray's in the same process.
-A host's work is timed in this process, where one host has all clients. MNIST CNN, MNIST where $RAYSIM_DATA has it, else
-noise of its shape. (Called round_time, as a module called profile would hide Python's own from everything here.)
+Measures CPU time per client update in the thread that does the work, which other programs hardly affect, without
+evaluation. The coordinator's own work is everything except for waiting for its hosts; "all threads" adds those of Ray
+in the same process. A host's work is timed in this process, where one host has all clients. MNIST CNN; uses MNIST if
+$RAYSIM_DATA contains it, else noise of the same shape. (A module called profile would hide Python's own.)
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from raysim.data.pixels import Source
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import ExactSum
 from raysim.engine.exchange import Exchange
-from raysim.engine.host import Host
+from raysim.engine.host import ClientHost
+from raysim.engine.hosted_client import HostedClient
 from raysim.engine.local_runner import LocalRunner
-from raysim.engine.optimizer import Sgd
+from raysim.engine.optimizer import LocalSgd
 from raysim.engine.reply import Reply
 from raysim.engine.simulation import Simulation
-from raysim.engine.synchronous import Synchronous
-from raysim.engine.traffic import Ledger
+from raysim.engine.synchronous import SynchronousRounds
+from raysim.engine.traffic import Traffic
 from raysim.estimate.placement import place
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
@@ -51,27 +52,27 @@ from raysim.system.capacity import this_machine
 WARM_UP = 2  # rounds that are not counted
 
 COORDINATOR = {
-    "draw the cohort": [(Server, "sample"), (Server, "gather")],
+    "draw the cohort": [(Server, "sample"), (Exchange, "gather")],
     "make orders": [(Exchange, "_order")],
-    "count bytes": [(Ledger, "send"), (Ledger, "receive"), (Ledger, "taken")],
+    "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
     "post the model": [(runner.RayRunner, "_by_reference")],
     "send orders": [(runner.RayRunner, "begin"), (runner.RayRunner, "_start")],
     "wait": [(ray, "wait")],
     "take answers": [(runner.RayRunner, "_answer")],
     "merge sums": [(Reply, "merge")],
-    "make the model": [(Exchange, "updated")],
-    "virtual time, tasks": [(Synchronous, "_outcome")],
+    "make the model": [(Exchange, "update_model")],
+    "virtual time, tasks": [(SynchronousRounds, "_outcome")],
     "the rest": [(Simulation, "_timed_round")],
 }
 HOST = {
     "copy the model in": [(FlatModel, "load")],
-    "enter the phase": [(Client, "enter")],
+    "enter the phase": [(HostedClient, "begin_phase")],
     "make batches": [(Stream, "locate"), (Source, "fetch"), (Source, "labels")],
     "forward": [(MnistCnn, "__call__"), (Client, "cross_entropy")],
     "backward": [(torch.Tensor, "backward")],
-    "SGD step": [(Sgd, "step")],
+    "SGD step": [(LocalSgd, "step")],
     "exact sum": [(ExactSum, "add")],
-    "the rest": [(Host, "perform")],
+    "the rest": [(ClientHost, "perform")],
 }
 SETTINGS: list[tuple[int, str | int, dict[str, Any]]] = [
     (10, 1, {"kind": "synchronous"}),
@@ -83,7 +84,7 @@ SETTINGS: list[tuple[int, str | int, dict[str, Any]]] = [
 
 @dataclass
 class Shares:
-    """CPU seconds of this thread by label; what is done inside another label counts for the inner one only."""
+    """CPU seconds of this thread by label; in nested calls, time counts only for the innermost label."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     inside: list[str] = field(default_factory=list)
@@ -110,7 +111,7 @@ class Shares:
 
     @contextmanager
     def of(self, places: dict[str, list[tuple[Any, str]]]) -> Iterator[None]:
-        """Time these functions while this lasts."""
+        """Time these functions inside the block."""
         found = [(label, owner, name) for label, several in places.items() for owner, name in several]
         before = [(owner, name, getattr(owner, name)) for _, owner, name in found]
         for (label, owner, name), (_, _, call) in zip(found, before, strict=True):
@@ -123,7 +124,7 @@ class Shares:
 
 
 def rounds(simulation: Simulation, shares: Shares, many: int) -> tuple[int, float, float]:
-    """Do the rounds; return the client updates of those that count, and their CPU (all threads) and wall seconds."""
+    """Run the rounds; after the warm-up, count client updates and their CPU (all threads) and wall seconds."""
     updates, cpu, wall = 0, 0.0, 0.0
     for event in simulation.events():
         if not isinstance(event, RoundDone) or event.round > WARM_UP + many:
@@ -175,8 +176,8 @@ def table(title: str, places: dict[str, Any], columns: dict[str, tuple[Shares, i
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=60000, help="of all clients together (60000)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds that are counted (5)")
+    parser.add_argument("--samples", type=int, default=60000, help="over all clients (60000)")
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds (5)")
     asked = parser.parse_args()
     coordinator, host = {}, {}
     with tempfile.TemporaryDirectory() as folder, own_cluster(this_machine()):
@@ -191,7 +192,7 @@ def main() -> None:
             if per_actor == "auto" and not kind:
                 host[f"{clients} clients of {asked.samples // clients}"] = of_host(knobs, asked.rounds)
     console = Console(width=120)
-    console.print(f"{name}, {asked.samples} samples of all clients together, {int(this_machine().cpus)} cores")
+    console.print(f"{name}, {asked.samples} samples of all clients in total, {int(this_machine().cpus)} cores")
     console.print(table("the coordinator", COORDINATOR, coordinator))
     console.print(table("a host", HOST, host))
 

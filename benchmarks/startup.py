@@ -1,10 +1,10 @@
-"""Seconds that a command takes besides its rounds: raysim's ways of running beside what torch and Ray take themselves.
+"""Seconds that a raysim command takes in addition to its rounds, compared with starting torch and Ray alone.
 
     python benchmarks/startup.py [--repeats N]
 
-Each is a process of its own, and all take turns; medians. raysim's figures are of the whole command (scikit-learn's
-digits, an MLP) less its one round: imports, Ray's start, the hosts' start, the evaluation of the untrained model, Ray's
-end. The ratio is to a bare process that imports torch, starts Ray and ends.
+Each command is its own process, and all alternate; figures are medians. raysim's are of the whole command
+(scikit-learn's digits, an MLP) minus its one round: imports, starting Ray and the hosts, evaluating the untrained
+model, stopping Ray. The ratio is to a bare process that imports torch, starts Ray and exits.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ BARE = {"import torch": TORCH, "import torch, start Ray": RAY}
 
 
 def seconds(command: list[str]) -> float:
-    """Return how long a process takes."""
+    """Return the seconds that a process takes."""
     began = time.perf_counter()
     subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.perf_counter() - began
 
 
 def start(way: list[str], config: Path, out: Path) -> float:
-    """Return how long raysim takes besides its round."""
+    """Return the seconds that raysim takes in addition to its round."""
     if way == ["list"]:
         return seconds(["-m", "raysim", "list", "methods"])
     whole = seconds(["-m", "raysim", "run", str(config), *way, "--quiet", "--out", str(out)])
@@ -65,7 +65,7 @@ def start(way: list[str], config: Path, out: Path) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="how often the starts take turns (5)")
+    parser.add_argument("--repeats", type=int, default=5, help="repetitions (5)")
     asked = parser.parse_args()
     found: dict[str, list[float]] = {name: [] for name in (*BARE, *WAYS)}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,11 @@
-"""The share of real time in which the cores compute, synchronous and asynchronous, with clients of unequal size.
+"""Utilisation of the cores under synchronous and asynchronous schedules, with clients of unequal size.
 
     python benchmarks/throughput.py [--updates N] [--repeats N]
 
-Ten clients share 3,000 samples by a Dirichlet distribution of 0.3, one client per actor and packed; both schedules do
-the same number of client updates, and take turns. CPU seconds of all processes of the run over wall seconds and cores,
-from the third server update to the last; medians. MNIST where $RAYSIM_DATA has it, else noise of its shape.
+Ten clients share 3,000 samples by Dirichlet(0.3), with one client per actor and packed; both schedules perform the same
+number of client updates, and alternate. Utilisation is the CPU seconds of all processes of the run, divided by wall
+seconds and cores, from the third server update to the last; figures are medians. Uses MNIST if $RAYSIM_DATA contains
+it, else noise of the same shape.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def run(schedule: dict[str, Any], per_actor: int | str, data: Path, updates: int
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=20, help="server updates of each run (20)")
-    parser.add_argument("--repeats", type=int, default=3, help="how often the schedules take turns (3)")
+    parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
     asked = parser.parse_args()
     cores = this_machine().cpus
     table = Table("schedule", "clients per actor", "cores busy", "client updates per second")

@@ -1,4 +1,4 @@
-"""Taking the time of rounds, alike for everyone: torch and Ray are not needed here, nor is raysim."""
+"""Timing of rounds, the same for all frameworks; imports neither raysim nor torch nor Ray."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import psutil
 
-WARM_UP = 2  # rounds that are not counted
-NICENESS = 15  # Ray's workers have it; bare processes get it too, so that other programs slow both alike
+WARM_UP = 2  # rounds that are not timed
+NICENESS = 15  # that of Ray's workers, also given to bare processes, so that other programs slow both equally
 
 
 @dataclass
 class Clock:
-    """Takes the time between the rounds that count, and the CPU seconds of all processes of the run in all of them.
+    """Seconds of each round after the warm-up, and the mean CPU seconds per round of all processes of the run.
 
-    A round ends when the process that counts the rounds has its result.
+    A round ends when the process that owns the clock has its result.
     """
 
     rounds: int
@@ -37,7 +37,7 @@ class Clock:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and all that it started and that still run."""
+    """Return the CPU seconds of this process and all of its running descendants."""
     me = psutil.Process()
     times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
     return sum(spent.user + spent.system for spent in times)

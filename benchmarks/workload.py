@@ -1,4 +1,4 @@
-"""What the benchmarks train: the MNIST CNN on images that are dealt out equally, and how raysim is asked to do it."""
+"""The benchmarks' workload: the MNIST CNN on images shared equally by the clients, and its raysim config."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import torch
 from timing import WARM_UP, Clock
 
 import raysim
-from raysim import ClientHalf, Delta, Method
+from raysim.api import ClientHalf, Delta, Method
 from raysim.api.client import Client
 from raysim.data.mnist import mnist
 from raysim.engine.events import Event, RoundDone
 from raysim.system.errors import ConfigError
 
 BATCH, LR = 32, 0.01
-TEST = 100  # evaluation is not timed, so a few samples do
+TEST = 100  # evaluation is not timed, so a few samples are enough
 
 
 @dataclass(frozen=True, kw_only=True)
 class Idle(Method):
-    """Idle: clients send a change of nothing, untrained; what is left is what a round costs without its training."""
+    """Idle: clients send a zero update without training, which leaves the overhead of a round."""
 
     class Client(ClientHalf):
         def train(self, client: Client) -> Delta:
@@ -33,7 +33,7 @@ class Idle(Method):
 
 @dataclass
 class Watch(Clock):
-    """A clock that looks on as a run's display."""
+    """A clock that times a run as its display."""
 
     def take(self, event: Event) -> None:
         if isinstance(event, RoundDone):
@@ -44,7 +44,7 @@ class Watch(Clock):
 
 
 def images(count: int) -> tuple[str, np.ndarray, np.ndarray]:
-    """Return what the images are, the images (uint8 [count, 28, 28, 1]) and their labels (int64)."""
+    """Return the name of the data, the images (uint8 [count, 28, 28, 1]) and their labels (int64)."""
     try:
         train = mnist(Path(os.environ.get("RAYSIM_DATA", "")), False).train
         return "MNIST", train.x[:count].reshape(count, 28, 28, 1), train.y[:count]
@@ -54,7 +54,7 @@ def images(count: int) -> tuple[str, np.ndarray, np.ndarray]:
 
 
 def saved(folder: str, count: int) -> tuple[str, Path]:
-    """Write the images to a file; return what they are, and the file."""
+    """Write the images to a file; return the name of the data and the file."""
     what, x, y = images(count)
     path = Path(folder, "data.npz")
     np.savez(path, x_train=x, y_train=y, x_test=x[:TEST], y_test=y[:TEST])
@@ -62,7 +62,7 @@ def saved(folder: str, count: int) -> tuple[str, Path]:
 
 
 def config(data: Path, clients: int, rounds: int, **more: Any) -> dict[str, Any]:
-    """Return a config of one task; keyword arguments are blocks that it has besides or in place of these."""
+    """Return a config with one task; keyword arguments are blocks that extend or replace these."""
     return {
         "name": "benchmark",
         "dataset": {"name": "npz", "path": str(data)},
@@ -75,7 +75,7 @@ def config(data: Path, clients: int, rounds: int, **more: Any) -> dict[str, Any]
 
 
 def with_raysim(data: Path, clients: int, rounds: int, out: Path, **more: Any) -> Clock:
-    """Time the rounds with raysim on Ray. One round more is run: the last one waits for the evaluation at its end."""
+    """Time the rounds with raysim on Ray. Runs one additional round, as the last one is followed by an evaluation."""
     watch = Watch(rounds)
     raysim.run(config(data, clients, WARM_UP + rounds + 1, **more), out=out, display=watch)
     return watch

@@ -17,11 +17,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from raysim import Ask, ClientHalf, Method, Plan, Post, ServerHalf, Term
-from raysim.api.client import Client
-from raysim.api.messages import Terms
-from raysim.api.server import Server
-from raysim.engine.local_training import Step
+from raysim.api import Ask, Client, ClientHalf, Method, Plan, Post, Server, ServerHalf, Step, Term, Terms
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Plots a finished run: python examples/plot.py RUN_DIRECTORY [PICTURE].
 
-What a run leaves is plain: summary.json is what raysim.load returns, rounds.jsonl has a line per server update.
+It reads two files of the run directory: summary.json, through raysim.load, and rounds.jsonl, one line per server
+update.
 """
 
 import json

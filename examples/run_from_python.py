@@ -1,7 +1,7 @@
 """Compares methods over seeds from Python: python examples/run_from_python.py [KEY=VALUE ...].
 
-Run it where `configs/` is. Every KEY=VALUE holds for all runs, as on raysim's command line. The runs' directories are
-under runs/.
+Run it in the folder that contains `configs/`. Every KEY=VALUE applies to all runs, as on raysim's command line. The run
+directories are below runs/.
 """
 
 import sys

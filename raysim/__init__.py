@@ -1,61 +1,45 @@
-"""raysim: a Ray-based, scalable simulation framework for continual federated learning."""
+"""raysim: a Ray-based, scalable simulation framework for continual federated learning.
+
+What is run from Python stands here; what a method is written with, in raysim.api.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from raysim import moved
+
 if TYPE_CHECKING:
-    from raysim.api.messages import Ask, Delta, Post, Term
-    from raysim.api.method import ClientHalf, Method, Plan, ServerHalf
     from raysim.evaluation.evaluate import Evaluated, evaluate
     from raysim.launch.run import run
-    from raysim.records.result import Result, load
-    from raysim.sweeps.running import sweep
+    from raysim.records.result import Result
+    from raysim.records.result import load_result as load
+    from raysim.sweeps.sweep import sweep
     from raysim.system.errors import ConfigError, RunError
 
+__all__ = ["ConfigError", "Evaluated", "Result", "RunError", "evaluate", "load", "run", "sweep"]
+
 _HOMES = {
-    "Ask": "api.messages",
-    "ClientHalf": "api.method",
-    "ConfigError": "system.errors",
-    "Evaluated": "evaluation.evaluate",
-    "Delta": "api.messages",
-    "Method": "api.method",
-    "Plan": "api.method",
-    "Post": "api.messages",
-    "Result": "records.result",
-    "RunError": "system.errors",
-    "ServerHalf": "api.method",
-    "Term": "api.messages",
-    "evaluate": "evaluation.evaluate",
-    "load": "records.result",
-    "run": "launch.run",
-    "sweep": "sweeps.running",
+    "ConfigError": "raysim.system.errors:ConfigError",
+    "Evaluated": "raysim.evaluation.evaluate:Evaluated",
+    "Result": "raysim.records.result:Result",
+    "RunError": "raysim.system.errors:RunError",
+    "evaluate": "raysim.evaluation.evaluate:evaluate",
+    "load": "raysim.records.result:load_result",
+    "run": "raysim.launch.run:run",
+    "sweep": "raysim.sweeps.sweep:sweep",
 }
 
-__all__ = [
-    "Ask",
-    "ClientHalf",
-    "ConfigError",
-    "Delta",
-    "Evaluated",
-    "Method",
-    "Plan",
-    "Post",
-    "Result",
-    "RunError",
-    "ServerHalf",
-    "Term",
-    "evaluate",
-    "load",
-    "run",
-    "sweep",
-]
+moved.put_up_signpost()
 
 
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import: a wrong command line must not wait for it
+    if name in moved.NAMES:
+        raise ImportError(moved.where(f"raysim.{name}", moved.NAMES[name]), name=f"raysim.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'raysim' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"raysim.{_HOMES[name]}"), name)
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(module), attribute)

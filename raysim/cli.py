@@ -85,14 +85,14 @@ def _run(given: Sequence[str]) -> int:
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
     from raysim.config import load
     from raysim.launch import resuming
-    from raysim.launch.display import display, result_console, show_result
+    from raysim.launch.display import open_run_display, result_console, show_result
     from raysim.launch.run import run
 
     if asked.resume:
-        config = resuming.config_of(asked.out, asked.config, asked.overrides)
+        config = resuming.resolve_resumed(asked.out, asked.config, asked.overrides)
     else:
         config = load(asked.config, asked.overrides)
-    with display(config, asked.quiet) as shown:
+    with open_run_display(config, asked.quiet) as shown:
         result = run(config, out=asked.out, local=asked.local, resume=asked.resume, display=shown)
     if not asked.quiet:
         show_result(result, result_console())
@@ -111,9 +111,9 @@ def _check(given: Sequence[str]) -> int:
 
         print(json.dumps(build_json_schema(), indent=2))
         return 0
-    from raysim.launch.check import estimate
+    from raysim.launch.check import estimate_run
 
-    for label, text in estimate(config):
+    for label, text in estimate_run(config):
         print(f"{label:<12} {text}")
     return 0
 
@@ -139,22 +139,22 @@ def _sweep(given: Sequence[str]) -> int:
     parser.add_argument("--list", action="store_true", help="say what would be run, and what is done; start nothing")
     parser.add_argument("--quiet", action="store_true", help="show nothing")
     asked = parser.parse_intermixed_args(given)
-    from raysim.sweeps.agenda import prepare
-    from raysim.sweeps.display import display, ended, listed, summed_up
-    from raysim.sweeps.running import carry_out
+    from raysim.sweeps.directory import plan_sweep
+    from raysim.sweeps.display import describe_outcome, list_runs, open_sweep_display, summarise_outcomes
+    from raysim.sweeps.sweep import carry_out
 
-    agenda = prepare(asked.config, asked.overrides, asked.out)
+    plan = plan_sweep(asked.config, asked.overrides, asked.out)
     if asked.list:
-        print(*listed(agenda), sep="\n")
+        print(*list_runs(plan), sep="\n")
         return 0
-    with display(agenda, asked.quiet) as shown:
-        outcomes = carry_out(agenda, asked.local, asked.jobs, shown)
+    with open_sweep_display(plan, asked.quiet) as shown:
+        outcomes = carry_out(plan, asked.local, asked.jobs, shown)
     if not asked.quiet:
-        print(summed_up(outcomes, agenda))
-        print(f"sweep directory: {agenda.out}")
+        print(summarise_outcomes(outcomes, plan))
+        print(f"sweep directory: {plan.out}")
     for outcome in outcomes:
         if outcome.status == "failed":
-            print(ended(outcome), file=sys.stderr)
+            print(describe_outcome(outcome), file=sys.stderr)
     statuses = {outcome.status for outcome in outcomes}
     return 130 if statuses & {"interrupted", "not started"} else int("failed" in statuses)
 
@@ -173,10 +173,10 @@ def _report(given: Sequence[str]) -> int:
     parser.add_argument("--against", metavar="PAPER", help="put the published figures of a paper beside the measured")
     asked = parser.parse_args(given)
     from raysim.launch.display import result_console
-    from raysim.report import report
-    from raysim.report.terminal import show
+    from raysim.report.terminal import show_report
+    from raysim.report.write import write_report
 
-    show(report(asked.directories, asked.out, asked.against), result_console())
+    show_report(write_report(asked.directories, asked.out, asked.against), result_console())
     return 0
 
 
@@ -194,11 +194,11 @@ def _evaluate(given: Sequence[str]) -> int:
 
     out = None if asked.out is None else Path(asked.out)
     if out is not None:
-        evaluate.claim(out)
+        evaluate.claim_file(out)
     evaluated = evaluate.evaluate(asked.directory, asked.overrides)
     if out is not None:
-        evaluate.write(evaluated, out)
-    print(*evaluate.lines(evaluated), sep="\n")
+        evaluate.write_evaluation(evaluated, out)
+    print(*evaluate.describe_evaluation(evaluated), sep="\n")
     return 0
 
 

@@ -9,11 +9,12 @@ import torch
 from raysim.api.messages import Post
 from raysim.config import Config, load
 from raysim.engine.events import Event, Finished, RoundDone, Started
-from raysim.engine.host import Host, Order
+from raysim.engine.host import ClientHost
 from raysim.engine.local_runner import LocalRunner
+from raysim.engine.order import Order
 from raysim.engine.reply import Reply
 from raysim.engine.simulation import Simulation
-from raysim.evaluation.scoring import Chunk, Scores, merged
+from raysim.evaluation.scoring import Chunk, Scores, merge_scores
 from raysim.federation.federation import Federation, build_federation
 from raysim.records.run_directory import sha256
 from raysim.system.seeding import torch_untouched
@@ -65,7 +66,7 @@ class Scattered(LocalRunner):
 
     def __init__(self, config: Config, federation: Federation, places: Sequence[Sequence[int]]) -> None:
         super().__init__(config, federation)
-        self.hosts = [Host(config, federation, own, torch.device("cpu")) for own in places]
+        self.hosts = [ClientHost(config, federation, own, torch.device("cpu")) for own in places]
         del self.host
 
     def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
@@ -79,7 +80,7 @@ class Scattered(LocalRunner):
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         count = len(self.hosts)
         shares = [(host, parts[number::count]) for number, host in enumerate(self.hosts) if parts[number::count]]
-        return merged([host.evaluate(own, posts) for host, own in shares])
+        return merge_scores([host.evaluate(own, posts) for host, own in shares])
 
     def snapshot(self) -> list[dict[int, bytes]]:
         return [host.snapshot() for host in self.hosts]
@@ -111,12 +112,12 @@ def simulate() -> Callable[..., Run]:
 
 
 @pytest.fixture(scope="session")
-def host_of() -> Callable[..., Host]:
+def host_of() -> Callable[..., ClientHost]:
     """A function that makes a host of all of a config's clients, the initial model posted."""
 
-    def make(config: Config) -> Host:
+    def make(config: Config) -> ClientHost:
         federation = build_federation(config)
-        host = Host(config, federation, range(config.clients.count), torch.device("cpu"))
+        host = ClientHost(config, federation, range(config.clients.count), torch.device("cpu"))
         host.receive([probes.model_post(host.model)])
         return host
 

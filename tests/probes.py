@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from raysim import Ask, ClientHalf, Delta, Method, Post, ServerHalf, Term
+from raysim.api import Ask, ClientHalf, Delta, Method, Post, ServerHalf, Term
 from raysim.models.flat import FlatModel
 
 LOG: list = []

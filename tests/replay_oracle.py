@@ -81,7 +81,7 @@ def second_writing(config, federation, cohorts):
 def recorded(monkeypatch):
     """Return a list to which every step of the runs that follow is added: what it saw and drew, before and after."""
     steps, drawn = [], []
-    real_step, real_drawn = local_training._Loop.step, replay.drawn
+    real_step, real_drawn = local_training.LocalLoop.step, replay.draw_entries
 
     def spied_drawn(client, count, purpose):
         drawn.append(real_drawn(client, count, purpose))
@@ -96,9 +96,9 @@ def recorded(monkeypatch):
         real_step(loop, step)
         now.after, now.buffers_after = model.parameters.numpy().copy(), model.buffers.numpy().copy()
         now.logits, now.x_and_replayed, now.drawn = step.logits.detach().clone(), step.x, list(drawn)
-        now.reference = client.post("fed_a_gem").numpy() if "fed_a_gem" in client.host.posts else None
+        now.reference = client.post("fed_a_gem").numpy() if "fed_a_gem" in client.shared.posts else None
         steps.append(now)
 
-    monkeypatch.setattr(replay, "drawn", spied_drawn)
-    monkeypatch.setattr(local_training._Loop, "step", spied_step)
+    monkeypatch.setattr(replay, "draw_entries", spied_drawn)
+    monkeypatch.setattr(local_training.LocalLoop, "step", spied_step)
     return steps

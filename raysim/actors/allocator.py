@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 
+from raysim.system.capacity import MIB
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-KEPT = 512 * 2**20
-LARGEST_ON_HEAP = 32 * 2**20  # the most that glibc takes
+KEPT = 512 * MIB
+LARGEST_ON_HEAP = 32 * MIB  # the most that glibc takes
 
 
 def keep_memory() -> None:

@@ -56,7 +56,7 @@ def own_cluster(capacity: Capacity, dashboard: bool = False) -> Iterator[Capacit
         authentication.have_one()
     with session_folder() as files:
         try:
-            with interrupts.later(), on_loopback():
+            with interrupts.delay_interrupts(), on_loopback():
                 ray.init(
                     "local",
                     num_cpus=int(capacity.cpus),
@@ -71,7 +71,7 @@ def own_cluster(capacity: Capacity, dashboard: bool = False) -> Iterator[Capacit
                 )
             yield capacity
         finally:
-            with interrupts.later():
+            with interrupts.delay_interrupts():
                 ray.shutdown()
                 shutil.rmtree(files, ignore_errors=True)
 
@@ -94,7 +94,7 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
         yield present()
     finally:
         if joined:
-            with interrupts.later():
+            with interrupts.delay_interrupts():
                 ray.shutdown()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -14,18 +13,19 @@ import torch
 from ray.exceptions import RayError
 
 from raysim.actors import failures, placing, tensors
+from raysim.actors.gpus import hide_gpus
 from raysim.actors.placing import Places
 from raysim.actors.runner import RayRunner
 from raysim.config import Config
-from raysim.engine import host
 from raysim.engine.events import Checkpoint, Event, Finished, Notice, Started
 from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation
-from raysim.records.checkpoints import Saved
+from raysim.records.checkpoints import SavedCheckpoint
 from raysim.system import hardware
-from raysim.system.errors import Lost, told_briefly
+from raysim.system.errors import Lost, convert_to_run_error
 from raysim.system.footprint import Peak, own_peak
+from raysim.system.torch_settings import set_torch
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Coordinator:
     """Owns the host actors, which end when it ends. Two threads: one runs, one can be told things."""
 
     def __init__(self, start: Start) -> None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # today's Ray leaves all GPUs visible to an actor that asked for none
+        hide_gpus()
         self._start: Start | None = start
         self._simulation: Simulation | None = None
         self._stopping = False
@@ -56,11 +56,11 @@ class Coordinator:
     def events(self) -> Iterator[Event]:
         """Run to the last round; after a checkpoint, wait until it is written, so that no more can be lost."""
         tensors.register()
-        host.torch_settings(torch.device("cpu"), True)
+        set_torch(torch.device("cpu"), True)
         start = self._start
         assert start is not None
         (reference,) = start.federation
-        with told_briefly():
+        with convert_to_run_error():
             runner = RayRunner(start.config, reference, start.places, start.clients, start.apart)
             self._simulation = Simulation(start.config, ray.get(reference), runner, start.server)
             joined = start.config.resources.address is not None
@@ -68,7 +68,7 @@ class Coordinator:
             del start  # the clients' records, which the object store would keep for as long as the run takes
             if self._stopping:
                 self._simulation.stop()
-            if notice := hardware.differing(runner.machines):
+            if notice := hardware.describe_differences(runner.machines):
                 yield Notice(notice)
             for event in self._simulation.events():
                 if not isinstance(event, Checkpoint):
@@ -122,7 +122,9 @@ class Remote:
         apart: see RayRunner.
     """
 
-    def __init__(self, config: Config, federation: Any, placement: Placement, saved: Saved | None, apart: bool) -> None:
+    def __init__(
+        self, config: Config, federation: Any, placement: Placement, saved: SavedCheckpoint | None, apart: bool
+    ) -> None:
         tensors.register()
         clients = [] if saved is None else [ray.put({k: saved.clients[k] for k in own}) for own in placement.clients]
         places = placing.reserved(placement)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,16 +10,18 @@ import ray
 import torch
 
 from raysim.actors import allocator, tensors
+from raysim.actors.gpus import hide_gpus
 from raysim.api.messages import Post
 from raysim.config import Config
-from raysim.engine import host
-from raysim.engine.host import Order
+from raysim.engine.host import ClientHost
+from raysim.engine.order import Order
 from raysim.engine.reply import Reply
 from raysim.evaluation.scoring import Chunk, Scores
 from raysim.federation.federation import Federation
 from raysim.system import hardware
-from raysim.system.errors import told_briefly
+from raysim.system.errors import convert_to_run_error
 from raysim.system.footprint import Peak, own_peak
+from raysim.system.torch_settings import set_torch
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,16 @@ class Host:
         tensors.register()
         allocator.keep_memory()
         if not config.resources.gpus_per_actor:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all GPUs visible to an actor that asked for none
+            hide_gpus()
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
-        host.torch_settings(device, config.resources.deterministic)
-        with told_briefly():
-            self._host = host.Host(config, federation, clients, device)
+        set_torch(device, config.resources.deterministic)
+        with convert_to_run_error():
+            self._host = ClientHost(config, federation, clients, device)
 
     def ready(self) -> tuple[str, str]:
         """Answer when the constructor is through: the node's address and id, and the kind of machine that it is."""
         node = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:8]}"
-        return node, hardware.kind(self._host.model.device)
+        return node, hardware.describe_machine(self._host.model.device)
 
     def peak(self) -> Peak:
         """Return the most memory that this process has taken."""
@@ -56,12 +57,12 @@ class Host:
 
     def perform(self, order: Order, mail: Any, posted: Sequence[Posted]) -> Reply:
         """Carry out an order and reply with the sum over this host's clients; the mail is one object for all hosts."""
-        with told_briefly():
+        with convert_to_run_error():
             return self._host.perform(replace(order, mail=mail), _taken(posted))
 
     def snapshot(self) -> dict[int, bytes]:
         """Return a record of every client here."""
-        with told_briefly():
+        with convert_to_run_error():
             return self._host.snapshot()
 
     def restore(self, records: Mapping[int, bytes]) -> None:
@@ -70,7 +71,7 @@ class Host:
 
     def evaluate(self, parts: Sequence[Chunk], posted: Sequence[Posted]) -> Scores:
         """Count the right answers on these parts of the test sets."""
-        with told_briefly():
+        with convert_to_run_error():
             return self._host.evaluate(parts, _taken(posted))
 
 

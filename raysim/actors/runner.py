@@ -13,11 +13,11 @@ from raysim.actors import failures
 from raysim.actors.host import Host, Posted
 from raysim.actors.placing import Places
 from raysim.actors.turns import Turns
-from raysim.api.messages import Post, tensor_bytes
+from raysim.api.messages import Post, count_bytes
 from raysim.config import Config
-from raysim.engine.host import Order
+from raysim.engine.order import Order
 from raysim.engine.reply import Reply
-from raysim.evaluation.scoring import Chunk, Scores, merged
+from raysim.evaluation.scoring import Chunk, Scores, merge_scores
 from raysim.system.footprint import Peak
 
 LARGE_MAIL = 64 * 2**10  # bytes
@@ -78,7 +78,7 @@ class RayRunner:
 
     def begin(self, order: Order, posts: Sequence[Post]) -> list[_Call]:
         """Have every client of the order do it, as soon as there is room; return one call per host."""
-        large = tensor_bytes(order.mail) > LARGE_MAIL
+        large = count_bytes(order.mail) > LARGE_MAIL
         mail = ray.put(order.mail) if large else order.mail  # a host fetches it, or has it with the call
         return self._queued(
             _Call(host, "perform", (_part(order, own), mail), self._by_reference(posts))
@@ -98,7 +98,7 @@ class RayRunner:
         posted = self._by_reference(posts)
         shares = [(h, parts[h::count]) for h in range(count) if parts[h::count]]
         calls = self._queued(_Call(h, "evaluate", (own,), posted) for h, own in shares)
-        return merged(list(self._answers(calls)))
+        return merge_scores(list(self._answers(calls)))
 
     def _queued(self, calls: Iterable[_Call]) -> list[_Call]:
         made = list(calls)

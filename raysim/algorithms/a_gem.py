@@ -9,10 +9,8 @@ from annotated_types import Ge
 from torch import Tensor
 
 from raysim.algorithms.parts import replay
-from raysim.algorithms.parts.projection import projected
-from raysim.api.method import ClientHalf, Method
-from raysim.engine.local_training import Step
-from raysim.memory import MemoryUse
+from raysim.algorithms.parts.projection import project
+from raysim.api import ClientHalf, MemoryUse, Method, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +29,7 @@ class AGem(Method):
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
             """Compare with the gradient on a fresh draw from the memory."""
-            entries = replay.drawn(step.client, self.knobs.sample_size, self.name)
+            entries = replay.draw_entries(step.client, self.knobs.sample_size, self.name)
             if entries is None:
                 return gradient
-            return projected(gradient, replay.gradient_on(step.client, entries, self.name))
+            return project(gradient, replay.gradient_on(step.client, entries, self.name))

@@ -7,24 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt
 from torch import Tensor
 
 from raysim.algorithms.parts import replay
-from raysim.algorithms.parts.gradient_table import Components, check_room, choices, empty_table, refresh
-from raysim.api.client import Client
-from raysim.api.messages import Ask, Delta, Post, Term, Terms
-from raysim.api.method import ClientHalf, Method, Plan, ServerHalf
-from raysim.api.server import Server
-from raysim.memory import MemoryUse
-from raysim.system.errors import RunError
-
-if TYPE_CHECKING:
-    from raysim.config import Config
-    from raysim.estimate.dry_client import Understudy
+from raysim.algorithms.parts.gradient_table import Components, check_table_fits, choose_components, empty_table, refresh
+from raysim.api import (
+    Ask,
+    Client,
+    ClientHalf,
+    Counts,
+    Delta,
+    MemoryUse,
+    Method,
+    Plan,
+    Post,
+    RunError,
+    Server,
+    ServerHalf,
+    Setting,
+    Term,
+    Terms,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +52,7 @@ class CFlag(Method):
     order: Literal["random", "cyclic", "reshuffled"] = "random"  # the component that a step takes
     table: Literal["rebuild", "keep"] = "rebuild"  # between a round's two phases: one more pass, or all tables at once
 
-    needs: ClassVar = frozenset({"plain_sgd", "boundaries", "earlier_logits"})
+    needs: ClassVar = frozenset({"plain_sgd", "unclipped", "boundaries", "earlier_logits"})
     frugal: ClassVar = {"table": "rebuild"}
     memory: ClassVar = MemoryUse(
         policies=("class_balanced", "class_ring", "task_ring", "reservoir", "sliding_window", "random"),
@@ -53,9 +60,9 @@ class CFlag(Method):
     )
     replies: ClassVar = {"gradient": "mean", "memory_gradient": "mean"}
 
-    def refusal(self, config: Config) -> str | None:
+    def refusal(self, setting: Setting) -> str | None:
         """Return which rates AdapLR cannot start from, or which knobs contradict one another."""
-        beta = config.training.optimizer.lr if self.beta is None else self.beta
+        beta = setting.lr if self.beta is None else self.beta
         alpha = beta if self.alpha is None else self.alpha
         below = min(1 / self.smoothness, largest_alpha(self))
         if self.objective_weights == "h" and (self.adaptive != "off" or self.alpha is not None):
@@ -67,20 +74,20 @@ class CFlag(Method):
             )
         if self.beta_range[0] > self.beta_range[1]:
             return f"found beta_range={list(self.beta_range)}, allowed: the smaller number first"
-        return unclipped(config)
+        return None
 
-    def sends(self, client: Understudy, hook: str) -> Mapping[str, int]:
+    def sends(self, client: Counts, hook: str) -> Mapping[str, int]:
         """Phase A's gradients."""
         asked = hook == "gradients"
         gradient = {"gradient": client.parameters} if asked and client.batches else {}
         remembers = self.memory is not None and asked and client.replays(self.sample_size)
         return gradient | ({"memory_gradient": client.parameters} if remembers else {})
 
-    def keeps(self, client: Understudy) -> int:
+    def keeps(self, client: Counts) -> int:
         """Hold g_i's gradient from phase A to phase B, and the table where it is kept."""
         return client.parameters * (1 + rows_kept(self.mode, self.table, "keep", client))
 
-    def takes(self, client: Understudy) -> int:
+    def takes(self, client: Counts) -> int:
         """Hold a table that is built again in phase B."""
         return client.parameters * rows_kept(self.mode, self.table, "rebuild", client)
 
@@ -106,7 +113,7 @@ class CFlag(Method):
             self.loss, self.own = components.full_gradient(rows)
             self.kept = [] if rows is None else [rows, model.buffers.clone(), model.integers.clone()]
             terms = {"gradient": Term(self.own)} if len(components) else {}
-            entries = replay.drawn(client, self.knobs.sample_size, self.name) if self.knobs.memory else None
+            entries = replay.draw_entries(client, self.knobs.sample_size, self.name) if self.knobs.memory else None
             if entries is not None and not (model.normalises and len(entries) == 1):  # BatchNorm takes no single sample
                 terms["memory_gradient"] = Term(replay.gradient_on(client, entries, self.name))
             return terms
@@ -142,8 +149,8 @@ class CFlag(Method):
             """Yield the estimate of the local gradient for each of the E steps, at the model as it is by then."""
             components = Components(client, client.phases)
             # E local epochs in the paper's text, E steps on one component each in eq. 4: here epochs times components
-            steps = client.host.config.training.local_epochs * len(components)
-            chosen = choices(self.knobs.order, steps, len(components), client.generator("batches"))
+            steps = client.local_epochs * len(components)
+            chosen = choose_components(self.knobs.order, steps, len(components), client.generator("batches"))
             if self.knobs.mode == "svrg":
                 for component in chosen:
                     yield components.gradient(component)[1]
@@ -165,7 +172,7 @@ class CFlag(Method):
                 return rows, self.own.clone()
             rows = empty_table(client, components)
             _, total = components.full_gradient(rows)
-            if client.host.config.resources.deterministic and not torch.equal(total, self.own):
+            if client.deterministic and not torch.equal(total, self.own):
                 raise RunError(
                     f"client {client.id}: {self.name}: the same gradient came out differently in a round's second "
                     f"phase: the model draws from another generator than torch's; set methods.{self.name}.table=keep"
@@ -173,12 +180,8 @@ class CFlag(Method):
             return rows, total
 
         def _rows_to_keep(self, client: Client, components: Components) -> Tensor:
-            """Return an empty table, once it is known that those of all clients here fit beside one another."""
-            halves = ((c, c.halves[self.name]) for c in client.host.clients.values())
-            without = [c for c, half in halves if isinstance(half, type(self)) and not half.kept]
-            size = client.host.config.training.batch_size
-            rows = sum(-(-c.stream.size(client.window) // size) for c in without)
-            check_room(client.model.parameters, rows, f"methods.{self.name}.table: keep", len(without))
+            """Return an empty table, once it is known to fit."""
+            check_table_fits(client, len(components), f"methods.{self.name}.table: keep")
             return empty_table(client, components)
 
         def _posted(self, client: Client, name: str) -> Tensor | None:
@@ -199,10 +202,10 @@ class CFlag(Method):
                 alpha = steps * beta * self.mail["past_per_new"]
             clients = self.mail["cohort"]
             weight = client.share * (1 if knobs.adaptive == "average" else clients)
-            alpha_i, beta_i = adapted(knobs, memory, added, alpha, beta, weight)
+            alpha_i, beta_i = adapt_rates(knobs, memory, added, alpha, beta, weight)
             client.record("alpha_i", alpha_i)
             client.record("beta_i", beta_i)
-            gamma = forgetting(memory, added, alpha_i, beta_i, knobs.smoothness, weight)
+            gamma = forgetting_term(memory, added, alpha_i, beta_i, knobs.smoothness, weight)
             client.record("gamma", clients * client.share * gamma)  # the mean of these is sum_i p_i Gamma_i(t)
             # One beta_i per client breaks sum_i p_i beta_i (G - G_i) = 0, which the convergence lemmas use.
             tracking = beta_i if knobs.correction == "as_printed" else beta
@@ -223,7 +226,7 @@ class CFlag(Method):
 
         def announce(self, server: Server) -> tuple[dict[str, Any], Sequence[Post]]:
             """Post G and F."""
-            sizes = [sum(s.samples_of(task) for s in server.federation.streams) for task in range(server.task + 1)]
+            sizes = [server.samples_of(task) for task in range(server.task + 1)]
             mail = {
                 "posted": list(self.means),
                 "cohort": len(server.cohort),
@@ -234,12 +237,12 @@ class CFlag(Method):
             return mail, posts
 
 
-def rows_kept(mode: str, table: str, wanted: str, client: Understudy) -> int:
+def rows_kept(mode: str, table: str, wanted: str, client: Counts) -> int:
     """Return the rows of a client's table of gradients, where there is one of the wanted kind."""
     return client.batches if (mode, table) == ("iag", wanted) else 0
 
 
-def adapted(
+def adapt_rates(
     knobs: CFlag, memory: Tensor, added: Tensor, alpha: float, beta: float, weight: float
 ) -> tuple[Tensor, Tensor]:
     """Return alpha_i and beta_i of Table 1, given F and A [P] and the weight p_i (average case) or N p_i (worst).
@@ -260,7 +263,7 @@ def adapted(
     return torch.where(interferes, alpha_i, alpha * same), torch.where(transfers, beta_i, beta * same)
 
 
-def forgetting(
+def forgetting_term(
     memory: Tensor, added: Tensor, alpha: Tensor | float, beta: Tensor | float, smoothness: float, weight: float
 ) -> Tensor:
     """Return Gamma_i, eq. 184 (weight p_i) or 189 (weight N p_i)."""
@@ -271,10 +274,3 @@ def forgetting(
 def largest_alpha(knobs: CFlag) -> float:
     """Return what eq. 14 allows."""
     return 2 / (knobs.smoothness * (1 + knobs.bias))
-
-
-def unclipped(config: Config) -> str | None:
-    """Return why steps cannot be clipped, where they are."""
-    if config.training.clip_norm is None:
-        return None
-    return "clipped gradients would not add up to those that were sent; set training.clip_norm=null"

@@ -10,9 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from raysim.algorithms.parts import replay
-from raysim.api.method import ClientHalf, Method
-from raysim.engine.local_training import Step
-from raysim.memory import MemoryUse
+from raysim.api import ClientHalf, MemoryUse, Method, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +37,19 @@ class Der(Method):
         def _distance(self, step: Step) -> Tensor:
             client, alpha = step.client, self.knobs.alpha
             # At weight 0 the forward pass is left out: in train mode it would move BatchNorm's statistics.
-            entries = replay.drawn(client, self.knobs.sample_size, self.name) if alpha else None
+            entries = replay.draw_entries(client, self.knobs.sample_size, self.name) if alpha else None
             if entries is None or entries.logits is None:
                 return step.loss.new_zeros(())
-            x, _ = replay.batch(client, entries)
+            x, _ = replay.to_batch(client, entries)
             with client.aside(self.name):
                 # Differs from the paper's sum over classes: the published alphas belong to the codes' mean.
                 return alpha * functional.mse_loss(client.model.module(x), entries.logits)
 
         def _replayed_loss(self, step: Step) -> Tensor:
             client, beta = step.client, self.knobs.beta
-            entries = replay.drawn(client, self.knobs.sample_size, self.name) if beta else None
+            entries = replay.draw_entries(client, self.knobs.sample_size, self.name) if beta else None
             if entries is None:
                 return step.loss.new_zeros(())
-            x, y = replay.batch(client, entries)
+            x, y = replay.to_batch(client, entries)
             with client.aside(self.name):
                 return beta * client.cross_entropy(client.model.module(x), y)

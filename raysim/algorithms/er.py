@@ -9,9 +9,7 @@ import torch
 from annotated_types import Ge
 
 from raysim.algorithms.parts import replay
-from raysim.api.method import ClientHalf, Method
-from raysim.engine.local_training import Step
-from raysim.memory import MemoryUse
+from raysim.api import ClientHalf, MemoryUse, Method, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +28,7 @@ class Er(Method):
 
         def batch(self, step: Step) -> None:
             """Add as many rows as asked for, drawn without replacement."""
-            entries = replay.drawn(step.client, self.knobs.sample_size or len(step.positions), self.name)
+            entries = replay.draw_entries(step.client, self.knobs.sample_size or len(step.positions), self.name)
             if entries is not None:
-                x, y = replay.batch(step.client, entries)
+                x, y = replay.to_batch(step.client, entries)
                 step.x, step.y = torch.cat([step.x, x]), torch.cat([step.y, y])

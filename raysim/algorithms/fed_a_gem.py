@@ -7,23 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 from torch import Tensor
 
 from raysim.algorithms.parts import replay
-from raysim.algorithms.parts.projection import projected
-from raysim.api.client import Client
-from raysim.api.messages import Ask, Delta, Post, Term, Terms
-from raysim.api.method import ClientHalf, Method, Plan, ServerHalf
-from raysim.api.server import Server
-from raysim.engine.local_training import Step
-from raysim.memory import MemoryUse
-
-if TYPE_CHECKING:
-    from raysim.config import Config
-    from raysim.estimate.dry_client import Understudy
+from raysim.algorithms.parts.projection import project
+from raysim.api import (
+    Ask,
+    Client,
+    ClientHalf,
+    Counts,
+    Delta,
+    MemoryUse,
+    Method,
+    Plan,
+    Post,
+    Server,
+    ServerHalf,
+    Step,
+    Term,
+    Terms,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +43,7 @@ class FedAGem(Method):
     )
 
     needs: ClassVar = frozenset({"earlier_logits"})
+    instead: ClassVar = {"barrier": "reference=with_update"}
     memory: ClassVar = MemoryUse()
     replies: ClassVar = {"memory_gradient": "mean"}
 
@@ -44,13 +51,7 @@ class FedAGem(Method):
         """The cohort's reference is asked for once the new model is there."""
         return self.reference == "cohort"
 
-    def refusal(self, config: Config) -> str | None:
-        """Name what works where a round does not wait for its cohort."""
-        if config.schedule.kind == "synchronous" or not self.waits():
-            return None
-        return "found reference: cohort, allowed: with_update under schedule.kind=asynchronous, which has no cohort"
-
-    def sends(self, client: Understudy, hook: str) -> Mapping[str, int]:
+    def sends(self, client: Counts, hook: str) -> Mapping[str, int]:
         """A memory gradient, taken in the op or, to travel with the update, as the phase starts."""
         taken = hook == ("memory_gradient" if self.reference == "cohort" else "start")
         return {"memory_gradient": client.parameters} if taken and client.replays(self.sample_size) else {}
@@ -75,7 +76,7 @@ class FedAGem(Method):
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
             """Project where the inner product is negative."""
             # Differs from the paper's `<= 0`, which is 0/0 for a reference of zero; equal everywhere else.
-            return projected(gradient, step.client.post(self.name)) if self.used else gradient
+            return project(gradient, step.client.post(self.name)) if self.used else gradient
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Send the memory gradient with the update, where that is asked for."""
@@ -88,7 +89,7 @@ class FedAGem(Method):
             return {} if gradient is None else {"memory_gradient": Term(gradient)}
 
         def _gradient(self, client: Client) -> Tensor | None:
-            entries = replay.drawn(client, self.knobs.sample_size, self.name)
+            entries = replay.draw_entries(client, self.knobs.sample_size, self.name)
             return None if entries is None else replay.gradient_on(client, entries, self.name)
 
     class Server(ServerHalf):

@@ -10,9 +10,7 @@ import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
-from raysim.api.messages import Delta
-from raysim.api.method import Method, ServerHalf
-from raysim.api.server import Server
+from raysim.api import Delta, Method, Server, ServerHalf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +38,9 @@ class FedAdam(Method):
             if self.first is None or self.second is None:
                 self.first, self.second = torch.zeros_like(d), torch.full_like(d, knobs.tau**2)
             self.first = knobs.beta1 * self.first + (1 - knobs.beta1) * d
-            self.second = self.moved(self.second, d * d)
+            self.second = self.second_moment(self.second, d * d)
             return Delta(knobs.lr * self.first / (self.second.sqrt() + knobs.tau), delta.buffers)
 
-        def moved(self, second: Tensor, square: Tensor) -> Tensor:
+        def second_moment(self, second: Tensor, square: Tensor) -> Tensor:
             """Return the new second moment."""
             return self.knobs.beta2 * second + (1 - self.knobs.beta2) * square

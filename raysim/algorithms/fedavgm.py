@@ -9,9 +9,7 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
-from raysim.api.messages import Delta
-from raysim.api.method import Method, ServerHalf
-from raysim.api.server import Server
+from raysim.api import Delta, Method, Server, ServerHalf
 
 
 @dataclass(frozen=True, kw_only=True)

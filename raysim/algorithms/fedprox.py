@@ -8,8 +8,7 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge
 from torch import Tensor
 
-from raysim.api.method import ClientHalf, Method
-from raysim.engine.local_training import Step
+from raysim.api import ClientHalf, Method, Step
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Gt
 
-from raysim.algorithms.c_flag import CFlag, rows_kept, unclipped
-from raysim.api.method import Method
-
-if TYPE_CHECKING:
-    from raysim.config import Config
-    from raysim.estimate.dry_client import Understudy
+from raysim.algorithms.c_flag import CFlag, rows_kept
+from raysim.api import Counts, Method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,24 +21,20 @@ class FedTrack(Method):
     table: Literal["rebuild", "keep"] = "rebuild"  # between a round's two phases: one more pass, or all tables at once
     mode: ClassVar = "iag"
 
-    needs: ClassVar = frozenset({"plain_sgd"})
+    needs: ClassVar = frozenset({"plain_sgd", "unclipped"})
     frugal: ClassVar = CFlag.frugal
     replies: ClassVar = {"gradient": "mean"}
     Client: ClassVar = CFlag.Client
     Server: ClassVar = CFlag.Server
 
-    def refusal(self, config: Config) -> str | None:
-        """See C-FLAG."""
-        return unclipped(config)
-
-    def sends(self, client: Understudy, hook: str) -> Mapping[str, int]:
+    def sends(self, client: Counts, hook: str) -> Mapping[str, int]:
         """The gradient on all new data."""
         return {"gradient": client.parameters} if hook == "gradients" and client.batches else {}
 
-    def keeps(self, client: Understudy) -> int:
+    def keeps(self, client: Counts) -> int:
         """See C-FLAG."""
         return client.parameters * (1 + rows_kept(self.mode, self.table, "keep", client))
 
-    def takes(self, client: Understudy) -> int:
+    def takes(self, client: Counts) -> int:
         """See C-FLAG."""
         return client.parameters * rows_kept(self.mode, self.table, "rebuild", client)

@@ -17,6 +17,6 @@ class FedYogi(FedAdam):
     class Server(FedAdam.Server):
         """FedAdam's, with its own second moment."""
 
-        def moved(self, second: Tensor, square: Tensor) -> Tensor:
+        def second_moment(self, second: Tensor, square: Tensor) -> Tensor:
             """Return v - (1 - beta2) d^2 sign(v - d^2)."""
             return second - (1 - self.knobs.beta2) * square * torch.sign(second - square)

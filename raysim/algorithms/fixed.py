@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from raysim.api.method import Method, ServerHalf
-from raysim.api.server import Server
+from raysim.api import Method, Server, ServerHalf
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from raysim.api.client import Client
-from raysim.api.method import ClientHalf, Method
-
-if TYPE_CHECKING:
-    from raysim.estimate.dry_client import Understudy
+from raysim.api import Client, ClientHalf, Counts, Method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +16,7 @@ class Joint(Method):
 
     needs: ClassVar = frozenset({"earlier_logits"})
 
-    def epoch(self, client: Understudy) -> int:
+    def epoch(self, client: Counts) -> int:
         """Over everything."""
         return client.had
 

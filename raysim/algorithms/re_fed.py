@@ -8,22 +8,14 @@ gradients it saw.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
 from raysim.algorithms.parts.sample_gradients import squared_norms
-from raysim.api.client import Client
-from raysim.api.method import ClientHalf, Method
-from raysim.engine.local_training import batches
-from raysim.memory import MemoryUse
-from raysim.system.device import sent
-from raysim.system.errors import Diverged
-
-if TYPE_CHECKING:
-    from raysim.estimate.dry_client import Understudy
+from raysim.api import Client, ClientHalf, Counts, Diverged, MemoryUse, Method, to_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +37,11 @@ class ReFed(Method):
         """Return q(lambda), below eq. 3."""
         return (1 - self.lam) / (2 * self.lam)
 
-    def stores(self, client: Understudy) -> int:
+    def stores(self, client: Counts) -> int:
         """The cache."""
-        assert client.role.memory is not None
-        return min(self.room(client.role.memory.capacity, client.arrived), client.held + client.finished)
+        return min(self.room(client.capacity, client.arrived), client.held + client.finished)
 
-    def epoch(self, client: Understudy) -> int:
+    def epoch(self, client: Counts) -> int:
         """Over the cache and what has arrived."""
         return client.held + client.arrived
 
@@ -93,15 +84,17 @@ class ReFed(Method):
 
             The PIM takes the model's place, which is given back to the last bit; its draws are its own.
             """
-            model, size = client.model, client.host.config.training.batch_size
+            model = client.model
             received, shuffle = model.weights(), client.generator(self.name)
             norms = torch.zeros(self.knobs.epochs, len(stored), dtype=model.dtype, device=model.device)
             with client.aside(self.name):
                 for of_epoch in norms:
                     order = torch.from_numpy(shuffle.permutation(len(stored)))
-                    for part in batches(len(stored), size, normalises=False):
+                    for part in client.batches(len(stored), single=True):
                         x, y = client.show(stored[order[part]])
-                        of_epoch[sent(order[part], model.device)] = squared_norms(model, client.cross_entropy, x, y)
+                        of_epoch[to_device(order[part], model.device)] = squared_norms(
+                            model, client.cross_entropy, x, y
+                        )
                         if not (model.normalises and len(y) == 1):  # BatchNorm has no statistics of one sample
                             self._step(client, x, y)
             model.load(received)
@@ -117,10 +110,10 @@ class ReFed(Method):
             model = client.model
             model.module.train()
             gradient = model.gradient_of(client.cross_entropy(model.module(x), y))
-            pulled_step(model.parameters, gradient, client.received, client.lr, self.knobs.pull)
+            step_with_pull(model.parameters, gradient, client.received, client.lr, self.knobs.pull)
 
 
-def pulled_step(v: Tensor, gradient: Tensor, w: Tensor, lr: float, pull: float) -> None:
+def step_with_pull(v: Tensor, gradient: Tensor, w: Tensor, lr: float, pull: float) -> None:
     """Take the step of eq. 3 in place: v -= lr (gradient + pull (v - w)).
 
     Where lr * pull >= 1 the pull is taken at the new v instead of the old: the same fixed point, and never unstable.

@@ -8,21 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Gt
 from torch import Tensor
 
-from raysim.api.client import Client
-from raysim.api.messages import Delta, Post, Term, Terms
-from raysim.api.method import ClientHalf, Method, ServerHalf
-from raysim.api.server import Server
-from raysim.engine.local_training import Step
-
-if TYPE_CHECKING:
-    from raysim.config import Config
-    from raysim.estimate.dry_client import Understudy
+from raysim.api import Client, ClientHalf, Counts, Delta, Method, Post, Server, ServerHalf, Step, Term, Terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,20 +23,15 @@ class Scaffold(Method):
 
     global_rate: Annotated[float, Gt(0)] = 1.0  # eta_g: what the mean delta is multiplied by
 
-    needs: ClassVar = frozenset({"plain_sgd", "barrier"})
+    # option II reads the mean gradient off what the steps add up to
+    needs: ClassVar = frozenset({"plain_sgd", "unclipped", "barrier"})
     replies: ClassVar = {"variate_change": "mean"}
 
-    def refusal(self, config: Config) -> str | None:
-        """Refuse clipped steps: option II reads the mean gradient off what the steps add up to."""
-        if config.training.clip_norm is None:
-            return None
-        return "clipped steps are not the gradients that c_i is made of; set training.clip_norm=null"
-
-    def sends(self, client: Understudy, hook: str) -> Mapping[str, int]:
+    def sends(self, client: Counts, hook: str) -> Mapping[str, int]:
         """With every update, the change of c_i."""
         return {"variate_change": client.parameters} if hook == "finish" else {}
 
-    def keeps(self, client: Understudy) -> int:
+    def keeps(self, client: Counts) -> int:
         """Hold c_i."""
         return client.parameters
 

@@ -9,9 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge
 from torch import Tensor
 
-from raysim.api.messages import Delta
-from raysim.api.method import Method, ServerHalf
-from raysim.api.server import Server
+from raysim.api import Delta, Method, Server, ServerHalf
 
 GlobalRate = Literal["1/task"] | Annotated[float, Ge(0)]
 

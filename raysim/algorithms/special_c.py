@@ -10,11 +10,7 @@ from annotated_types import Ge
 from torch import Tensor
 
 from raysim.algorithms.special import GlobalRate, rate
-from raysim.api.client import Client
-from raysim.api.messages import Delta, Post
-from raysim.api.method import ClientHalf, Method, ServerHalf
-from raysim.api.server import Server
-from raysim.engine.local_training import Step
+from raysim.api import Client, ClientHalf, Delta, Method, Post, Server, ServerHalf, Step
 
 
 @dataclass(frozen=True, kw_only=True)

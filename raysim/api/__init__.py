@@ -1,0 +1,38 @@
+"""What a method's author imports: the two halves of a method, and what their hooks are given and return.
+
+from raysim.api import Client, ClientHalf, Delta, Method, Step
+"""
+
+from raysim.api.client import Client
+from raysim.api.counts import Counts
+from raysim.api.messages import Ask, Delta, Post, Reduction, Term, Terms
+from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf, Setting
+from raysim.api.server import Server
+from raysim.api.step import Step
+from raysim.memory import Entries, MemoryUse
+from raysim.system.device import to_device
+from raysim.system.errors import Diverged, RunError
+
+__all__ = [
+    "Ask",
+    "Client",
+    "ClientHalf",
+    "Counts",
+    "Delta",
+    "Diverged",
+    "Entries",
+    "MemoryUse",
+    "Method",
+    "Need",
+    "Plan",
+    "Post",
+    "Reduction",
+    "RunError",
+    "Server",
+    "ServerHalf",
+    "Setting",
+    "Step",
+    "Term",
+    "Terms",
+    "to_device",
+]

@@ -1,167 +1,147 @@
-"""A client: its stream, its methods' halves, and what a training phase gives them to work with."""
+"""A client as a method sees it: its data, its memory, the model at hand, and random streams of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raysim.api.messages import Delta
-from raysim.api.method import ClientHalf
-from raysim.data.opened import Opened
-from raysim.engine import local_training
+from raysim.api.messages import Delta, Post
+from raysim.config.experiment import Training
+from raysim.data.pixels import Source
+from raysim.data.user_stream import UserStream
 from raysim.federation.stream import Stream
+from raysim.memory import Memory
 from raysim.models.flat import FlatModel
 from raysim.system import seeding
-from raysim.system.device import sent
-from raysim.system.state import half_state, restore_half
-
-if TYPE_CHECKING:
-    from raysim.data.pixels import Source
-    from raysim.engine.host import Host
-    from raysim.engine.local_training import Step
-
-
-LASTING = ("window", "stage", "begun", "phases", "exchanges", "round", "lr", "trained", "_offered")
+from raysim.system.device import to_device
+from raysim.system.state import Kept
 
 
 @dataclass(frozen=True)
-class Phase:
-    """What the server says of a training phase: its round, the window of data that has arrived, the learning rate."""
+class Shared:
+    """What all clients of a process have in common: one model instance, the posts, and the run's settings.
 
-    round: int
-    window: int
-    lr: float
-
-
-class Client:
-    """One client. What lasts between phases is its halves, the window that it has, that window's stage (and `begun`,
-    the stage of its last phase), its memory, its count of phases, its exchanges since.
-
-    During a phase: `arrived` (the positions it trains on), `finished` (what arrived since it last began a stage, in
-    stages that are over), `share` (its weight in this cohort), `lr`, `trained` (how many samples an epoch runs over),
-    `steps` (how many gradient steps were taken).
+    `kept_out` returns a mask (bool [classes]) of the classes that are not in the training softmax while a client has a
+    window of its stream, or None.
     """
 
-    def __init__(self, number: int, stream: Stream, halves: Mapping[str, ClientHalf], host: Host) -> None:
+    model: FlatModel
+    posts: Mapping[str, Post]
+    seed: int
+    training: Training
+    deterministic: bool
+    kept_out: Callable[[Stream, int], Tensor | None]
+
+
+class Client(Kept):
+    """One client, in a phase of training or in an exchange of messages.
+
+    `id` is its number, `window` the window of its stream that it has, `arrived` the positions (int64 [n]) in that
+    window, `finished` those that arrived in stages that are over, since it last began one. `share` is its weight in the
+    cohort, `lr` the learning rate, `round` the server's round, `phases` how many it has trained in, `memory` its replay
+    memory, if a method needs one. A method that owns the local loop sets `steps`, the gradient steps taken.
+    """
+
+    def __init__(
+        self, number: int, stream: Stream, data: Source | UserStream, memory: Memory | None, shared: Shared
+    ) -> None:
         self.id = number
         self.stream = stream
-        self.halves = halves
+        self.data = data  # the train split, shared by all clients; or a stream of the user's own
+        self.memory = memory
+        self.shared = shared
         self.window = -1
-        self.stage = -1
-        self.begun = -1
-        self.phases = 0
-        self.exchanges: dict[str, int] = {}
-        self._exchange = 0
-        self.host = host
         self.arrived = self.finished = torch.zeros(0, dtype=torch.int64)
+        self.phases = 0
+        self.exchanges: dict[str, int] = {}  # by method, since the last phase
+        self.round = 0
+        self.lr = 0.0
         self.share = 0.0
         self.trained = self.steps = 0
-        self.lr = 0.0
-        self.round = 0
         self.records: dict[str, Tensor | float] = {}
-        self.memory = host.make_memory()
-        self.data: Source | Opened = host.data_of(number)  # the train split, shared by all; or a stream of its own
-        self._offered = torch.zeros(0 if self.memory is None else len(stream), dtype=torch.bool)
+        self._exchange = 0
         self._aside: dict[str, Tensor] = {}
         self._generators: dict[str, np.random.Generator] = {}
         self._kept_out: Tensor | None = None
 
     @property
     def model(self) -> FlatModel:
-        """The model at hand: one per host, holding this client's parameters during its phase."""
-        return self.host.model
+        """The model at hand: one per process, holding this client's parameters during its phase."""
+        return self.shared.model
+
+    @property
+    def local_epochs(self) -> int:
+        """How often a phase goes over the client's data."""
+        return self.shared.training.local_epochs
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the same computation gives the same bits, as it does unless a GPU is told otherwise."""
+        return self.shared.deterministic
 
     @property
     def received(self) -> Tensor:
-        """The parameters [P] that it was sent: one copy per host, read only."""
+        """The parameters [P] that the client was sent; read only."""
         parameters: Tensor = self.post("model").parameters
         return parameters
 
     def post(self, name: str) -> Any:
-        """Return what the server posted under this name."""
-        return self.host.posts[name].value
+        """Return what the server posted under this name; read only."""
+        return self.shared.posts[name].value
 
-    def state(self) -> dict[str, Any]:
-        """Return what lasts between phases, as a checkpoint keeps it."""
-        return {
-            "lasting": {name: getattr(self, name) for name in LASTING},
-            "halves": {name: half_state(half) for name, half in self.halves.items()},
-            "memory": None if self.memory is None else self.memory.state(),
-        }
+    @abstractmethod
+    def local_training(self) -> Delta:
+        """Run the local loop with all methods' hooks, and return what it changed."""
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Be as a client of the same run was between two phases."""
-        vars(self).update(state["lasting"])
-        for name, half in self.halves.items():
-            restore_half(half, state["halves"][name])
-        if self.memory is not None:
-            self.memory.restore(state["memory"])
-        if self.window >= 0:
-            self._see(self.window)
+    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the mean cross-entropy over the classes that `training.logits` admits."""
+        if self._kept_out is not None:
+            logits = logits.masked_fill(self._kept_out, -torch.inf)
+        return nn.functional.cross_entropy(logits, y)
 
-    def enter(self, phase: Phase, share: float) -> None:
-        """Begin a training phase: take up the data that arrived, reseed, forget the last phase's streams."""
-        self.take_up(phase.window)
-        self.phases += 1
-        self.exchanges, self._exchange = {}, 0
-        self.round, self.lr, self.share = phase.round, phase.lr, share
-        self.trained, self.steps = len(self.arrived), 0
-        self.forget()
-        seeding.seed_torch(*self._named("model"))
-        stage = self.stream.stage(phase.window)
-        if stage != self.begun:
-            self.finished = self.stream.span(max(self.begun, 0), stage)
-            self.begun = stage
-            for half in self.halves.values():
-                half.begin_task(self)
+    def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the samples at these positions of the stream, x [n, ...] in the model's dtype and y [n].
 
-    def take_up(self, window: int) -> None:
-        """See the data that arrived, before a phase or before an exchange that precedes one; fill a boundary's memory.
-
-        The fill draws from the stream of the coming phase, so that it is the same whoever exchanges first.
+        `draws` (int64 [n, 3]) is how they are augmented; None shows them as they are.
         """
-        self._kept_out = self.host.kept_out(self.stream, window)
-        if window == self.window:
-            return
-        stage = self.stream.stage(window)
-        over = self.stream.span(max(self.stage, 0), stage)
-        new_stage, self.stage = stage != self.stage, stage
-        self.window = window
-        self._see(window)
-        if new_stage and self.memory is not None and self.memory.fill == "boundary":
-            draws = seeding.generator(self.host.config.seed, self.id, self.phases + 1, 0, "memory")
-            self._remember(over[torch.from_numpy(draws.permutation(len(over)))], draws)
+        rows, task = self.stream.locate(positions)
+        device = self.model.device
+        rows = to_device(self.data.held(rows), device)
+        x = self.data.fetch(
+            rows,
+            to_device(task, device) if isinstance(task, Tensor) else task,
+            None if draws is None else to_device(draws, device),
+        )
+        return x.to(self.model.dtype), self.data.labels(rows)
 
-    def _see(self, window: int) -> None:
-        self.arrived = self.stream.span(window, window + 1)
-        if isinstance(self.data, Opened):
-            held = [] if self.memory is None else [self.memory.entries().positions]
-            self.data.hold(torch.cat([self.arrived, *held]))
+    def batches(self, samples: int, single: bool = False) -> list[slice]:
+        """Cut an epoch of so many samples into batches; `single` keeps a remainder that BatchNorm cannot take."""
+        return cut_into_batches(samples, self.shared.training.batch_size, self.model.normalises and not single)
 
-    def enter_exchange(self, method: str, share: float) -> None:
-        """Begin an exchange of messages outside a training phase; its streams are its own, whatever others exchange."""
-        self.exchanges[method] = self._exchange = self.exchanges.get(method, 0) + 1
-        self.share = share
-        self.forget()
-
-    def forget(self) -> None:
-        """Drop what belongs to one phase or exchange: at its beginning, and at its end, so that nothing outlives it."""
-        self.records, self._aside, self._generators = {}, {}, {}
+    def record(self, name: str, value: Tensor | float) -> None:
+        """Put a number of this phase into rounds.jsonl and TensorBoard, as the mean over the cohort's clients."""
+        self.records[name] = value
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Return this phase's generator for a purpose; asked again, the same one, where it was left."""
         if purpose not in self._generators:
-            self._generators[purpose] = seeding.generator(*self._named(purpose))
+            self._generators[purpose] = seeding.generator(*self._stream_name(purpose))
         return self._generators[purpose]
 
-    def _named(self, purpose: str) -> tuple[int | str, ...]:
-        return (self.host.config.seed, self.id, self.phases, self._exchange, purpose)
+    def fixed_generator(self, *name: int | str) -> np.random.Generator:
+        """Return a generator whose stream is named by more than a phase: at its start whenever it is asked for."""
+        return seeding.generator(self.shared.seed, self.id, *name)
+
+    def fixed_seed(self, *name: int | str) -> int:
+        """Return the seed of such a stream for a torch generator."""
+        return seeding.hashed(self.shared.seed, self.id, *name, bits=64)
 
     @contextmanager
     def aside(self, method: str) -> Iterator[None]:
@@ -174,60 +154,22 @@ class Client:
         if method in self._aside:
             source.set_state(self._aside[method])
         else:
-            source.manual_seed(seeding.hashed(*self._named(method), bits=64))
+            source.manual_seed(seeding.hashed(*self._stream_name(method), bits=64))
         try:
             yield
         finally:
             self._aside[method] = source.get_state()
             source.set_state(own)
 
-    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the mean cross-entropy over the classes that `training.logits` admits."""
-        if self._kept_out is not None:
-            logits = logits.masked_fill(self._kept_out, -torch.inf)
-        return nn.functional.cross_entropy(logits, y)
+    def _stream_name(self, purpose: str) -> tuple[int | str, ...]:
+        return (self.shared.seed, self.id, self.phases, self._exchange, purpose)
 
-    def offer(self, step: Step) -> None:
-        """Offer a step's new data to the memory: each sample once, after the first step that trained on it."""
-        fresh = ~self._offered[step.positions]
-        if fresh.any():
-            self._offered[step.positions] = True
-            which = fresh.nonzero().view(-1)  # places, not a mask: a GPU would have to count one first
-            logits = None
-            if self.memory is not None and self.memory.keeps_logits:
-                logits = step.logits.detach().index_select(0, sent(which, step.logits.device))
-            shown = None if step.draws is None else step.draws[which]
-            self._remember(step.positions[which], self.generator("memory"), shown, logits)
 
-    def _remember(
-        self,
-        positions: Tensor,
-        draws: np.random.Generator,
-        augmentation: Tensor | None = None,
-        logits: Tensor | None = None,
-    ) -> None:
-        assert self.memory is not None
-        rows, task = self.stream.locate(positions)
-        tasks = task.numpy() if isinstance(task, Tensor) else np.full(len(positions), task)
-        labels = self.data.labels(self.data.held(rows)).numpy()
-        self.memory.offer(positions, labels, tasks, draws, augmentation, logits)
+def cut_into_batches(samples: int, size: int, normalises: bool) -> list[slice]:
+    """Cut an epoch into batches; the last may be smaller.
 
-    def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the samples at these positions of the stream, x [n, ...] in the model's dtype and y [n]."""
-        rows, task = self.stream.locate(positions)
-        device = self.model.device
-        rows = sent(self.data.held(rows), device)
-        x = self.data.fetch(
-            rows,
-            sent(task, device) if isinstance(task, Tensor) else task,
-            None if draws is None else sent(draws, device),
-        )
-        return x.to(self.model.dtype), self.data.labels(rows)
-
-    def record(self, name: str, value: Tensor | float) -> None:
-        """Put a number of this phase into rounds.jsonl and TensorBoard, as the mean over the cohort's clients."""
-        self.records[name] = value
-
-    def local_training(self) -> Delta:
-        """Run the local loop and return what it changed."""
-        return local_training.local_training(self)
+    A remainder of one sample is left out if the model has BatchNorm, which has no statistics of one sample; the next
+    epoch's order gives that sample its turn.
+    """
+    parts = [slice(start, min(start + size, samples)) for start in range(0, samples, size)]
+    return [part for part in parts if not (normalises and part.stop - part.start == 1)]

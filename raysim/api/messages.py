@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from raysim.models.flat import Weights
-from raysim.system.device import sent
+from raysim.system.device import to_device
 
 Reduction = Literal["mean", "sum", "by_client"]
 
@@ -61,27 +61,27 @@ class Ask:
     posts: Sequence[Post] = ()
 
 
-def on_device(value: Any, device: torch.device) -> Any:
+def move_to(value: Any, device: torch.device) -> Any:
     """Return a message with its tensors on a device, however deep in lists, tuples and mappings."""
     if isinstance(value, Tensor):
-        return sent(value, device)
+        return to_device(value, device)
     if isinstance(value, Weights):
         return value.to(device)
     if isinstance(value, Mapping):
-        return {key: on_device(part, device) for key, part in value.items()}
+        return {key: move_to(part, device) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(on_device(part, device) for part in value)
+        return type(value)(move_to(part, device) for part in value)
     return value
 
 
-def tensor_bytes(value: Any) -> int:
+def count_bytes(value: Any) -> int:
     """Bytes of all tensors in a message, however deep in lists, tuples and mappings; numbers and strings are free."""
     if hasattr(value, "nbytes"):
         return int(value.nbytes)
     if isinstance(value, Term):
-        return tensor_bytes(value.value)
+        return count_bytes(value.value)
     if isinstance(value, Mapping):
-        return sum(tensor_bytes(v) for v in value.values())
+        return sum(count_bytes(v) for v in value.values())
     if isinstance(value, list | tuple):
-        return sum(tensor_bytes(v) for v in value)
+        return sum(count_bytes(v) for v in value)
     return 0

@@ -26,37 +26,67 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import ConfigDict
 from torch import Tensor
 
+from raysim.api.client import Client
+from raysim.api.counts import Counts
 from raysim.api.messages import Ask, Delta, Post, Reduction, Terms
+from raysim.api.server import Server
+from raysim.api.step import Step
 from raysim.memory import MemoryUse
-
-if TYPE_CHECKING:
-    from raysim.api.client import Client
-    from raysim.api.server import Server
-    from raysim.config import Config
-    from raysim.engine.local_training import Step
-    from raysim.estimate.dry_client import Understudy
+from raysim.system.errors import RunError
+from raysim.system.state import ALLOWED, Kept, find_foreign
 
 Plan = Generator[Ask, Mapping[str, Any], None]
-Need = Literal["boundaries", "server_boundaries", "barrier", "plain_sgd", "earlier_logits"]
+AnyHalf = TypeVar("AnyHalf", bound="Half")
+Need = Literal["boundaries", "server_boundaries", "barrier", "plain_sgd", "unclipped", "earlier_logits"]
 
 
-class Half:
-    """What both halves share: the method's knobs. A half's other attributes are its state."""
+@dataclass(frozen=True)
+class Setting:
+    """What a method may ask of a run before it starts: the clients' learning rate, and how many clients and tasks."""
 
+    lr: float
+    clients: int
+    tasks: int
+    class_incremental: bool
+
+
+class Half(Kept):
+    """What both halves share: the method's knobs. A half's other attributes are its state, which a checkpoint keeps."""
+
+    made_again: ClassVar = frozenset({"name", "knobs"})
+    side: ClassVar[str]
     knobs: Any
 
     def __init__(self, name: str, knobs: Method) -> None:
         self.name = name
         self.knobs = knobs
 
+    def state(self) -> dict[str, Any]:
+        """Return what lasts of this half.
+
+        Raises:
+            RunError: one of its attributes is nothing that a checkpoint holds.
+        """
+        state = super().state()
+        for key, value in state.items():
+            foreign = find_foreign(value)
+            if foreign is not None:
+                raise RunError(
+                    f"{self.name}: its {self.side} half's attribute {key} holds a {foreign}, which a checkpoint cannot "
+                    f"keep, allowed: {ALLOWED}"
+                )
+        return state
+
 
 class ClientHalf(Half):
     """One client's side of a method. Any public method beyond these hooks is an op the server half can ask for."""
+
+    side: ClassVar = "client"
 
     def begin_task(self, client: Client) -> None:
         """See `client.finished`, at the first phase after the client's data changed: what arrived since it last ran."""
@@ -98,6 +128,8 @@ class ClientHalf(Half):
 class ServerHalf(Half):
     """The server's side of a method."""
 
+    side: ClassVar = "server"
+
     def select(self, server: Server) -> Sequence[int]:
         """EXCLUSIVE: return the ids of the clients that take part, out of server.present."""
         return server.sample()
@@ -130,7 +162,9 @@ class Method:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     needs: ClassVar[frozenset[Need]] = frozenset()
-    """What a scenario must have for this method; a run without it is refused at start."""
+    """What a run must have for this method; one without it is refused at start."""
+    instead: ClassVar[Mapping[Need, str]] = {}
+    """By need: the KEY=VALUE of this method's own that would do without it."""
     neutral: ClassVar[Mapping[str, object] | None] = None
     """The knobs at which the method changes not one bit of a run, or None if it has none."""
     frugal: ClassVar[Mapping[str, object]] = {}
@@ -147,13 +181,13 @@ class Method:
         """Return whether a round of this method waits for the whole cohort, which only a synchronous schedule has."""
         return any(overrides(self.Server, hook) for hook in ("prepare", "conclude"))
 
-    def refusal(self, config: Config) -> str | None:
-        """Return what these knobs cannot do in this config, and what would work; None where nothing is wrong."""
+    def refusal(self, setting: Setting) -> str | None:
+        """Return why these knobs cannot serve such a run, and what would work; None if nothing is wrong."""
         return None
 
     # for `raysim check`: the client half in numbers
 
-    def sends(self, client: Understudy, hook: str) -> Mapping[str, int]:
+    def sends(self, client: Counts, hook: str) -> Mapping[str, int]:
         """Return how many numbers each term has that a client sends; terms that it would not send are left out.
 
         `hook` is "start" or "finish" of a training phase, or an op. Unless a method says better, all its terms are as
@@ -163,19 +197,19 @@ class Method:
         sent = ends if hook == "finish" else hook != "start"
         return dict.fromkeys(self.replies, client.parameters) if sent else {}
 
-    def epoch(self, client: Understudy) -> int:
+    def epoch(self, client: Counts) -> int:
         """Return the length of what `samples` returns, for a method that has it."""
         return client.arrived
 
-    def stores(self, client: Understudy) -> int | None:
+    def stores(self, client: Counts) -> int | None:
         """Return how many entries `begin_task` leaves in the memory, or None where it leaves them alone."""
         return None
 
-    def keeps(self, client: Understudy) -> int:
+    def keeps(self, client: Counts) -> int:
         """Return how many numbers the client half holds from one order to the next."""
         return 0
 
-    def takes(self, client: Understudy) -> int:
+    def takes(self, client: Counts) -> int:
         """Return how many numbers more the client half holds while it carries an order out."""
         return 0
 
@@ -186,9 +220,9 @@ def overrides(half: type[Half], hook: str) -> bool:
     return getattr(half, hook) is not getattr(origin, hook)
 
 
-def names_of(methods: Iterable[str]) -> str:
-    """Return what a run's methods are called in a message."""
-    return ", ".join(methods) or "FedAvg"
+def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
+    """Return the halves that bring this hook, in the listed order."""
+    return [half for half in halves if overrides(type(half), hook)]
 
 
 EXCLUSIVE = {ClientHalf: ("samples", "task_loss", "train"), ServerHalf: ("select",)}

@@ -112,27 +112,54 @@ Partition = Annotated[Iid | Shards | Dirichlet, Field(discriminator="kind"), ass
 class SgdConfig(Block):
     """Stochastic gradient descent."""
 
-    name: Literal["sgd"] = Field(default="sgd", description="Stochastic gradient descent.")
-    lr: Positive = Field(default=0.01, description="The learning rate.")
-    momentum: BelowOne = Field(default=0.0, description="The momentum; it starts at zero in every training phase.")
-    weight_decay: NotNegative = Field(default=0.0, description="The L2 penalty.")
+    name: Literal["sgd"] = "sgd"
+    """Stochastic gradient descent."""
+    lr: Positive = 0.01
+    """The learning rate."""
+    momentum: BelowOne = 0.0
+    """The momentum; it starts at zero in every training phase."""
+    nesterov: bool = False
+    """Whether the momentum is Nesterov's; it must then be above 0."""
+    weight_decay: NotNegative = 0.0
+    """The L2 penalty."""
+
+    @model_validator(mode="after")
+    def _nesterov_needs_momentum(self) -> SgdConfig:
+        if self.nesterov and not self.momentum:
+            words = "found true with momentum 0, allowed: false, or a momentum above 0"
+            raise validation_error(explain(("nesterov",), words))
+        return self
 
 
-class AdamConfig(Block):
+class _Moments(Block):
+    name: str
+    lr: Positive = 0.001
+    """The learning rate."""
+    betas: Annotated[tuple[BelowOne, BelowOne], Field(strict=False)] = (0.9, 0.999)
+    """The decay of the two moments."""
+    eps: Positive = 1e-8
+    """What is added to the denominator."""
+
+
+class AdamConfig(_Moments):
     """Adam."""
 
-    name: Literal["adam"] = Field(
-        default="adam", description="Adam; its moments start at zero in every training phase."
-    )
-    lr: Positive = Field(default=0.001, description="The learning rate.")
-    betas: Annotated[tuple[BelowOne, BelowOne], Field(strict=False)] = Field(
-        default=(0.9, 0.999), description="The decay of the two moments."
-    )
-    eps: Positive = Field(default=1e-8, description="What is added to the denominator.")
-    weight_decay: NotNegative = Field(default=0.0, description="The L2 penalty.")
+    name: Literal["adam"] = "adam"
+    """Adam; its moments start at zero in every training phase."""
+    weight_decay: NotNegative = 0.0
+    """The L2 penalty."""
 
 
-Optimizer = Annotated[SgdConfig | AdamConfig, Field(discriminator="name"), assume("name", "sgd")]
+class AdamWConfig(_Moments):
+    """AdamW: Adam with decoupled weight decay."""
+
+    name: Literal["adamw"] = "adamw"
+    """AdamW; its moments start at zero in every training phase."""
+    weight_decay: NotNegative = 0.01
+    """The decoupled decay: a step takes lr * weight_decay of the parameters off them."""
+
+
+Optimizer = Annotated[SgdConfig | AdamConfig | AdamWConfig, Field(discriminator="name"), assume("name", "sgd")]
 
 
 class LrDecay(Block):

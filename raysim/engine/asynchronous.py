@@ -4,56 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import fsum
-from typing import Any
+from typing import Any, ClassVar
 
 from raysim.api.messages import Delta
 from raysim.config.timing import AsynchronousSchedule as Schedule
 from raysim.engine.exchange import Exchange
 from raysim.engine.reply import Reply
-from raysim.engine.synchronous import Outcome
+from raysim.engine.synchronous import RoundOutcome
 from raysim.engine.timetable import Dispatch, Update, World, discount, timetable
 from raysim.engine.virtual_clock import Clock
+from raysim.federation.availability import Availability
+from raysim.system.state import Kept
 
 
-class Asynchronous:
+class AsynchronousUpdates(Kept):
     """Server updates, in the order of the timetable. Clients compute at the same time; updates are taken in turn."""
 
-    def __init__(self, exchange: Exchange, clock: Clock, schedule: Schedule) -> None:
+    made_again: ClassVar = frozenset(
+        {"_exchange", "_server", "_schedule", "_timetable", "_by_number", "_tickets", "_sent", "_away"}
+    )
+
+    def __init__(self, exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> None:
         self._exchange = exchange
         self._server = exchange.server
         self._schedule = schedule
-        self._timetable = timetable(_world(exchange, clock, schedule))
+        self._timetable = timetable(_world(exchange, clock, schedule, availability))
         self._by_number = {update.number: update for update in self._timetable}
         self._tickets: dict[int, Any] = {}
         self._sent: dict[int, Delta] = {}
         self._away: list[Dispatch] = []
         self._time = 0.0
 
-    def update(self) -> Outcome:
+    def update(self) -> RoundOutcome:
         """Do the update that the server is in: send the model to whoever goes now, take who is due."""
         server, exchange = self._server, self._exchange
         update = self._by_number[server.round]
-        mail, posts = exchange.announced()
+        mail, posts = exchange.announce()
         for dispatch in update.dispatched:
             self._send(dispatch, mail, posts)
         for dispatch in update.discarded:
-            exchange.received(self._tickets.pop(dispatch.number))
+            exchange.receive(self._tickets.pop(dispatch.number))
         reply = Reply(len(update.arrivals))
         for dispatch in update.arrivals:
-            reply.merge(exchange.received(self._tickets.pop(dispatch.number)).numbered(dispatch.number))
+            reply.merge(exchange.receive(self._tickets.pop(dispatch.number)).numbered(dispatch.number))
         server.cohort = tuple(sorted({dispatch.client for dispatch in update.arrivals}))
         server.shares = self._shares(update)
         if update.arrivals:
-            exchange.updated(reply, self._mixed(update))
+            exchange.update_model(reply, self._mixing(update))
         for dispatch in update.arrivals:
             self._sent.pop(dispatch.number, None)
-        exchange.ledger.taken()
+        exchange.traffic.take_by_client()
         return self._outcome(update, reply.means())
 
     def state(self) -> dict[str, Any]:
         """Wait until nobody computes, and return the replies that are not applied yet; virtual time stands still."""
-        self._tickets = {number: self._exchange.settled(ticket) for number, ticket in self._tickets.items()}
+        self._tickets = {number: self._exchange.wait_for(ticket) for number, ticket in self._tickets.items()}
         return {
+            **super().state(),
             "replies": {number: reply.state() for number, reply in self._tickets.items()},
             "sent": {number: (model.parameters, model.buffers) for number, model in self._sent.items()},
         }
@@ -62,15 +69,15 @@ class Asynchronous:
         """Go on from there, with the server in the round that it was in."""
         self._tickets = {number: Reply.restored(reply) for number, reply in state["replies"].items()}
         self._sent = {number: Delta(*model) for number, model in state["sent"].items()}
+        super().restore({key: kept for key, kept in state.items() if key not in ("replies", "sent")})
         over = self._timetable[: self._server.round]
-        self._time = over[-1].time if over else 0.0
         self._away = [d for update in over for d in update.dispatched if d.back > self._time]
 
     def _send(self, dispatch: Dispatch, mail: Mapping[str, Any], posts: Any) -> None:
         """Send the model of now. Who drops out, or comes back after the end, computes nothing."""
         server, exchange, client = self._server, self._exchange, dispatch.client
         if dispatch.update is None and not dispatch.discarded:
-            exchange.ledger.send([client], mail, [server.model(), *posts])
+            exchange.traffic.count_sent([client], mail, [server.model(), *posts])
             return
         peers = [dispatch] if dispatch.update is None else self._by_number[dispatch.update].arrivals
         weights = {peer.number: self._size(peer) for peer in peers}
@@ -93,17 +100,17 @@ class Asynchronous:
 
     def _size(self, dispatch: Dispatch) -> int:
         """Return what an update counts by: 1, or the samples that its client had when it was sent the model."""
-        uniform = self._server.config.aggregation.weights == "uniform"
+        uniform = self._exchange.config.aggregation.weights == "uniform"
         return 1 if uniform else self._server.size(dispatch.client, dispatch.version + 1)
 
     def _arrived(self, peers: Sequence[Dispatch]) -> int | None:
-        uniform = self._server.config.aggregation.weights == "uniform"
+        uniform = self._exchange.config.aggregation.weights == "uniform"
         return None if uniform else sum(self._server.arrived(peer.client, peer.version + 1) for peer in peers)
 
     def _discount(self, dispatch: Dispatch) -> float:
         return 1.0 if dispatch.update is None else discount(dispatch.staleness, self._schedule.staleness)
 
-    def _mixed(self, update: Update) -> Callable[[Delta], Delta]:
+    def _mixing(self, update: Update) -> Callable[[Delta], Delta]:
         """Return what makes the server's change of the mean delta of these arrivals.
 
         FedBuff: rate / K sum_i s_i delta_i, the mean being sum_i s_i delta_i / sum_i s_i. FedAsync: with the rate times
@@ -125,13 +132,13 @@ class Asynchronous:
 
         return towards
 
-    def _outcome(self, update: Update, means: dict[str, float]) -> Outcome:
+    def _outcome(self, update: Update, means: dict[str, float]) -> RoundOutcome:
         began, self._time = self._time, update.time
         self._away = [d for d in [*self._away, *update.dispatched] if d.back > began]
         busy = fsum(min(d.back, update.time) - max(d.sent, began) for d in self._away if d.sent < update.time)
         seconds = update.time - began
         slots = min(self._schedule.concurrency, len(self._server.present))
-        return Outcome(
+        return RoundOutcome(
             cohort=[dispatch.client for dispatch in update.arrivals],
             staleness=[dispatch.staleness for dispatch in update.arrivals],
             seconds=seconds,
@@ -141,18 +148,17 @@ class Asynchronous:
         )
 
 
-def _world(exchange: Exchange, clock: Clock, schedule: Schedule) -> World:
-    server = exchange.server
-    calendar, sent = server.federation.calendar, exchange.vectors() * server.model().value.nbytes
+def _world(exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> World:
+    sent = exchange.vectors() * exchange.server.model().value.nbytes
 
     def seconds(client: int, version: int) -> float:
-        return clock.training(client, calendar.size(client, version + 1)) + clock.travel(2 * sent)
+        return clock.training(client, availability.size(client, version + 1)) + clock.travel(2 * sent)
 
     return World(
-        seed=server.config.seed,
+        seed=exchange.config.seed,
         schedule=schedule,
-        dropout=server.config.clients.dropout,
-        updates=calendar.rounds,
-        present=lambda version: calendar.present(version + 1),
+        dropout=exchange.config.clients.dropout,
+        updates=availability.rounds,
+        present=lambda version: availability.present(version + 1),
         seconds=seconds,
     )

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
+from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, Setting, overrides
 from raysim.config import Config
 from raysim.config.experiment import SgdConfig
 from raysim.config.lookup import resolve
 from raysim.memory import MemoryKind
 from raysim.system.errors import ConfigError, RunError
-from raysim.system.state import half_state
 
 OWN_STREAMS = ("augment", "batches", "memory", "model")
 
 
-def methods_of(config: Config) -> dict[str, Method]:
+def make_methods(config: Config) -> dict[str, Method]:
     """Return the config's methods in their order, by the name that their terms, ops and streams carry.
 
     A user's `package.module:name` is called `name`.
@@ -25,7 +24,7 @@ def methods_of(config: Config) -> dict[str, Method]:
         name = key.rpartition(":")[2]
         kind = resolve("method", key)
         if not (isinstance(kind, type) and issubclass(kind, Method)):
-            raise ConfigError(f"methods: {key} is a {type(kind).__name__}, allowed: a subclass of raysim.Method")
+            raise ConfigError(f"methods: {key} is a {type(kind).__name__}, allowed: a subclass of raysim.api.Method")
         method = kind(**knobs)
         if name in OWN_STREAMS:
             raise ConfigError(f"methods: {key} is called {name}, which is a random stream of raysim's own; rename it")
@@ -41,26 +40,45 @@ def check_methods(config: Config) -> dict[str, Method]:
     Raises:
         ConfigError: two own one hook, an owner of the local loop stands beside a method inside it, or a need is unmet.
     """
-    methods = methods_of(config)
+    methods = make_methods(config)
     for half in (ClientHalf, *(h for h in EXCLUSIVE if h is not ClientHalf)):
         for hook in EXCLUSIVE[half]:
             _one_owner(methods, half, hook)
     _nobody_inside_an_owned_loop(methods)
     for name, method in methods.items():
-        refusals = [method.refusal(config), *(_UNMET[need](config) for need in sorted(needs_of(method)))]
+        refusals = [method.refusal(_setting(config)), *(_unmet(name, method, config))]
         for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")
-    memory_of(config, methods)
+    choose_memory(config, methods)
     for name, method in methods.items():
-        _keepable(method.Client(name, method), method.Server(name, method))
+        _check_state(method.Client(name, method), method.Server(name, method))
     return methods
 
 
-def _keepable(*halves: Half) -> None:
+def name_methods(methods: Iterable[str]) -> str:
+    """Return what a run's methods are called in a message."""
+    return ", ".join(methods) or "FedAvg"
+
+
+def _setting(config: Config) -> Setting:
+    incremental = config.scenario.kind == "class_incremental"
+    return Setting(config.training.optimizer.lr, config.clients.count, config.scenario.tasks, incremental)
+
+
+def _unmet(name: str, method: Method, config: Config) -> Iterator[str]:
+    """Yield what a run lacks that a method needs, and what would do."""
+    for need in sorted(needs_of(method)):
+        lacking = _UNMET[need](config)
+        if lacking is not None:
+            own = method.instead.get(need)
+            yield lacking if own is None else f"{lacking}, or methods.{name}.{own}"
+
+
+def _check_state(*halves: Half) -> None:
     """Refuse halves whose state no checkpoint can hold."""
     for half in halves:
         try:
-            half_state(half)
+            half.state()
         except RunError as error:
             raise ConfigError(f"methods: {error}") from None
 
@@ -75,7 +93,7 @@ def needs_of(method: Method) -> frozenset[Need]:
     return method.needs | {need for need, wanted in implied.items() if wanted}
 
 
-def memory_of(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
+def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
     """Return the memory that all methods can share, or None where none needs one.
 
     Null keys are the choice of the first method whose own choice all others can live with.
@@ -154,6 +172,12 @@ def _earlier_logits(config: Config) -> str | None:
     return "trains on samples of earlier tasks, whose classes training.logits=task leaves out; set it to seen or all"
 
 
+def _unclipped(config: Config) -> str | None:
+    if config.training.clip_norm is None:
+        return None
+    return "needs the gradients that its steps add up to, which clipped ones are not; set training.clip_norm=null"
+
+
 _UNTOLD = (
     "when a client's task ends, which asynchronous boundaries tell nobody; set scenario.boundaries to synchronous or "
     "{jittered: {rounds: 2}}"
@@ -178,6 +202,7 @@ def _barrier(config: Config) -> str | None:
 
 _UNMET: Mapping[Need, Callable[[Config], str | None]] = {
     "plain_sgd": _plain_sgd,
+    "unclipped": _unclipped,
     "earlier_logits": _earlier_logits,
     "boundaries": _boundaries,
     "server_boundaries": _server_boundaries,

@@ -4,54 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
-from raysim.api.client import Phase
+import torch
+from torch import Tensor
+
 from raysim.api.messages import Ask, Delta, Post
-from raysim.api.method import Method, Plan, ServerHalf, names_of, overrides
+from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.api.server import Server
-from raysim.engine.host import Order
+from raysim.config import Config
+from raysim.engine.compatibility import make_methods, name_methods
+from raysim.engine.learning_rate import learning_rate
+from raysim.engine.order import Order, Phase
 from raysim.engine.reply import Reply
-from raysim.engine.traffic import Ledger
-from raysim.evaluation.scoring import Chunk, Scores
-from raysim.system.errors import Diverged
+from raysim.engine.runner import Runner
+from raysim.engine.traffic import Traffic
+from raysim.system.errors import Diverged, RunError
+from raysim.system.state import Kept
 
 
-class Runner(Protocol):
-    """Carries out orders on hosts: in this process, or on Ray.
-
-    A host does what it is told in the order in which it was told, whoever waits for what.
-    """
-
-    def begin(self, order: Order, posts: Sequence[Post]) -> Any:
-        """Have every client of the order do it; return a ticket, perhaps before they have."""
-
-    def finish(self, ticket: Any) -> Reply:
-        """Wait for an order's end, and return the merged reply."""
-
-    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
-        """Share the parts out among the hosts, and return the merged counts."""
-
-    def snapshot(self) -> Sequence[Any]:
-        """Return every host's records of its clients, or where they are. Nothing may be under way."""
-
-
-class Exchange:
+class Exchange(Kept):
     """What both kinds of schedule do: ask the methods' server halves, and carry what they say to the clients."""
 
-    def __init__(self, server: Server, runner: Runner) -> None:
+    made_again: ClassVar = frozenset({"config", "server", "runner"})
+
+    def __init__(self, config: Config, server: Server, runner: Runner) -> None:
+        self.config = config
         self.server = server
         self.runner = runner
-        self.ledger = Ledger()
+        self.halves = {name: method.Server(name, method) for name, method in make_methods(config).items()}
+        self.traffic = Traffic()
         self.steps = 0
 
-    def halves(self, hook: str) -> list[ServerHalf]:
+    def halves_with(self, hook: str) -> list[ServerHalf]:
         """Return the server halves that bring this hook, in the listed order."""
-        return [half for half in self.server.halves.values() if overrides(type(half), hook)]
+        return halves_with_hook(self.halves.values(), hook)
 
-    def announced(self) -> tuple[dict[str, Any], list[Post]]:
+    def gather(self, chosen: Sequence[int]) -> None:
+        """Make these clients the cohort, with the shares that `aggregation.weights` gives them.
+
+        Raises:
+            RunError: one of them has no data now.
+        """
+        server = self.server
+        absent = sorted(set(chosen) - set(server.present))
+        if absent:
+            raise RunError(f"select chose the clients {absent}, allowed: those with data now, server.present")
+        server.cohort = tuple(sorted(set(chosen)))
+        server.shares = server.shares_of(server.cohort)
+
+    def announce(self) -> tuple[dict[str, Any], list[Post]]:
         """Return what the methods' server halves say at the start of a training phase: mail by method, and posts."""
-        said = {half.name: half.announce(self.server) for half in self.halves("announce")}
+        said = {half.name: half.announce(self.server) for half in self.halves_with("announce")}
         return {name: mail for name, (mail, _) in said.items()}, [post for _, posts in said.values() for post in posts]
 
     def vectors(self) -> int:
@@ -59,7 +63,7 @@ class Exchange:
 
         Virtual time takes it that as many come down to it. Terms that are kept by client are small, and left out.
         """
-        methods: list[Method] = [half.knobs for half in self.server.halves.values()]
+        methods: list[Method] = [half.knobs for half in self.halves.values()]
         return 1 + sum(how != "by_client" for method in methods for how in method.replies.values())
 
     def train(
@@ -77,40 +81,48 @@ class Exchange:
         order = replace(self._order("train", clients, mail, shares), cohort=cohort, arrived=arrived, discount=discount)
         return self._begin(order, posts)
 
-    def received(self, ticket: Any) -> Reply:
+    def receive(self, ticket: Any) -> Reply:
         """Wait for an order's reply, and count it."""
-        reply = self.settled(ticket)
-        self.ledger.receive(reply.bytes_up)
+        reply = self.wait_for(ticket)
+        self.traffic.count_received(reply.bytes_up)
         self.steps += reply.steps
         return reply
 
-    def settled(self, ticket: Any) -> Reply:
+    def wait_for(self, ticket: Any) -> Reply:
         """Wait for an order's reply, and leave it uncounted; a reply is a ticket too."""
         return ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
 
-    def updated(self, reply: Reply, mixed: Callable[[Delta], Delta]) -> None:
-        """Make the new model of the clients' mean delta, as `mixed` scales it and the methods change it."""
+    def update_model(self, reply: Reply, mix: Callable[[Delta], Delta]) -> None:
+        """Make the new model of the clients' mean delta, as `mix` scales it and the methods change it."""
         server = self.server
-        delta = mixed(reply.delta(server.parameters.dtype))
-        for half in self.halves("update"):
+        delta = mix(reply.delta(server.parameters.dtype))
+        for half in self.halves_with("update"):
             delta = half.update(server, delta, reply.of(half.name, half.knobs.replies, server.parameters.dtype))
         assert reply.integers is not None
-        server.apply(delta, reply.integers[1])
+        self._apply(delta, reply.integers[1])
         self._check_model()
 
-    def plans(self, hook: str, clients: Sequence[int]) -> None:
+    def drive_plans(self, hook: str, clients: Sequence[int]) -> None:
         """Drive the plans that the server halves make at this point, one after the other."""
-        for half in self.halves(hook):
+        for half in self.halves_with(hook):
             self._drive(half, getattr(half, hook)(self.server), clients)
+
+    def _apply(self, delta: Delta, integers: Tensor) -> None:
+        """Add a delta to the model: a new version."""
+        server = self.server
+        server.parameters = server.parameters + delta.parameters
+        server.buffers = server.buffers + delta.buffers
+        server.integers = integers.to(torch.int64)
+        server.version += 1
 
     def _check_model(self) -> None:
         """Refuse a model that is not finite, before anyone is sent it or a checkpoint keeps it. Raises Diverged."""
         server = self.server
         for what, part in (("parameters", server.parameters), ("buffers", server.buffers)):
-            if not part.is_meta and not bool(part.isfinite().all()):  # without values: a rehearsal
+            if not part.is_meta and not bool(part.isfinite().all()):  # without values: a dry run
                 found = float(part.abs().max())
                 raise Diverged(
-                    f"the server diverged in round {server.round} ({names_of(server.halves)}), the {what} of its new "
+                    f"the server diverged in round {server.round} ({name_methods(self.halves)}), the {what} of its new "
                     f"model: found {found:g}, allowed: finite; smaller rates of its methods, or a smaller "
                     "training.optimizer.lr, may help"
                 )
@@ -125,7 +137,7 @@ class Exchange:
             server = self.server
             to = sorted(clients if ask.to == "cohort" else server.present if ask.to == "everyone" else ask.to)
             order = self._order(f"{half.name}.{ask.op}", to, ask.mail, server.shares_of(to))
-            reply = self.received(self._begin(order, ask.posts))
+            reply = self.receive(self._begin(order, ask.posts))
             server.records |= reply.means()
             answer = reply.of(half.name, half.knobs.replies, server.parameters.dtype)
 
@@ -139,11 +151,15 @@ class Exchange:
             mail=mail,
             shares=shares,
             cohort=len(clients),
-            phase=Phase(server.round, usual, server.lr),
+            phase=Phase(server.round, usual, self._learning_rate()),
             windows={client: window for client, window in windows.items() if window != usual},
         )
 
     def _begin(self, order: Order, posts: Sequence[Post]) -> Any:
         everything = [self.server.model(), *posts]
-        self.ledger.send(order.clients, order.mail, everything)
+        self.traffic.count_sent(order.clients, order.mail, everything)
         return self.runner.begin(order, everything)
+
+    def _learning_rate(self) -> float:
+        server = self.server
+        return learning_rate(self.config.training, server.round, server.task, server.task_began)

@@ -8,10 +8,12 @@ import torch
 
 from raysim.api.messages import Post
 from raysim.config import Config
-from raysim.engine.host import Host, Order, torch_settings
+from raysim.engine.host import ClientHost
+from raysim.engine.order import Order
 from raysim.engine.reply import Reply
 from raysim.evaluation.scoring import Chunk, Scores
 from raysim.federation.federation import Federation
+from raysim.system.torch_settings import set_torch
 
 
 class LocalRunner:
@@ -25,8 +27,8 @@ class LocalRunner:
 
     def __init__(self, config: Config, federation: Federation, records: Mapping[int, bytes] | None = None) -> None:
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
-        torch_settings(device, config.resources.deterministic)
-        self.host = Host(config, federation, range(config.clients.count), device)
+        set_torch(device, config.resources.deterministic)
+        self.host = ClientHost(config, federation, range(config.clients.count), device)
         if records is not None:
             self.host.restore(records)
 

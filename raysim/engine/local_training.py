@@ -2,63 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.api.client import Client
 from raysim.api.messages import Delta
-from raysim.api.method import ClientHalf, overrides
-from raysim.engine import optimizer
-from raysim.system.device import sent
-
-if TYPE_CHECKING:
-    from raysim.api.client import Client
-    from raysim.data.opened import Opened
-    from raysim.data.pixels import Source
+from raysim.api.method import ClientHalf, halves_with_hook
+from raysim.api.step import Step
+from raysim.data.pixels import Source
+from raysim.data.user_stream import UserStream
+from raysim.engine.optimizer import Optimizer
+from raysim.system.device import to_device
 
 
-NONE = torch.zeros(())  # what a step's logits and loss are before the forward pass
-
-
-@dataclass(slots=True)
-class Step:
-    """One step of the local loop.
-
-    `positions` (int64 [n]) are those of the new data, `draws` (int64 [n, 3] or None) their augmentation, both on the
-    CPU; x [n, ...] and y [n] may hold more rows, which a method added. `ends_epoch` marks the last step of an epoch.
-    """
-
-    client: Client
-    number: int
-    ends_epoch: bool
-    positions: Tensor
-    draws: Tensor | None
-    x: Tensor
-    y: Tensor
-    logits: Tensor = NONE
-    loss: Tensor = NONE
-
-
-def with_hook(client: Client, hook: str) -> list[ClientHalf]:
-    """Return the client's halves that bring this hook, in the listed order."""
-    return [half for half in client.halves.values() if overrides(type(half), hook)]
-
-
-def local_training(client: Client) -> Delta:
+def train(client: Client, halves: Sequence[ClientHalf], loop: LocalLoop) -> Delta:
     """Train the model at hand on the client's data and return the change of its parameters and statistics."""
-    model, knobs = client.model, client.host.config.training
+    model = client.model
     buffers = model.buffers.clone()
-    positions = next((half.samples(client) for half in with_hook(client, "samples")), client.arrived)
+    positions = next((half.samples(client) for half in halves_with_hook(halves, "samples")), client.arrived)
     client.trained = len(positions)
-    loop = _Loop(client)
     shuffle = client.generator("batches")
     augment = client.generator("augment") if client.data.augment else None
     model.module.train()
-    for _ in range(knobs.local_epochs):
+    for _ in range(client.local_epochs):
         epoch = positions[torch.from_numpy(shuffle.permutation(len(positions)))]
         for step in _steps(client, epoch, augment, loop.number):
             loop.step(step)
@@ -69,21 +38,20 @@ def local_training(client: Client) -> Delta:
 
 def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, first: int) -> Iterator[Step]:
     """Yield the steps of one epoch over these positions. What a GPU has to be sent, it is sent once for the epoch."""
-    model, size = client.model, client.host.config.training.batch_size
-    parts = batches(len(epoch), size, model.normalises)
-    draws = None if augment is None else _drawn(client.data, augment, parts)
+    model, parts = client.model, client.batches(len(epoch))
+    draws = None if augment is None else _draw(client.data, augment, parts)
     rows, task = client.stream.locate(epoch)
-    rows = sent(client.data.held(rows), model.device)
-    tasks = sent(task, model.device) if isinstance(task, Tensor) else task
+    rows = to_device(client.data.held(rows), model.device)
+    tasks = to_device(task, model.device) if isinstance(task, Tensor) else task
     labels = client.data.labels(rows)
-    shown = None if draws is None else sent(draws, model.device)
+    shown = None if draws is None else to_device(draws, model.device)
     for number, part in enumerate(parts, first):
         of_task = tasks[part] if isinstance(tasks, Tensor) else tasks
         x = client.data.fetch(rows[part], of_task, _part(shown, part)).to(model.dtype)
         yield Step(client, number, part is parts[-1], epoch[part], _part(draws, part), x, labels[part])
 
 
-def _drawn(data: Source | Opened, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
+def _draw(data: Source | UserStream, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
     """Draw an epoch's augmentation (int64 [n, 3]), batch by batch."""
     drawn = [data.draw(augment, part.stop - part.start) for part in parts]
     return torch.from_numpy(np.concatenate([np.zeros((0, 3), np.int64), *drawn]))
@@ -93,35 +61,40 @@ def _part(draws: Tensor | None, part: slice) -> Tensor | None:
     return None if draws is None else draws[part]
 
 
-def batches(samples: int, size: int, normalises: bool) -> list[slice]:
-    """Cut an epoch into batches; the last may be smaller.
+class LocalLoop:
+    """The steps of one phase: the hooks that exist, looked up once, and the running loss.
 
-    A remainder of one sample is left out where the model has BatchNorm, whose statistics one sample does not have; the
-    next epoch's order gives that sample its turn.
+    Args:
+        client: whose phase it is.
+        halves: its methods' halves.
+        optimizer: a fresh one.
+        clip_norm: the largest norm that a gradient may have, or None.
+        remember: offers a step's new data to the memory; None if it is not filled on arrival.
     """
-    parts = [slice(start, min(start + size, samples)) for start in range(0, samples, size)]
-    return [part for part in parts if not (normalises and part.stop - part.start == 1)]
 
-
-class _Loop:
-    """The steps of one phase: the hooks that exist, looked up once, and the running loss."""
-
-    def __init__(self, client: Client) -> None:
-        knobs = client.host.config.training
+    def __init__(
+        self,
+        client: Client,
+        halves: Sequence[ClientHalf],
+        optimizer: Optimizer,
+        clip_norm: float | None,
+        remember: Callable[[Step], None] | None,
+    ) -> None:
         self.client = client
-        self.optimizer = optimizer.fresh(knobs.optimizer)
-        self.clip_norm = knobs.clip_norm
-        self.batch = with_hook(client, "batch")
-        self.task_loss = with_hook(client, "task_loss")
-        self.penalty = with_hook(client, "penalty")
-        self.gradient = with_hook(client, "gradient")
-        self.observe = with_hook(client, "observe")
-        self.remembers = client.memory is not None and client.memory.fill == "arrival"
+        self.optimizer = optimizer
+        self.clip_norm = clip_norm
+        self.remember = remember
+        self.batch = halves_with_hook(halves, "batch")
+        self.task_loss = halves_with_hook(halves, "task_loss")
+        self.penalty = halves_with_hook(halves, "penalty")
+        self.gradient = halves_with_hook(halves, "gradient")
+        self.observe = halves_with_hook(halves, "observe")
         self.number = 0
         self.samples = 0
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
 
     def step(self, step: Step) -> None:
+        """Take one step: forward, backward, the methods' changes, the optimizer; then let the methods observe it."""
         client, model = self.client, self.client.model
         for half in self.batch:
             half.batch(step)
@@ -143,8 +116,8 @@ class _Loop:
         self.number += 1
         for half in self.observe:
             half.observe(step)
-        if self.remembers:
-            client.offer(step)
+        if self.remember is not None:
+            self.remember(step)
 
     def _loss(self, step: Step) -> Tensor:
         for half in self.task_loss:
@@ -152,4 +125,5 @@ class _Loop:
         return self.client.cross_entropy(step.logits, step.y)
 
     def mean_loss(self) -> Tensor:
+        """Return the mean loss over all samples of the phase's steps, a scalar."""
         return self.total_loss / max(self.samples, 1)

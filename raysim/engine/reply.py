@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysim.api.messages import Delta, Reduction, Term, tensor_bytes
+from raysim.api.messages import Delta, Reduction, Term, count_bytes
 from raysim.engine.exact_sum import DELTAS, WIDE, ExactSum, OutOfRange
 from raysim.system.errors import Diverged
 
@@ -41,7 +41,7 @@ class Reply:
 
     def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
         """Add one client's term, as its method declares it."""
-        self._count(client, tensor_bytes(term))
+        self._count(client, count_bytes(term))
         if how == "by_client":
             if not bool(term.value.isfinite().all()):
                 raise _diverged(f"{where}, its {name}", f"{float(term.value.abs().max()):g}, allowed: finite")

@@ -5,26 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
-from raysim.engine.asynchronous import Asynchronous
+from raysim.engine.asynchronous import AsynchronousUpdates
 from raysim.engine.events import Accuracies, Checkpoint, Event, Finished, RoundDone, Started
-from raysim.engine.exchange import Exchange, Runner
-from raysim.engine.synchronous import Synchronous
+from raysim.engine.exchange import Exchange
+from raysim.engine.runner import Runner
+from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_clock import Clock
-from raysim.evaluation.per_client import Spread, summaries
-from raysim.evaluation.scoring import accuracies, chunks
+from raysim.evaluation.per_client import ClientSummary, summarise_clients
+from raysim.evaluation.scoring import accuracies, split_into_chunks
 from raysim.federation.federation import Federation
 from raysim.models.building import check_model
-from raysim.system.state import decoded, encoded
-
-__all__ = ["Runner", "Simulation"]
+from raysim.system.state import Kept, decode, encode
 
 
-class Simulation:
+class Simulation(Kept):
     """One run, as an iterator of events. `stop` lets the round in progress end.
 
     Args:
@@ -34,20 +33,22 @@ class Simulation:
         server: the checkpoint's record of the server; None is a run from the start.
     """
 
+    made_again: ClassVar = frozenset({"config", "federation", "runner", "model", "chunks", "stopping", "_saved"})
+
     def __init__(self, config: Config, federation: Federation, runner: Runner, server: bytes | None = None) -> None:
         self.config = config
         self.federation = federation
         self.runner = runner
         self.model = check_model(config, federation.shape, federation.classes)
         self.server = Server(config, federation, self.model.weights())
-        self.exchange = Exchange(self.server, runner)
-        self.schedule = _schedule(config, self.exchange)
-        self.chunks = chunks(federation)
+        self.exchange = Exchange(config, self.server, runner)
+        self.schedule = _schedule(config, self.exchange, federation)
+        self.chunks = split_into_chunks(federation)
         self.virtual_time = 0.0
         self.stopping = False
         self._saved = 0
         if server is not None:
-            self._restore(server)
+            self.restore(decode(server))
 
     def stop(self) -> None:
         """End the run after the round in progress."""
@@ -55,7 +56,7 @@ class Simulation:
 
     def events(self) -> Generator[Event, None, None]:
         """Run from the first round, or the one after the checkpoint's, to the last, or until stopped."""
-        last, done = self.federation.calendar.rounds, self.server.round
+        last, done = self.federation.availability.rounds, self.server.round
         yield Started(self._evaluate() if not done else None, last, done)
         while self.server.round < last and not self.stopping:
             yield self._evaluated(self._timed_round())
@@ -67,13 +68,13 @@ class Simulation:
 
     def _timed_round(self) -> RoundDone:
         """Do a round; what a task's end exchanges belongs to its last round, in bytes, seconds and records."""
-        server, ledger = self.server, self.exchange.ledger
-        began, up, down, steps = time.perf_counter(), ledger.up, ledger.down, self.exchange.steps
+        server, traffic = self.server, self.exchange.traffic
+        began, up, down, steps = time.perf_counter(), traffic.up, traffic.down, self.exchange.steps
         server.round += 1
         server.records = {}
         outcome = self.schedule.update()
         if self._ends_row():
-            self.exchange.plans("end_task", server.present)
+            self.exchange.drive_plans("end_task", server.present)
         self.virtual_time += outcome.seconds
         loss = outcome.means.pop("loss", None)
         return RoundDone(
@@ -81,8 +82,8 @@ class Simulation:
             tasks=[task + 1 for task in outcome.tasks] or [server.task + 1],
             cohort=list(outcome.cohort),
             loss=loss,
-            bytes_up=ledger.up - up,
-            bytes_down=ledger.down - down,
+            bytes_up=traffic.up - up,
+            bytes_down=traffic.down - down,
             steps=self.exchange.steps - steps,
             seconds=time.perf_counter() - began,
             staleness=list(outcome.staleness),
@@ -94,7 +95,7 @@ class Simulation:
 
     def _ends_row(self) -> bool:
         """Whether a row of the accuracy matrix ends with this round: a task, where all clients have the same."""
-        return self.server.round in self.federation.calendar.rows
+        return self.server.round in self.federation.availability.rows
 
     def _evaluated(self, done: RoundDone) -> RoundDone:
         every = self.config.evaluation.every_rounds
@@ -105,28 +106,18 @@ class Simulation:
     def _evaluate(self) -> Accuracies:
         return accuracies(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
 
-    def _per_client(self) -> Mapping[str, Spread] | None:
+    def _per_client(self) -> Mapping[str, ClientSummary] | None:
         if not self.config.evaluation.per_client:
             return None
-        return summaries(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
+        return summarise_clients(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
 
     def _checkpoint(self) -> Checkpoint:
-        """Keep everything; the schedule first, as it waits for what is under way."""
-        record = {
-            "schedule": self.schedule.state(),
-            "server": self.server.state(),
-            "ledger": self.exchange.ledger.state(),
-            "virtual_time": self.virtual_time,
-        }
         self._saved = self.server.round
-        return Checkpoint(self.server.round, encoded(record), self.runner.snapshot())
+        return Checkpoint(self.server.round, encode(self.state()), self.runner.snapshot())
 
-    def _restore(self, server: bytes) -> None:
-        record = decoded(server)
-        self.server.restore(record["server"])
-        self.schedule.restore(record["schedule"])
-        self.exchange.ledger.restore(record["ledger"])
-        self.virtual_time = record["virtual_time"]
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Become what a simulation of the same run was between two rounds."""
+        super().restore(state)
         self._saved = self.server.round
 
     def _state(self) -> Mapping[str, Any]:
@@ -134,8 +125,8 @@ class Simulation:
         return self.model.state_dict()
 
 
-def _schedule(config: Config, exchange: Exchange) -> Synchronous | Asynchronous:
+def _schedule(config: Config, exchange: Exchange, federation: Federation) -> SynchronousRounds | AsynchronousUpdates:
     clock = Clock(config)
     if isinstance(config.schedule, AsynchronousSchedule):
-        return Asynchronous(exchange, clock, config.schedule)
-    return Synchronous(exchange, clock)
+        return AsynchronousUpdates(exchange, clock, config.schedule, federation.availability)
+    return SynchronousRounds(exchange, clock)

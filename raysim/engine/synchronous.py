@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import ClassVar
 
 from raysim.api.messages import Delta
 from raysim.engine.exchange import Exchange
 from raysim.engine.virtual_clock import Clock
 from raysim.system import seeding
+from raysim.system.state import Kept
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RoundOutcome:
     """One server update: whose updates it took, how old each was, and what the clients recorded, as means.
 
     `seconds` is its virtual duration, `idle` the share of it in which the clients that it kept busy waited; `tasks` are
@@ -28,60 +29,54 @@ class Outcome:
     means: dict[str, float] = field(default_factory=dict)
 
 
-class Synchronous:
+class SynchronousRounds(Kept):
     """Rounds: draw a cohort, have it train, average, one after the other."""
+
+    made_again: ClassVar = frozenset({"_exchange", "_server", "_clock"})
 
     def __init__(self, exchange: Exchange, clock: Clock) -> None:
         self._exchange = exchange
         self._server = exchange.server
         self._clock = clock
-        self._dropout = exchange.server.config.clients.dropout
 
-    def update(self) -> Outcome:
+    def update(self) -> RoundOutcome:
         """Do the round that the server is in."""
         server, exchange = self._server, self._exchange
-        half = next(iter(exchange.halves("select")), None)
+        half = next(iter(exchange.halves_with("select")), None)
         chosen = sorted(set(server.sample() if half is None else half.select(server)))
         dropped = [client for client in chosen if self._drops_out(client)]
-        server.gather([client for client in chosen if client not in dropped])
-        exchange.ledger.send(dropped, None, [server.model()])
+        exchange.gather([client for client in chosen if client not in dropped])
+        exchange.traffic.count_sent(dropped, None, [server.model()])
         if not server.cohort:
             return self._outcome(chosen, {})
-        exchange.plans("prepare", server.cohort)
-        mail, posts = exchange.announced()
-        uniform = server.config.aggregation.weights == "uniform"
+        exchange.drive_plans("prepare", server.cohort)
+        mail, posts = exchange.announce()
+        uniform = exchange.config.aggregation.weights == "uniform"
         arrived = None if uniform else sum(server.arrived(client) for client in server.cohort)
         cohort = server.cohort
-        reply = exchange.received(
+        reply = exchange.receive(
             exchange.train(cohort, mail, posts, server.shares, cohort=len(cohort), arrived=arrived)
         )
-        exchange.updated(reply, _unchanged)
-        exchange.plans("conclude", server.cohort)
+        exchange.update_model(reply, _unchanged)
+        exchange.drive_plans("conclude", server.cohort)
         return self._outcome(chosen, reply.means())
-
-    def state(self) -> dict[str, Any]:
-        """Return what lasts between rounds: nothing."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
 
     def _drops_out(self, client: int) -> bool:
         """Draw whether a client that is sent the model never trains on it."""
-        if not self._dropout:
+        config = self._exchange.config
+        if not config.clients.dropout:
             return False
-        return (
-            seeding.generator(self._server.config.seed, "dropout", client, self._server.round).random() < self._dropout
-        )
+        draws = seeding.generator(config.seed, "dropout", client, self._server.round)
+        return draws.random() < config.clients.dropout
 
-    def _outcome(self, chosen: Sequence[int], means: dict[str, float]) -> Outcome:
+    def _outcome(self, chosen: Sequence[int], means: dict[str, float]) -> RoundOutcome:
         """Say how long the round takes: as long as its slowest client, one that drops out included."""
         server, clock = self._server, self._clock
-        nbytes = self._exchange.ledger.taken()
+        nbytes = self._exchange.traffic.take_by_client()
         away = {k: clock.training(k, server.size(k)) + clock.travel(nbytes.get(k, 0)) for k in chosen}
         seconds = max(away.values(), default=0.0)
         busy = sum(away[k] for k in server.cohort)
-        return Outcome(
+        return RoundOutcome(
             cohort=server.cohort,
             staleness=[0] * len(server.cohort),
             seconds=seconds,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from raysim.api.messages import Post, tensor_bytes
+from raysim.api.messages import Post, count_bytes
+from raysim.system.state import Kept
 
 
-class Ledger:
+class Traffic(Kept):
     """Counts bytes of tensors, all clients together.
 
     A post is counted at a client's first contact with its version; mail each time it is sent.
@@ -20,10 +21,10 @@ class Ledger:
         self._held: dict[int, dict[str, int]] = {}
         self._by_client: dict[int, int] = {}
 
-    def send(self, clients: Sequence[int], mail: Any, posts: Iterable[Post]) -> None:
+    def count_sent(self, clients: Sequence[int], mail: Any, posts: Iterable[Post]) -> None:
         """Count an order on its way to these clients."""
-        sizes = [(post, tensor_bytes(post.value)) for post in posts]
-        letter = tensor_bytes(mail)
+        sizes = [(post, count_bytes(post.value)) for post in posts]
+        letter = count_bytes(mail)
         for client in clients:
             held = self._held.setdefault(client, {})
             total = letter
@@ -34,21 +35,13 @@ class Ledger:
             self.down += total
             self._by_client[client] = self._by_client.get(client, 0) + total
 
-    def receive(self, bytes_up: Mapping[int, int]) -> None:
+    def count_received(self, bytes_up: Mapping[int, int]) -> None:
         """Count the replies."""
         for client, nbytes in bytes_up.items():
             self.up += nbytes
             self._by_client[client] = self._by_client.get(client, 0) + nbytes
 
-    def taken(self) -> Mapping[int, int]:
+    def take_by_client(self) -> Mapping[int, int]:
         """Return the bytes of each client, up and down, since this was last asked."""
         taken, self._by_client = self._by_client, {}
         return taken
-
-    def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
-        return {"up": self.up, "down": self.down, "held": self._held, "by_client": self._by_client}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on counting from there."""
-        self.up, self.down, self._held, self._by_client = (state[key] for key in ("up", "down", "held", "by_client"))

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from raysim.api.client import cut_into_batches
 from raysim.api.method import Method, overrides
 from raysim.config import Config
-from raysim.engine.compatibility import memory_of, methods_of
-from raysim.engine.local_training import batches
+from raysim.engine.compatibility import choose_memory, make_methods
 from raysim.federation.stream import Stream
 from raysim.memory import MemoryKind
 from raysim.models.flat import FlatModel
@@ -29,10 +29,10 @@ class Role:
 
 def role_in(config: Config, model: FlatModel) -> Role:
     """Return what all understudies of a run have in common."""
-    methods, training = methods_of(config), config.training
+    methods, training = make_methods(config), config.training
     return Role(
         methods,
-        memory_of(config, methods),
+        choose_memory(config, methods),
         len(model.parameters),
         model.normalises,
         training.batch_size,
@@ -63,6 +63,11 @@ class Understudy:
         self._owner = next((m for m in role.methods.values() if overrides(m.Client, "samples")), None)
 
     @property
+    def capacity(self) -> int:
+        """The memory's capacity, 0 if there is none."""
+        return 0 if self.role.memory is None else self.role.memory.capacity
+
+    @property
     def arrived(self) -> int:
         """The samples of the window."""
         return self._stream.size(self.window)
@@ -90,7 +95,7 @@ class Understudy:
         return _batches(self.arrived, self.role.batch_size, self.role.normalises)
 
     def replays(self, count: int) -> bool:
-        """Whether a draw of up to `count` entries of the memory gives a batch; see replay.drawn."""
+        """Whether a draw of up to `count` entries of the memory gives a batch; see replay.draw_entries."""
         return min(count, self.held) > int(self.role.normalises)
 
     def take_up(self, window: int) -> None:
@@ -137,4 +142,4 @@ class Understudy:
 
 @functools.cache
 def _batches(samples: int, size: int, normalises: bool) -> int:
-    return len(batches(samples, size, normalises))
+    return len(cut_into_batches(samples, size, normalises))

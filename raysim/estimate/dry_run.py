@@ -13,18 +13,18 @@ from torch import Tensor
 from raysim.api.messages import Post
 from raysim.api.method import Method, overrides
 from raysim.config import Config
-from raysim.engine.compatibility import methods_of
+from raysim.engine.compatibility import make_methods
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import WIDE, ExactSum
-from raysim.engine.host import Order
+from raysim.engine.order import Order
 from raysim.engine.reply import Reply
 from raysim.engine.simulation import Simulation
-from raysim.engine.traffic import Ledger
+from raysim.engine.traffic import Traffic
 from raysim.estimate.dry_client import Understudy, role_in
-from raysim.evaluation.scoring import Chunk, Scores, none_right
+from raysim.evaluation.scoring import Chunk, Scores, zero_scores
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel
-from raysim.system.errors import told_briefly
+from raysim.system.errors import convert_to_run_error
 
 NOWHERE = torch.device("meta")  # tensors that have a shape and no values
 MODEL = "model"
@@ -70,24 +70,24 @@ def rehearse(config: Config, federation: Federation, model: FlatModel) -> Rehear
     Raises:
         RunError: a server half looks at values, so that nobody can know before.
     """
-    rounds = federation.calendar.rounds
+    rounds = federation.availability.rounds
     never = config.checkpoint.model_copy(update={"every_rounds": rounds})
     cast = _Cast(config, federation, model)
     simulation = Simulation(config.model_copy(update={"checkpoint": never}), federation, cast)
-    server, ledger = simulation.server, _Itemised(methods_of(config))
-    simulation.exchange.ledger = ledger
+    server, traffic = simulation.server, _Itemised(make_methods(config))
+    simulation.exchange.traffic = traffic
     server.parameters, server.buffers, server.integers = (
         part.to(NOWHERE) for part in (server.parameters, server.buffers, server.integers)
     )
     vars(server)["record"] = _unheard  # a record of what has no value
     updates = 0
-    with told_briefly("what is sent depends on what is computed, which nobody knows before"):
+    with convert_to_run_error("what is sent depends on what is computed, which nobody knows before"):
         for event in simulation.events():
             if isinstance(event, RoundDone):
                 updates += len(event.cohort)
                 if event.round == rounds:
                     break  # the final model is nobody's
-    methods = methods_of(config).items()
+    methods = make_methods(config).items()
     return Rehearsal(
         rounds=server.round,
         updates=updates,
@@ -95,7 +95,7 @@ def rehearse(config: Config, federation: Federation, model: FlatModel) -> Rehear
         beginnings=cast.beginnings,
         evaluations=cast.evaluations,
         up=cast.sent,
-        down=ledger.items,
+        down=traffic.items,
         unsaid_terms=[name for name, m in methods if m.replies and type(m).sends is Method.sends],
         unsaid_epochs=[name for name, m in methods if overrides(m.Client, "samples") and type(m).epoch is Method.epoch],
     )
@@ -105,7 +105,7 @@ def _unheard(name: str, value: object) -> None:
     pass
 
 
-class _Itemised(Ledger):
+class _Itemised(Traffic):
     """Counts by method too: a post carries its method's name, and mail to a training phase is a mapping from them."""
 
     def __init__(self, methods: Iterable[str]) -> None:
@@ -113,7 +113,7 @@ class _Itemised(Ledger):
         self.items: Counter[str] = Counter()
         self._methods = set(methods)
 
-    def send(self, clients: Sequence[int], mail: Any, posts: Iterable[Post]) -> None:
+    def count_sent(self, clients: Sequence[int], mail: Any, posts: Iterable[Post]) -> None:
         """Count an order on its way to these clients, item by item."""
         letters = mail if isinstance(mail, Mapping) and mail.keys() <= self._methods else {"other": mail}
         for name, letter in letters.items():
@@ -123,7 +123,7 @@ class _Itemised(Ledger):
 
     def _count(self, name: str, clients: Sequence[int], mail: Any, posts: Sequence[Post]) -> None:
         before = self.down
-        super().send(clients, mail, posts)
+        super().count_sent(clients, mail, posts)
         if self.down > before:
             self.items[name] += self.down - before
 
@@ -183,7 +183,7 @@ class _Cast:
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Find no answer right."""
         self.evaluations += 1
-        return none_right(self._federation)
+        return zero_scores(self._federation)
 
     def snapshot(self) -> Sequence[Any]:
         """Return nothing: the clients have nothing to keep."""

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from raysim.api.method import Method
 from raysim.config import Config
-from raysim.engine.compatibility import methods_of
+from raysim.engine.compatibility import make_methods
 from raysim.estimate.dry_client import Understudy, role_in
 from raysim.evaluation.scoring import CHUNK
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
+from raysim.system.capacity import MIB
 
-MIB = 2**20
 # Private memory of a process that has imported torch and Ray, as measured: the CUDA build's libraries are larger.
 PROCESS_BYTES = (335 if torch.version.cuda else 190) * MIB
 # What there is once: Ray's own processes and the pages of libraries that all processes share.
@@ -90,7 +90,7 @@ class Demand:
 def demand(config: Config, federation: Federation) -> Demand:
     """Estimate what a run takes. Raises ConfigError: the model cannot be built or take the data."""
     model = check_model(config, federation.shape, federation.classes)
-    methods = methods_of(config)
+    methods = make_methods(config)
     vector, size = model.weights().nbytes, model.dtype.itemsize
     role = role_in(config, model)
     clients = [Understudy(stream, role) for stream in federation.streams]

@@ -12,8 +12,8 @@ from raysim.config.timing import Clients, SynchronousSchedule
 from raysim.engine.events import RoundDone
 from raysim.engine.local_runner import LocalRunner
 from raysim.engine.simulation import Simulation
-from raysim.evaluation.scoring import Chunk, Scores, none_right
-from raysim.federation.availability import calendar
+from raysim.evaluation.scoring import Chunk, Scores, zero_scores
+from raysim.federation.availability import plan_availability
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 from raysim.models.building import check_model
@@ -82,7 +82,7 @@ class _Unevaluated(LocalRunner):
 
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Compute nothing."""
-        return none_right(self.host.federation)
+        return zero_scores(self.host.federation)
 
 
 def _miniature(config: Config, federation: Federation, batches: int) -> tuple[Config, Federation]:
@@ -103,4 +103,6 @@ def _miniature(config: Config, federation: Federation, batches: int) -> tuple[Co
         }
     )
     streams = [Stream([task.train for task in tasks])]
-    return small, replace(federation, tasks=tasks, streams=streams, calendar=calendar(small, streams), opener=None)
+    return small, replace(
+        federation, tasks=tasks, streams=streams, availability=plan_availability(small, streams), opener=None
+    )

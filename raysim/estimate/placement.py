@@ -9,12 +9,8 @@ from dataclasses import dataclass, field
 from raysim.config import Config
 from raysim.config.error_text import nearest, show
 from raysim.estimate.memory import Demand
-from raysim.system.capacity import Capacity
+from raysim.system.capacity import GIB, MOST_OF_MEMORY, Capacity
 from raysim.system.errors import ConfigError
-
-MIB = 2**20
-GIB = 2**30
-MOST_OF_MEMORY = 0.8
 
 
 @dataclass(frozen=True)

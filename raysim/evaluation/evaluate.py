@@ -16,21 +16,21 @@ from raysim.config import Config, load
 from raysim.config.comparison import result_settings
 from raysim.config.error_text import either
 from raysim.config.overrides import parse_overrides
-from raysim.engine.host import torch_settings
-from raysim.evaluation import per_client
-from raysim.evaluation.scoring import accuracies, chunks, score
+from raysim.evaluation.metrics import PROTOCOL_LABELS
+from raysim.evaluation.per_client import describe_clients, summarise_clients
+from raysim.evaluation.scoring import accuracies, score, split_into_chunks
 from raysim.federation.federation import build_federation, undealt
 from raysim.models.building import check_model
-from raysim.records.figures import NAMES
 from raysim.system.errors import ConfigError
 from raysim.system.seeding import torch_untouched
+from raysim.system.torch_settings import set_torch
 
 MAY_DIFFER = ("dataset", "scenario", "evaluation")
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What a model came to on the tasks' samples.
+    """A model's accuracies on the tasks' samples.
 
     `tasks` are the tasks' names and `samples` the sizes of their test sets, or of what is held out for validation
     (`split`). `evaluation` maps a protocol (domain_il, class_il, task_il) to the accuracy on each task (fractions), and
@@ -56,14 +56,16 @@ def evaluate(directory: str | Path, overrides: Sequence[str] | Mapping[str, obje
         ConfigError: there is no such run, an override is of another block, the data do not fit the model, or it was
             trained on the samples that it would be validated on.
     """
-    config = _config(Path(directory), overrides)
+    config = _load_config(Path(directory), overrides)
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
     with torch_untouched():
-        torch_settings(device, config.resources.deterministic)
+        set_torch(device, config.resources.deterministic)
         federation = build_federation(config) if config.evaluation.per_client else undealt(config)
         model = check_model(config, federation.shape, federation.classes)
         module = model.module.to(device)
-        counted = score(module, model.dtype, federation.source("test", device), federation, chunks(federation))
+        counted = score(
+            module, model.dtype, federation.source("test", device), federation, split_into_chunks(federation)
+        )
     return Evaluated(
         directory=Path(directory),
         split=config.evaluation.split,
@@ -73,18 +75,18 @@ def evaluate(directory: str | Path, overrides: Sequence[str] | Mapping[str, obje
             protocol: {"accuracy": row, "average_accuracy": fmean(row)}
             for protocol, row in accuracies(counted, federation).items()
         },
-        per_client=per_client.summaries(counted, federation) if config.evaluation.per_client else None,
+        per_client=summarise_clients(counted, federation) if config.evaluation.per_client else None,
     )
 
 
-def claim(path: Path) -> None:
+def claim_file(path: Path) -> None:
     """Check that there is no such file yet. Raises ConfigError."""
     if os.path.lexists(path):
         raise ConfigError(f"--out {path}: this is there already, allowed: a new file")
 
 
-def write(evaluated: Evaluated, path: Path) -> None:
-    """Write what a model came to as JSON, to a file that `claim` has checked. Raises ConfigError where it cannot."""
+def write_evaluation(evaluated: Evaluated, path: Path) -> None:
+    """Write the accuracies as JSON, to a file that `claim_file` has checked. Raises ConfigError where it cannot."""
     record = {**asdict(evaluated), "directory": str(evaluated.directory)}
     try:
         path.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -93,20 +95,20 @@ def write(evaluated: Evaluated, path: Path) -> None:
         raise ConfigError(f"--out {path}: {why}, allowed: a file that can be written") from error
 
 
-def lines(evaluated: Evaluated) -> Iterator[str]:
-    """Yield what a model came to as lines of text, accuracies in %."""
+def describe_evaluation(evaluated: Evaluated) -> Iterator[str]:
+    """Describe the accuracies in lines of text, in %."""
     for protocol, found in evaluated.evaluation.items():
-        yield f"accuracy in %, {NAMES[protocol]}, {evaluated.split} samples of each task"
+        yield f"accuracy in %, {PROTOCOL_LABELS[protocol]}, {evaluated.split} samples of each task"
         for number, (name, samples, accuracy) in enumerate(
             zip(evaluated.tasks, evaluated.samples, found["accuracy"], strict=True), 1
         ):
             yield f"{number:>4}  {100 * accuracy:5.1f}  {name} ({samples:,})"
         yield f"mean  {100 * found['average_accuracy']:5.1f}"
     for protocol, clients in (evaluated.per_client or {}).items():
-        yield per_client.told(protocol, clients)
+        yield describe_clients(protocol, clients)
 
 
-def _config(directory: Path, overrides: Sequence[str] | Mapping[str, object]) -> Config:
+def _load_config(directory: Path, overrides: Sequence[str] | Mapping[str, object]) -> Config:
     """Return the run's config with other data, and with its final model to start from."""
     for name in ("config.yaml", "model.pt"):
         if not (directory / name).is_file():
@@ -136,14 +138,14 @@ def _check_held_out(own: Config, asked: Config) -> None:
         raise ConfigError(
             "evaluation.split: found validation, allowed: test, as this run held no samples out and trained on them"
         )
-    if _holds_out(own) != _holds_out(asked):
+    if _held_out(own) != _held_out(asked):
         raise ConfigError(
             "evaluation.split: found validation of other data than the run's, some of which it may have trained on, "
             "allowed: test, or the run's own dataset, scenario and evaluation.validation_fraction"
         )
 
 
-def _holds_out(config: Config) -> dict[str, object]:
-    """Return what decides on which samples a config holds out."""
+def _held_out(config: Config) -> dict[str, object]:
+    """Return the keys that decide which samples a config holds out."""
     blocks = ("dataset.", "scenario.", "evaluation.validation_fraction")
     return {key: value for key, value in result_settings(config).items() if key.startswith(blocks)}

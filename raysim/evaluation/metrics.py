@@ -11,6 +11,8 @@ from statistics import fmean
 
 Matrix = Sequence[Sequence[float]]
 
+PROTOCOL_LABELS = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
+
 
 def average_accuracy(matrix: Matrix, after: int | None = None) -> float | None:
     """Acc_t = 1/t sum_{i<=t} a[t][i], the mean over tasks, not samples; t = `after`, by default the last row."""

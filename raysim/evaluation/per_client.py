@@ -20,30 +20,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.evaluation.scoring import Scores
 from raysim.federation.federation import Federation
-from raysim.records.figures import NAMES
 
 Counts = npt.NDArray[np.int64]
-Spread = Mapping[str, Any]
+ClientSummary = Mapping[str, Any]
+"""Every client's accuracy, and their mean, worst and std: of one protocol."""
 
 
-def per_client(scores: Scores, federation: Federation) -> dict[str, list[float | None]]:
-    """Return every client's accuracy, of counts that cover all test sets."""
-    tested = np.stack([_labels(federation.dataset.test.y[task.test], federation) for task in federation.tasks])
-    own = [_own(federation, client) * (tested > 0) for client in range(len(federation.streams))]
+def client_accuracies(scores: Scores, federation: Federation) -> dict[str, list[float | None]]:
+    """Return every client's accuracy by protocol, from scores of all test sets; None where no test sample counts."""
+    tested = np.stack([_count_labels_of(federation.dataset.test.y[task.test], federation) for task in federation.tasks])
+    own = [_count_samples(federation, client) * (tested > 0) for client in range(len(federation.streams))]
     return {
-        protocol: [_mean(counts, right / np.maximum(tested, 1)) for counts in own] for protocol, right in scores.items()
+        protocol: [_weighted_mean(counts, right / np.maximum(tested, 1)) for counts in own]
+        for protocol, right in scores.items()
     }
 
 
-def summaries(scores: Scores, federation: Federation) -> dict[str, Spread]:
+def summarise_clients(scores: Scores, federation: Federation) -> dict[str, ClientSummary]:
     """Return what summary.json says: by protocol, every client's accuracy, and their mean, worst and std.
 
     Accuracies are fractions, None where no test sample is like the client's own.
     """
-    made: dict[str, Spread] = {}
-    for protocol, found in per_client(scores, federation).items():
+    made: dict[str, ClientSummary] = {}
+    for protocol, found in client_accuracies(scores, federation).items():
         known = [accuracy for accuracy in found if accuracy is not None]
         made[protocol] = {
             "accuracy": found,
@@ -54,26 +56,26 @@ def summaries(scores: Scores, federation: Federation) -> dict[str, Spread]:
     return made
 
 
-def told(protocol: str, found: Spread) -> str:
-    """Return the figures of a protocol as a line of text, in %."""
+def describe_clients(protocol: str, found: ClientSummary) -> str:
+    """Describe the clients' accuracies under a protocol in a line of text, in %."""
     figures = ((key, found[key]) for key in ("mean", "worst", "std"))
     said = ", ".join(f"{key} {'-' if value is None else format(100 * value, '.1f')}" for key, value in figures)
-    return f"accuracy in % on the clients' own classes and tasks, {NAMES[protocol]}: {said}"
+    return f"accuracy in % on the clients' own classes and tasks, {PROTOCOL_LABELS[protocol]}: {said}"
 
 
-def _own(federation: Federation, client: int) -> Counts:
+def _count_samples(federation: Federation, client: int) -> Counts:
     """Return how many training samples a client has: int64 [tasks, classes]."""
     counts = np.zeros((len(federation.tasks), federation.classes), np.int64)
     stream = federation.streams[client]
     for task, rows in zip(stream.tasks, stream.rows, strict=True):
-        counts[task] += _labels(federation.dataset.train.y[rows], federation)
+        counts[task] += _count_labels_of(federation.dataset.train.y[rows], federation)
     return counts
 
 
-def _labels(labels: npt.NDArray[np.int64], federation: Federation) -> Counts:
+def _count_labels_of(labels: npt.NDArray[np.int64], federation: Federation) -> Counts:
     return np.bincount(labels, minlength=federation.classes)
 
 
-def _mean(counts: Counts, accuracies: npt.NDArray[np.float64]) -> float | None:
+def _weighted_mean(counts: Counts, accuracies: npt.NDArray[np.float64]) -> float | None:
     total = int(counts.sum())
     return float((counts * accuracies).sum() / total) if total else None

@@ -1,4 +1,4 @@
-"""Counting right answers: an evaluation is cut into chunks, so that hosts can share it without changing a bit."""
+"""Right answers, counted: an evaluation is split into chunks, so that hosts can share it without changing a bit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from raysim.data.pixels import Source
 from raysim.federation.federation import Federation
-from raysim.system.device import sent
+from raysim.system.device import to_device
 
 CHUNK = 500  # samples: fixed, as a matrix product may round differently with another number of rows
 
@@ -29,8 +29,8 @@ Scores = Mapping[str, npt.NDArray[np.int64]]
 """Right answers by protocol: int64 [tasks, classes], by the class that the sample has."""
 
 
-def chunks(federation: Federation) -> list[Chunk]:
-    """Cut all test sets."""
+def split_into_chunks(federation: Federation) -> list[Chunk]:
+    """Split all test sets."""
     return [
         Chunk(number, start)
         for number, task in enumerate(federation.tasks)
@@ -48,33 +48,33 @@ def score(
         for part in parts:
             task = federation.tasks[part.task]
             rows = torch.from_numpy(task.test[part.start : part.start + CHUNK].astype("int64"))
-            rows = sent(rows, test.device)
+            rows = to_device(rows, test.device)
             logits = module(test.fetch(rows, part.task).to(dtype))
             labels = test.labels(rows)
             for protocol, seen in _views(logits, task.classes, federation):
                 wrong = seen.argmax(1) != labels
                 answered[protocol][part.task].append(labels.masked_fill(wrong, federation.classes))
     return {
-        protocol: np.stack([_counted(parts, federation.classes) for parts in of_tasks])
+        protocol: np.stack([_count_labels(parts, federation.classes) for parts in of_tasks])
         for protocol, of_tasks in answered.items()
     }
 
 
-def _counted(answered: Sequence[Tensor], classes: int) -> npt.NDArray[np.int64]:
-    """Count labels below `classes`, each (int64 [classes]); a GPU is asked here only."""
+def _count_labels(answered: Sequence[Tensor], classes: int) -> npt.NDArray[np.int64]:
+    """Count each label below `classes` (int64 [classes]). Only this waits for a GPU."""
     if not answered:
         return np.zeros(classes, np.int64)
     return np.bincount(torch.cat(list(answered)).cpu().numpy(), minlength=classes + 1)[:classes]
 
 
-def none_right(federation: Federation) -> Scores:
-    """Return the scores of no answer."""
+def zero_scores(federation: Federation) -> Scores:
+    """Return the scores where no answer is right."""
     shape = (len(federation.tasks), federation.classes)
     return {protocol: np.zeros(shape, np.int64) for protocol in federation.protocols}
 
 
 def _views(logits: Tensor, classes: Sequence[int], federation: Federation) -> Iterator[tuple[str, Tensor]]:
-    """Yield the logits as each protocol sees them: task-IL knows the task, so the other tasks' logits are out."""
+    """Yield the logits as each protocol sees them: task-IL knows the task, so the other tasks' logits are left out."""
     for protocol in federation.protocols:
         if protocol == "task_il":
             known = torch.full_like(logits, -torch.inf)
@@ -84,7 +84,7 @@ def _views(logits: Tensor, classes: Sequence[int], federation: Federation) -> It
             yield protocol, logits
 
 
-def merged(scores: Sequence[Scores]) -> Scores:
+def merge_scores(scores: Sequence[Scores]) -> Scores:
     """Add what several hosts counted."""
     return {protocol: np.sum([counted[protocol] for counted in scores], axis=0) for protocol in scores[0]}
 

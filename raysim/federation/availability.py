@@ -1,4 +1,4 @@
-"""Who is there in which round, and which window of its stream each client has then: known before the run starts."""
+"""Availability and data window of every client, by round: all of it is known before the run starts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Attendance:
             yield window, max(0, min(end, self.gone, rounds + 1) - begin)
 
 
-class Calendar:
+class Availability:
     """The times of all clients, and of the evaluations.
 
     `rounds` is the run's number of server updates; `rows[t]` the round after which row t of the accuracy matrix is
@@ -124,8 +124,8 @@ def _moments(moments: Sequence[Moment], clients: int, otherwise: int) -> list[in
     return [rounds.get(client, otherwise) for client in range(clients)]
 
 
-def calendar(config: Config, streams: Sequence[Stream]) -> Calendar:
-    """Make the calendar that a config describes.
+def plan_availability(config: Config, streams: Sequence[Stream]) -> Availability:
+    """Plan the availability that a config describes.
 
     Raises:
         ConfigError: the run would have too many rounds.
@@ -139,11 +139,11 @@ def calendar(config: Config, streams: Sequence[Stream]) -> Calendar:
                 f"scenario.boundaries.asynchronous.rounds_per_window: found {windows.rounds_per_window}, with "
                 f"which the run has {last} rounds, allowed: at most {MOST_ROUNDS}; lower it, or clients.arrive's rounds"
             )
-        return Calendar(streams, attendance, [math.ceil(t * last / tasks) for t in range(1, tasks + 1)])
+        return Availability(streams, attendance, [math.ceil(t * last / tasks) for t in range(1, tasks + 1)])
     rounds = config.training.rounds_per_task
     assert rounds is not None
     rows = [t * rounds for t in range(1, tasks + 1)]
-    return Calendar(streams, _by_task(config, rounds), rows)
+    return Availability(streams, _by_task(config, rounds), rows)
 
 
 def _in_windows(config: Config, windows: Windows, streams: Sequence[Stream]) -> list[Attendance]:

@@ -1,4 +1,4 @@
-"""`raysim check`: what a run would start, send, compute and take, without starting it."""
+"""`raysim check`: what a run would start, send, compute and need, without starting it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from raysim.estimate import placement
 from raysim.estimate.dry_run import Rehearsal, rehearse
 from raysim.estimate.memory import Demand, demand
 from raysim.estimate.pace import pace
-from raysim.estimate.placement import GIB, MIB, Placement
+from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
-from raysim.system.capacity import Capacity, this_machine
+from raysim.system.capacity import GIB, MIB, Capacity, this_machine
 from raysim.system.errors import RunError, Unreachable
 from raysim.system.seeding import torch_untouched
 
-Lines = Iterator[tuple[str, str]]
+LabelledLines = Iterator[tuple[str, str]]
 SHOWN = 6  # tasks by name
 
 
-def estimate(config: Config) -> Lines:
+def estimate_run(config: Config) -> LabelledLines:
     """Yield lines about a run as (label, text). Data are loaded, never downloaded.
 
     A cluster that is named is asked for what it has. Where none answers, which a run refuses, a line says so.
@@ -46,11 +46,11 @@ def estimate(config: Config) -> Lines:
     yield "tasks", _tasks([task.name for task in federation.tasks])
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
     yield "clients", f"{config.clients.count:,}, each with {span} samples at a time"
-    yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {_sized(sent)} as sent"
+    yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {_size(sent)} as sent"
     try:
         rehearsal = rehearse(config, federation, model)
     except RunError as error:
-        yield "rounds", f"{federation.calendar.rounds:,}; bytes, steps and time are not known before: {error}"
+        yield "rounds", f"{federation.availability.rounds:,}; bytes, steps and time are not known before: {error}"
         yield from _places(config, capacity, takes)
         return
     yield from _work(rehearsal)
@@ -69,7 +69,7 @@ def _tasks(names: Sequence[str]) -> str:
     return f"{len(names)}: {'; '.join(shown)}"
 
 
-def _work(rehearsal: Rehearsal) -> Lines:
+def _work(rehearsal: Rehearsal) -> LabelledLines:
     yield "rounds", f"{rehearsal.rounds:,} with {rehearsal.updates:,} client updates"
     about, why = _unsaid("about ", rehearsal.unsaid_epochs, "an epoch runs over, Method.epoch")
     yield "steps", f"{about}{rehearsal.steps:,} gradient steps{why}"
@@ -85,22 +85,22 @@ def _unsaid(guess: str, methods: Sequence[str], what: str) -> tuple[str, str]:
 
 def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
     total = sum(by_method.values())
-    parts = ", ".join(f"{name} {nbytes:,} ({_sized(nbytes / rounds)} a round)" for name, nbytes in by_method.items())
-    return f"{total:,} ({_sized(total)}; {_sized(total / rounds)} a round)" + f": {parts}" * (len(by_method) > 1)
+    parts = ", ".join(f"{name} {nbytes:,} ({_size(nbytes / rounds)} a round)" for name, nbytes in by_method.items())
+    return f"{total:,} ({_size(total)}; {_size(total / rounds)} a round)" + f": {parts}" * (len(by_method) > 1)
 
 
-def _places(config: Config, capacity: Capacity, takes: Demand) -> Lines:
+def _places(config: Config, capacity: Capacity, takes: Demand) -> LabelledLines:
     """Say where the actors would go and what they would take. Raises ConfigError: it is not there."""
     if config.resources.address is not None:
         yield from _elsewhere(config, config.resources.address, takes)
         return
     place = placement.place(config, capacity, takes)
     yield "actors", _actors(place, f"on this machine ({_shares(capacity.cpus, capacity.gpus)})")
-    whole = "" if capacity.memory is None else f" of the {_sized(capacity.memory)} here"
-    yield "memory", f"about {_sized(place.memory_bytes)}{whole}, a host up to {_sized(_largest(place, takes))}"
+    whole = "" if capacity.memory is None else f" of the {_size(capacity.memory)} here"
+    yield "memory", f"about {_size(place.memory_bytes)}{whole}, a host up to {_size(_largest(place, takes))}"
 
 
-def _elsewhere(config: Config, address: str, takes: Demand) -> Lines:
+def _elsewhere(config: Config, address: str, takes: Demand) -> LabelledLines:
     """Say where the actors would go on a running cluster; what they would ask for, where none answers."""
     from raysim.actors.cluster import joined_cluster
 
@@ -112,53 +112,53 @@ def _elsewhere(config: Config, address: str, takes: Demand) -> Lines:
         yield "cluster", str(error)
         return
     hosts = placement.hosts_by_node(place, there)
-    where = ", ".join(f"{count} on {_counted(nodes, 'node')}" for count, nodes in Counter(hosts).items())
+    where = ", ".join(f"{count} on {_count(nodes, 'node')}" for count, nodes in Counter(hosts).items())
     kinds = Counter(_shares(node.cpus, node.gpus) for node in there.nodes)
-    nodes = ", ".join(f"{_counted(count, 'node')} with {has}" for has, count in kinds.items())
+    nodes = ", ".join(f"{_count(count, 'node')} with {has}" for has, count in kinds.items())
     yield "actors", _actors(place, f"at {address}, {where} (of {nodes})")
     most = _largest(place, takes)
-    on_a_node = f"about {_sized(takes.node + hosts[0] * most)} on a node with {_counted(hosts[0], 'host')}"
-    yield "memory", f"{on_a_node}, {_sized(takes.driver)} more on this one, a host up to {_sized(most)}"
+    on_a_node = f"about {_size(takes.node + hosts[0] * most)} on a node with {_count(hosts[0], 'host')}"
+    yield "memory", f"{on_a_node}, {_size(takes.driver)} more on this one, a host up to {_size(most)}"
 
 
 def _actors(place: Placement, where: str) -> str:
     shares = _shares(place.cpus, place.gpus)
     own = "".join(f", {amount:g} {name}" for name, amount in place.custom.items())
-    return f"1 coordinator and {_counted(place.actors, 'host')} {where}; each host has {_clients(place)}, {shares}{own}"
+    return f"1 coordinator and {_count(place.actors, 'host')} {where}; each host has {_clients(place)}, {shares}{own}"
 
 
 def _largest(place: Placement, takes: Demand) -> int:
     return max(takes.host_with(clients) for clients in place.clients)
 
 
-def _asked_for(config: Config, takes: Demand) -> Lines:
+def _asked_for(config: Config, takes: Demand) -> LabelledLines:
     """Say what actors would ask for, whatever there is."""
     wanted, clients = config.resources, config.clients.count
     if wanted.clients_per_actor == "auto":
         hosts, packed = "as many hosts as there is room for", clients
     else:
         packed = min(clients, wanted.clients_per_actor)
-        hosts = _counted(-(-clients // packed), "host")
+        hosts = _count(-(-clients // packed), "host")
     cpus = wanted.cpus_per_actor
-    share = "an equal share of the CPUs, at most 1" if cpus == "auto" else _counted(cpus, "CPU")
+    share = "an equal share of the CPUs, at most 1" if cpus == "auto" else _count(cpus, "CPU")
     own = [f"{amount:g} {name}" for name, amount in wanted.custom.items()]
-    asks = "; ".join([share, _counted(wanted.gpus_per_actor, "GPU"), *own])
+    asks = "; ".join([share, _count(wanted.gpus_per_actor, "GPU"), *own])
     where = "packed onto few" if wanted.placement == "pack" else "spread over the"
     yield "actors", f"1 coordinator and {hosts}, {where} nodes of {wanted.address}; each host asks for {asks}"
     most = takes.host_with(range(packed))
-    yield "memory", f"about {_sized(takes.node)} on a node, and up to {_sized(most)} for each host there"
+    yield "memory", f"about {_size(takes.node)} on a node, and up to {_size(most)} for each host there"
 
 
 def _clients(place: Placement) -> str:
     least, most = min(map(len, place.clients)), max(map(len, place.clients))
-    return _counted(most, "client") if least == most else f"{least:,} or {_counted(most, 'client')}"
+    return _count(most, "client") if least == most else f"{least:,} or {_count(most, 'client')}"
 
 
 def _shares(cpus: float, gpus: float) -> str:
-    return f"{_counted(cpus, 'CPU')}, {_counted(gpus, 'GPU')}"
+    return f"{_count(cpus, 'CPU')}, {_count(gpus, 'GPU')}"
 
 
-def _counted(count: float, what: str) -> str:
+def _count(count: float, what: str) -> str:
     return f"{count:,.5g} {what}{'' if count == 1 else 's'}"
 
 
@@ -169,7 +169,7 @@ def _time(config: Config, federation: Federation, rehearsal: Rehearsal, capacity
     evaluating = rehearsal.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample
     each = f"{measured.step * 1e3:.2g} ms a step and {measured.sample * 1e3:.2g} ms a test sample, measured here"
     if config.resources.address is not None:
-        return f"about {_lasting(training + evaluating)} of one core like this one: {each}"
+        return f"about {_duration(training + evaluating)} of one core like this one: {each}"
     cores = max(1, min(int(capacity.cpus), placement.place(config, capacity).actors))
     schedule = config.schedule
     cohort = (
@@ -178,18 +178,18 @@ def _time(config: Config, federation: Federation, rehearsal: Rehearsal, capacity
         else -(-rehearsal.updates // rehearsal.rounds)
     )
     busy = max(1, min(cores, cohort))
-    lasting = _lasting(training / busy + evaluating / cores)
-    return f"about {lasting} beside starting, {_counted(busy, 'host')} at a time: {each}"
+    lasting = _duration(training / busy + evaluating / cores)
+    return f"about {lasting} beside starting, {_count(busy, 'host')} at a time: {each}"
 
 
-def _lasting(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.1f} s"
 
 
-def _sized(nbytes: float) -> str:
+def _size(nbytes: float) -> str:
     for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (2**10, "KiB")):
         if nbytes >= size:
             return f"{nbytes / size:.1f} {unit}"

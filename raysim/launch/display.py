@@ -1,11 +1,10 @@
-"""What a person sees while a run goes on: a live progress display on a terminal, plain lines elsewhere, or nothing."""
+"""Display of a run: a live progress bar on a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -14,14 +13,14 @@ from rich.table import Table
 
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RoundDone, Started
-from raysim.evaluation.metrics import Matrix, average_accuracy
-from raysim.evaluation.per_client import told
-from raysim.records.figures import NAMES
+from raysim.evaluation.metrics import PROTOCOL_LABELS, Matrix, average_accuracy
+from raysim.evaluation.per_client import describe_clients
 from raysim.records.result import Result
+from raysim.system.capacity import MIB
 
 
-class Display(Protocol):
-    """Shows a run."""
+class RunDisplay:
+    """Shows a run. This one shows nothing."""
 
     def take(self, event: Event) -> None:
         """Show one event."""
@@ -30,17 +29,7 @@ class Display(Protocol):
         """Show a line."""
 
 
-class Silence:
-    """Shows nothing."""
-
-    def take(self, event: Event) -> None:
-        """Show nothing."""
-
-    def say(self, text: str) -> None:
-        """Show nothing."""
-
-
-class Lines:
+class RunLines(RunDisplay):
     """A line per evaluation, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
@@ -59,10 +48,10 @@ class Lines:
 
     def say(self, text: str) -> None:
         """Write a line."""
-        say(self._console, text)
+        print_line(self._console, text)
 
 
-class Live:
+class LiveRun(RunDisplay):
     """A progress bar: task, round, loss, accuracy so far, time left."""
 
     def __init__(self, progress: Progress, config: Config) -> None:
@@ -87,15 +76,15 @@ class Live:
 
     def say(self, text: str) -> None:
         """Write a line above the bar."""
-        say(self._progress.console, text)
+        print_line(self._progress.console, text)
 
 
 @contextmanager
-def display(config: Config, quiet: bool) -> Iterator[Display]:
-    """Choose how to show a run, by where the output goes."""
+def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
+    """Show a run in the way that suits where the output goes."""
     console = Console(file=sys.stdout)
     if quiet:
-        yield Silence()
+        yield RunDisplay()
     elif console.is_terminal:
         columns = (
             TextColumn("{task.description}"),
@@ -108,16 +97,17 @@ def display(config: Config, quiet: bool) -> Iterator[Display]:
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=console) as progress:
-            yield Live(progress, config)
+            yield LiveRun(progress, config)
     else:
-        yield Lines(console)
+        yield RunLines(console)
 
 
 def accuracy_so_far(event: RoundDone) -> str:
     """Say the mean accuracy over the tasks so far, by protocol."""
     task = event.so_far
     return ", ".join(
-        f"{NAMES[protocol]} {100 * sum(row[:task]) / task:.1f}%" for protocol, row in (event.evaluation or {}).items()
+        f"{PROTOCOL_LABELS[protocol]} {100 * sum(row[:task]) / task:.1f}%"
+        for protocol, row in (event.evaluation or {}).items()
     )
 
 
@@ -126,23 +116,24 @@ def show_result(result: Result, console: Console) -> None:
     for protocol, values in result.evaluation.items():
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
-        say(console, f"accuracy in %, {NAMES[protocol]}: row t is after {when}, column i is on task i")
-        console.print(_matrix(values["accuracy"], console.width))
+        print_line(console, f"accuracy in %, {PROTOCOL_LABELS[protocol]}: row t is after {when}, column i is on task i")
+        console.print(_tabulate(values["accuracy"], console.width))
         metrics = ((key.replace("_", " "), value) for key, value in values.items() if key != "accuracy")
-        say(console, ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics) + "\n")
+        print_line(
+            console, ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics) + "\n"
+        )
     for protocol, found in (result.per_client or {}).items():
-        say(console, told(protocol, found))
-    mib = 2**20
-    say(
+        print_line(console, describe_clients(protocol, found))
+    print_line(
         console,
-        f"{result.status}: {result.rounds} rounds in {result.seconds:.0f} s, {result.bytes_up / mib:.1f} MiB up, "
-        f"{result.bytes_down / mib:.1f} MiB down",
+        f"{result.status}: {result.rounds} rounds in {result.seconds:.0f} s, {result.bytes_up / MIB:.1f} MiB up, "
+        f"{result.bytes_down / MIB:.1f} MiB down",
     )
-    say(console, f"run directory: {result.directory}")
+    print_line(console, f"run directory: {result.directory}")
     if result.status == "interrupted":
-        say(console, f"to go on:      raysim run --resume --out {result.directory}")
+        print_line(console, f"to go on:      raysim run --resume --out {result.directory}")
     if any(result.directory.glob("events.out.*")):
-        say(console, f"TensorBoard:   tensorboard --logdir {result.directory}")
+        print_line(console, f"TensorBoard:   tensorboard --logdir {result.directory}")
 
 
 def result_console() -> Console:
@@ -151,12 +142,12 @@ def result_console() -> Console:
     return console if console.is_terminal else Console(width=1000)
 
 
-def say(console: Console, text: str) -> None:
+def print_line(console: Console, text: str) -> None:
     """Print a line as it is: no colours by guess, no wrapping."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-def _matrix(matrix: Matrix, width: int) -> Table:
+def _tabulate(matrix: Matrix, width: int) -> Table:
     tasks = len(matrix[0]) if matrix else 0
     digits = ".1f" if 16 + 6 * tasks <= width else ".0f"
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0))

@@ -1,4 +1,4 @@
-"""A run that outlives its processes: when one is lost, everything goes back to the last checkpoint."""
+"""Recovery of a run from the loss of a process: everything goes back to the last checkpoint."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import Protocol
 
 from raysim.engine.events import Event, RoundDone
-from raysim.records.checkpoints import Saved
-from raysim.records.recorder import Course
+from raysim.records.checkpoints import SavedCheckpoint
+from raysim.records.recorder import Recorder
 from raysim.system.errors import ConfigError, Lost, RunError
 
 
@@ -23,21 +23,25 @@ class Attempt(Protocol):
 
 
 class Recovery:
-    """Starts a run again where it was lost. Surviving processes are not used further: going back is going on anew.
+    """Starts a run again from its last checkpoint where a process was lost; those that survive it are not used again.
 
     Args:
         start: starts the run from a checkpoint (None: from its beginning); `apart`, for the last try, has every client
             computed by itself, so that it shows which of them a process dies of.
-        course: what records the run, and knows its newest checkpoint.
+        recorder: records the run, and knows its newest checkpoint.
         tries: how many losses in a row are survived that come before the run has got further than ever.
         say: tells the user.
     """
 
     def __init__(
-        self, start: Callable[[Saved | None, bool], Attempt], course: Course, tries: int, say: Callable[[str], None]
+        self,
+        start: Callable[[SavedCheckpoint | None, bool], Attempt],
+        recorder: Recorder,
+        tries: int,
+        say: Callable[[str], None],
     ) -> None:
         self._start = start
-        self._course = course
+        self._recorder = recorder
         self._tries = tries
         self._say = say
         self._attempt: Attempt | None = None
@@ -54,14 +58,14 @@ class Recovery:
 
         Raises:
             ConfigError: there is no room for the run.
-            RunError: the same ground was lost too often, or there is no room any more to go on.
+            RunError: the same rounds were lost too often, or there is no room any more to go on.
         """
         furthest, reached, losses = 0, 0, 0
         while True:
             try:
-                with closing(self._begun(apart=losses >= self._tries).events()) as events:
+                with closing(self._begin(apart=losses >= self._tries).events()) as events:
                     for event in events:
-                        self._course.take(event)
+                        self._recorder.take(event)
                         if isinstance(event, RoundDone):
                             reached = event.round
                         yield event
@@ -73,14 +77,12 @@ class Recovery:
                 if losses > self._tries:
                     often = f"{lost.who} died {losses} times in round {furthest + 1}"
                     raise RunError(f"{often}: {lost.how}; {lost.advice}") from None
-                self._course.go_back(str(lost))
-                back = 0 if self._course.saved is None else self._course.saved.round
-                self._say(f"{lost}; going on from round {back}")
+                self._say(f"{lost}; going on from round {self._recorder.go_back(str(lost))}")
 
-    def _begun(self, apart: bool) -> Attempt:
+    def _begin(self, apart: bool) -> Attempt:
         first = self._attempt is None
         try:
-            self._attempt = self._start(self._course.saved, apart)
+            self._attempt = self._start(self._recorder.saved, apart)
         except ConfigError as error:
             if first:
                 raise

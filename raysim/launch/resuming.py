@@ -1,4 +1,4 @@
-"""`--resume`: what a directory goes on with."""
+"""`--resume`: the config that a directory's run goes on with, and its result if it is done."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from pathlib import Path
 
 from raysim.config import Config, load
 from raysim.config.comparison import describe_difference
-from raysim.records import result
-from raysim.records.result import Result
-from raysim.records.run_directory import claim
+from raysim.records.result import Result, load_result
+from raysim.records.run_directory import claim_directory
 from raysim.system.errors import ConfigError
 
 MAY_DIFFER = ("resources", "logging", "checkpoint")
 
 
-def config_of(
+def resolve_resumed(
     out: str | Path | None,
     config: str | Path | Mapping[str, object] | Config | None,
     overrides: Sequence[str] | Mapping[str, object],
@@ -35,7 +34,7 @@ def config_of(
             raise ConfigError(
                 f"--resume: {own} is not there, allowed: a run's directory, or a config to start one with"
             )
-        claim(Path(out))
+        claim_directory(Path(out))
         return load(config, overrides)
     before = load(own)
     now = load(own if config is None else config, overrides)
@@ -47,9 +46,9 @@ def config_of(
     return now
 
 
-def finished(directory: Path) -> Result | None:
+def load_finished(directory: Path) -> Result | None:
     """Return the result of the run in a directory, if it is done. Raises ConfigError where it cannot be read."""
     if not (directory / "summary.json").exists():
         return None
-    ended = result.load(directory)
+    ended = load_result(directory)
     return ended if ended.status == "done" else None

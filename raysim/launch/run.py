@@ -17,19 +17,19 @@ from raysim.estimate import placement
 from raysim.estimate.memory import demand
 from raysim.federation.federation import Federation, build_federation
 from raysim.launch import resuming
-from raysim.launch.display import Display, Silence
+from raysim.launch.display import RunDisplay
 from raysim.launch.recovery import Attempt, Recovery
 from raysim.models.building import check_model
-from raysim.records.checkpoints import Saved
-from raysim.records.recorder import Course
+from raysim.records.checkpoints import SavedCheckpoint
+from raysim.records.recorder import Recorder
 from raysim.records.result import Result
-from raysim.records.run_directory import claim
+from raysim.records.run_directory import claim_directory
 from raysim.system import seeding
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.footprint import Footprint
-from raysim.system.interrupts import interruptible, later
-from raysim.system.lock import alone
+from raysim.system.interrupts import delay_interrupts, interruptible
+from raysim.system.lock import lock_directory
 
 
 def run(
@@ -39,9 +39,9 @@ def run(
     local: bool = False,
     *,
     resume: bool = False,
-    display: Display | None = None,
+    display: RunDisplay | None = None,
 ) -> Result:
-    """Run a config and return what it came to.
+    """Run a config and return its result.
 
     Args:
         config: a YAML file, a mapping or a config; with `resume` it may be None, which is the directory's own.
@@ -58,18 +58,18 @@ def run(
     """
     began = time.perf_counter()
     if resume:
-        resolved = resuming.config_of(out, config, overrides)
+        resolved = resuming.resolve_resumed(out, config, overrides)
     elif config is None:
         raise ConfigError("run: found no config, allowed: a YAML file, a mapping or a config")
     else:
         resolved = load(config, overrides)
     directory = Path(out) if out is not None else _default_directory(resolved)
     if not resume:
-        claim(directory)
-    elif (ended := resuming.finished(directory)) is not None:
+        claim_directory(directory)
+    elif (ended := resuming.load_finished(directory)) is not None:
         return ended
     elif directory.exists():
-        with alone(directory, "run"):  # the course makes sure of it; this is to say so before anything starts
+        with lock_directory(directory, "run"):  # as the recorder does; here it is refused before anything starts
             pass
     with seeding.torch_untouched():
         check_methods(resolved)
@@ -82,18 +82,18 @@ def run(
         check_model(resolved, federation.shape, federation.classes)
         with (
             Footprint() as footprint,
-            _starts(resolved, federation, capacity, local) as start,
-            Course(resolved, federation, directory, began, footprint) as course,
+            _open_start(resolved, federation, capacity, local) as start,
+            Recorder(resolved, federation, directory, began, footprint) as recorder,
         ):
-            display = display or Silence()
-            recovery = Recovery(start, course, resolved.checkpoint.tries, display.say)
-            return _carried_out(recovery, course, footprint, display)
+            display = display or RunDisplay()
+            recovery = Recovery(start, recorder, resolved.checkpoint.tries, display.say)
+            return _carry_out(recovery, recorder, footprint, display)
 
 
-def _carried_out(recovery: Recovery, course: Course, footprint: Footprint, display: Display) -> Result:
+def _carry_out(recovery: Recovery, recorder: Recorder, footprint: Footprint, display: RunDisplay) -> Result:
     def end(status: str) -> Result:
         footprint.sample()
-        return course.end(status)
+        return recorder.end(status)
 
     try:
         with interruptible(recovery.stop, display.say), closing(recovery.events()) as events:
@@ -102,42 +102,43 @@ def _carried_out(recovery: Recovery, course: Course, footprint: Footprint, displ
                 del event  # see Recovery
     except BaseException as error:
         try:
-            with later():
+            with delay_interrupts():
                 end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
         except RunError as also:  # a disk that is still full
             error.add_note(str(also))
-        if course.checkpoints.newest is not None:
-            where = f"go on from round {course.checkpoints.newest}"
-            error.add_note(f"{where}: raysim run --resume --out {course.directory}")
+        if recorder.checkpoints.newest is not None:
+            where = f"go on from round {recorder.checkpoints.newest}"
+            error.add_note(f"{where}: raysim run --resume --out {recorder.directory}")
         raise
-    with later():
-        return end(course.status)
+    with delay_interrupts():
+        return end(recorder.status)
 
 
 @contextmanager
-def _starts(
+def _open_start(
     config: Config, federation: Federation, capacity: Capacity, local: bool
-) -> Iterator[Callable[[Saved | None, bool], Attempt]]:
-    """Give what starts the run, in this process or on a cluster, and again where it was lost."""
+) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
+    """Give the function that starts the run from a checkpoint, in this process or on a cluster."""
     wanted = demand(config, federation)
     if local:
         placement.check_alone(config, capacity, wanted)
-        yield lambda saved, _: _here(config, federation, saved)
+        yield lambda saved, _: _start_here(config, federation, saved)
         return
     from raysim.actors import cluster, coordinator
 
     with cluster.cluster_of([config], capacity) as there:
-        placement.place(config, there, wanted)  # refuses what is not there before the run has a directory
+        places = placement.place(config, there, wanted)  # refuses what is not there before the run has a directory
         data = coordinator.shared(federation)
 
-        def start(saved: Saved | None, apart: bool) -> Attempt:
-            places = placement.place(config, cluster.present() if there.memory is None else there, wanted)
-            return coordinator.Remote(config, data, places, saved, apart)
+        def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
+            lasting = there.memory is not None  # of a cluster of one's own; in another one nodes come and go
+            now = places if lasting else placement.place(config, cluster.present(), wanted)
+            return coordinator.Remote(config, data, now, saved, apart)
 
         yield start
 
 
-def _here(config: Config, federation: Federation, saved: Saved | None) -> Simulation:
+def _start_here(config: Config, federation: Federation, saved: SavedCheckpoint | None) -> Simulation:
     runner = LocalRunner(config, federation, None if saved is None else saved.clients)
     return Simulation(config, federation, runner, None if saved is None else saved.server)
 

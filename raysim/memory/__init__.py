@@ -1,4 +1,5 @@
-"""A client's replay memory: what it holds, and the policies that decide which samples stay."""
+"""Replay memory of a client: `store` keeps samples with their augmentation and logits,
+`policies` choose which samples are stored, and in which slot."""
 
 from raysim.memory.policies import POLICIES, Policy
 from raysim.memory.store import Entries, Memory, MemoryKind, MemoryUse

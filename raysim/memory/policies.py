@@ -1,11 +1,12 @@
-"""Which samples stay: a policy gives each sample that is offered a slot, or -1 for none.
+"""Memory policies: which of the samples offered to a memory are stored, and in which slot.
 
-A policy is asked in the order in which samples arrive and keeps only plain attributes, which are checkpointed with the
-memory. All draws come from the generator that it is given.
+A policy is asked in the order in which samples arrive. Its attributes are numbers, lists and dicts, which are
+checkpointed with the memory. All random draws come from the generator that it is given.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -15,24 +16,22 @@ Ints = npt.NDArray[np.int64]
 
 
 class Policy:
-    """Decides for one memory of `capacity` slots.
-
-    `labels` and `tasks` are int64 [n], those of the samples that are offered; `slots` int64 [n] is the answer, to be
-    written in order: where a slot is given twice, the later sample has it.
-    """
+    """Chooses slots in one memory of `capacity` slots. This one stores no sample: Re-Fed replaces the memory itself."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.seen = 0
 
     def slots(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
-        """Give every sample a slot or -1."""
+        """Return the slot of each sample offered, or -1 where it is not stored.
+
+        labels, tasks: int64 [n], of the samples. Returns int64 [n]; of samples with the same slot the last stays.
+        """
         slots = self._choose(labels, tasks, draws)
         self.seen += len(labels)
         return slots
 
     def _choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
-        """Nothing ever stays here by itself: Re-Fed writes its own choice."""
         return np.full(len(labels), -1)
 
 
@@ -53,7 +52,7 @@ class SlidingWindow(Policy):
 
 
 class RandomReplacement(Policy):
-    """Every sample is held; once the memory is full it takes the place of a random one."""
+    """Every sample is stored; once the memory is full it takes the place of a random one."""
 
     def _choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
         number = self.seen + np.arange(len(labels))
@@ -61,34 +60,26 @@ class RandomReplacement(Policy):
 
 
 class _Grouped(Policy):
-    """Decides group by group (class or task), knowing which group holds each slot."""
+    """Decides sample by sample, by their group (class or task)."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self.holders = [-1] * capacity  # the group in each slot
-        self.ages = [0] * capacity  # when it was written
-        self.counts: dict[int, int] = {}  # offered so far, by group
+        self.filled = 0  # slots 0 to filled - 1 have been written
 
     def _groups(self, labels: Ints, tasks: Ints) -> Ints:
         return labels
 
     def _choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
-        slots = np.empty(len(labels), np.int64)
-        for i, group in enumerate(self._groups(labels, tasks).tolist()):
-            slots[i] = slot = self._one(group, draws)
-            self.counts[group] = self.counts.get(group, 0) + 1
-            if slot >= 0:
-                self.holders[slot], self.ages[slot] = group, self.seen + i
-        return slots
+        groups = self._groups(labels, tasks).tolist()
+        return np.array([self._choose_slot(group, draws) for group in groups], np.int64)
 
-    def _one(self, group: int, draws: np.random.Generator) -> int:
+    def _choose_slot(self, group: int, draws: np.random.Generator) -> int:
         raise AssertionError("a grouped policy decides one sample at a time")
 
-    def _held(self) -> dict[int, list[int]]:
-        held: dict[int, list[int]] = {}
-        for slot, group in enumerate(self.holders):
-            held.setdefault(group, []).append(slot)
-        return held
+    def _fill_slot(self) -> int:
+        """Return the first slot that has not been written."""
+        self.filled += 1
+        return self.filled - 1
 
 
 class ClassBalanced(_Grouped):
@@ -100,37 +91,70 @@ class ClassBalanced(_Grouped):
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self.full: list[int] = []  # the classes that have been the largest: not all of their samples are held
+        self.held: dict[int, list[int]] = {}  # the slots of each class, in ascending order
+        self.counts: dict[int, int] = {}  # samples offered so far, by class
+        self.full: list[int] = []  # the classes known to have been the largest: not all of their samples are held
 
-    def _one(self, group: int, draws: np.random.Generator) -> int:
-        held = self._held()
-        if -1 in held:
-            return held[-1][0]
-        largest = max(len(slots) for slots in held.values())
-        mine = held.get(group, [])
-        self.full = sorted({*self.full, *(g for g, slots in held.items() if len(slots) == largest)})
+    def _choose_slot(self, group: int, draws: np.random.Generator) -> int:
+        mine = self.held.setdefault(group, [])
+        self.counts[group] = self.counts.get(group, 0) + 1
+        if self.filled < self.capacity:
+            mine.append(self._fill_slot())
+            return mine[-1]
         if group not in self.full:
-            full = [slots for _, slots in sorted(held.items()) if len(slots) == largest]
-            victims = full[int(draws.integers(len(full)))]
-            return victims[int(draws.integers(largest))]
-        drawn = int(draws.integers(self.counts.get(group, 0) + 1))
+            largest = self._largest()  # sizes change below only, so no class is the largest without being noticed
+            self.full = sorted({*self.full, *largest})
+            if group not in largest:
+                victims = self.held[largest[int(draws.integers(len(largest)))]]
+                slot = victims.pop(int(draws.integers(len(victims))))
+                insort(mine, slot)
+                return slot
+        drawn = int(draws.integers(self.counts[group]))
         return mine[drawn] if drawn < len(mine) else -1
+
+    def _largest(self) -> list[int]:
+        """Return the classes that have the most slots, in ascending order."""
+        most = max(map(len, self.held.values()))
+        return sorted(group for group, slots in self.held.items() if len(slots) == most)
 
 
 class ClassRing(_Grouped):
     """The latest samples of each class, all classes having the same number of slots (ring buffer; Chaudhry, 2019)."""
 
-    def _one(self, group: int, draws: np.random.Generator) -> int:
-        held = self._held()
-        mine = held.get(group, [])
-        groups = len({g for g in held if g != -1} | {group})
-        quota = max(1, self.capacity // groups)
-        if len(mine) >= quota or (self.capacity < groups and group not in held and not held.get(-1)):
-            return min(mine, key=self.ages.__getitem__) if mine else -1
-        if held.get(-1):
-            return held[-1][0]
-        largest = max((slots for g, slots in sorted(held.items()) if g != group), key=len)
-        return min(largest, key=self.ages.__getitem__)
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.sizes: dict[int, int] = {}  # how many slots each group has: a queue from its oldest sample to its newest
+        self.oldest: dict[int, int] = {}
+        self.newest: dict[int, int] = {}
+        self.next = [-1] * capacity  # the slot behind each one in its group's queue
+
+    def _choose_slot(self, group: int, draws: np.random.Generator) -> int:
+        mine = self.sizes.get(group, 0)
+        groups = len(self.sizes) + (mine == 0)
+        if mine >= max(1, self.capacity // groups):
+            slot = self._pop_oldest(group)
+        elif self.filled < self.capacity:
+            slot = self._fill_slot()
+        elif groups <= self.capacity:
+            slot = self._pop_oldest(max(sorted(self.sizes), key=self.sizes.__getitem__))
+        else:
+            return -1
+        self._append(group, slot)
+        return slot
+
+    def _pop_oldest(self, group: int) -> int:
+        slot = self.oldest[group]
+        self.oldest[group] = self.next[slot]
+        self.sizes[group] -= 1
+        return slot
+
+    def _append(self, group: int, slot: int) -> None:
+        size = self.sizes.get(group, 0)
+        if size:
+            self.next[self.newest[group]] = slot
+        else:
+            self.oldest[group] = slot
+        self.newest[group], self.sizes[group] = slot, size + 1
 
 
 class TaskRing(ClassRing):

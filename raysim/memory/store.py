@@ -1,4 +1,4 @@
-"""What a memory holds: positions in the stream, their augmentation when they were seen, logits if asked."""
+"""The stored samples: their positions in the stream, their augmentation when they were seen, and logits if wanted."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from raysim.memory.policies import POLICIES, Ints, Policy
-from raysim.system.device import sent
-
-ANY_POLICY = ("reservoir", "class_balanced", "class_ring", "task_ring", "sliding_window", "random", "importance")
+from raysim.system.device import to_device
+from raysim.system.state import Kept
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What a method wants of the memory: the policies and fills it can live with, its own choice first; and logits.
+    """What a method requires of the memory.
 
-    `per` is what it lets the capacity be for: a client, a task.
+    policies, fills: the values of memory.policy and memory.fill that it works with, its default first.
+    logits: whether logits are stored with the samples. per: the values of memory.per that it works with.
     """
 
-    policies: tuple[str, ...] = ANY_POLICY
+    policies: tuple[str, ...] = tuple(POLICIES)
     fills: tuple[str, ...] = ("arrival", "boundary")
     logits: bool = False
     per: tuple[str, ...] = ("client", "task")
@@ -31,7 +31,7 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class Entries:
-    """Some samples of a memory: positions int64 [n], draws int64 [n, 3] or None, logits [n, classes] or None."""
+    """Samples of a memory: positions int64 [n], augmentations int64 [n, 3] or None, logits [n, classes] or None."""
 
     positions: Tensor
     draws: Tensor | None
@@ -43,10 +43,10 @@ class Entries:
 
 @dataclass(frozen=True)
 class MemoryKind:
-    """The memory that every client of a run has.
+    """The settings of the memory that every client of a run has.
 
-    `policy` is a name from POLICIES; `fill` says when samples are offered, on arrival or at a boundary; `capacity`
-    counts slots in all, or with `per_task` for each task.
+    `policy` is a name from POLICIES; `fill` says when samples are offered: on arrival or at a task boundary;
+    `capacity` is the number of slots, in all or with `per_task` for each task.
     """
 
     policy: str
@@ -56,8 +56,8 @@ class MemoryKind:
     keeps_logits: bool = False
 
 
-class Memory:
-    """One client's memory: one part, or one part for each task."""
+class Memory(Kept):
+    """One client's memory: one part for all its samples, or one for each task."""
 
     def __init__(self, kind: MemoryKind) -> None:
         self.kind = kind
@@ -70,7 +70,7 @@ class Memory:
 
     @property
     def seen(self) -> int:
-        """How many samples have been offered."""
+        """The number of samples offered so far."""
         return sum(part.policy.seen for part in self.parts.values())
 
     def offer(
@@ -82,24 +82,24 @@ class Memory:
         augmentation: Tensor | None = None,
         logits: Tensor | None = None,
     ) -> None:
-        """Offer samples, in this order; each sample of the stream is offered once in its life.
+        """Offer samples, in this order; no sample of the stream is offered twice.
 
-        positions int64 [n]; labels and tasks int64 [n]; augmentation int64 [n, 3]; logits [n, classes].
+        positions, labels, tasks: int64 [n]; augmentation: int64 [n, 3]; logits: [n, classes].
         """
         for key in np.unique(tasks).tolist() if self.kind.per_task else [0]:
             mine = np.flatnonzero(tasks == key) if self.kind.per_task else np.arange(len(tasks))
             part = self._part(key)
-            kept, chosen = _last_of_each(part.policy.slots(labels[mine], tasks[mine], draws))
+            kept, chosen = _drop_overwritten(part.policy.slots(labels[mine], tasks[mine], draws))
             index = torch.from_numpy(mine[chosen])
             part.write(
                 torch.from_numpy(kept),
                 positions[index],
                 None if augmentation is None else augmentation[index],
-                None if logits is None else logits[sent(index, logits.device)],
+                None if logits is None else logits[to_device(index, logits.device)],
             )
 
     def replace(self, positions: Tensor) -> None:
-        """Hold exactly these samples (Re-Fed's choice)."""
+        """Store exactly these samples (int64 positions) in place of all others, as Re-Fed does."""
         self.parts = {}
         self._part(0).positions = positions
 
@@ -109,25 +109,25 @@ class Memory:
         return self.entries(torch.from_numpy(chosen))
 
     def entries(self, chosen: Tensor | None = None) -> Entries:
-        """Return the entries at these places (int64, counted over the parts), or all."""
+        """Return the entries at these indices (int64 [n], over all parts in order), or all."""
         parts = [part for part in self.parts.values() if len(part.positions)]
         if not parts:
             return Entries(torch.zeros(0, dtype=torch.int64), None, None)
-        columns = [_joined([getattr(part, name) for part in parts]) for name in ("positions", "draws", "logits")]
+        columns = [_concatenate([getattr(part, name) for part in parts]) for name in ("positions", "draws", "logits")]
         if chosen is not None:
-            columns = [None if c is None else c[sent(chosen, c.device)] for c in columns]
+            columns = [None if c is None else c[to_device(chosen, c.device)] for c in columns]
         positions, draws, logits = columns
         assert positions is not None
         return Entries(positions, draws, logits)
 
-    def state(self) -> dict[int, dict[str, Any]]:
-        """Return what a checkpoint keeps: every part's slots, and its policy's attributes."""
-        return {key: {**vars(part), "policy": dict(vars(part.policy))} for key, part in self.parts.items()}
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint: the attributes of every part and of its policy."""
+        return {"parts": {k: {**vars(part), "policy": dict(vars(part.policy))} for k, part in self.parts.items()}}
 
-    def restore(self, state: Mapping[int, Mapping[str, Any]]) -> None:
-        """Be what a memory of the same kind was."""
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of a memory of the same kind."""
         self.parts = {}
-        for key, kept in state.items():
+        for key, kept in state["parts"].items():
             part = self._part(key)
             vars(part.policy).update(kept["policy"])
             vars(part).update({name: value for name, value in kept.items() if name != "policy"})
@@ -139,7 +139,7 @@ class Memory:
 
 
 class Part:
-    """Slots with a policy of their own; a policy fills them from the first on, without gaps."""
+    """A policy and the slots that it fills, from the first on and without gaps."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -148,25 +148,25 @@ class Part:
         self.logits: Tensor | None = None
 
     def write(self, slots: Tensor, positions: Tensor, draws: Tensor | None, logits: Tensor | None) -> None:
-        """Put samples into slots, each named once."""
+        """Store samples in these slots (int64 [n]), all different."""
         if not len(slots):
             return
         rows = max(len(self.positions), int(slots.max()) + 1)
-        self.positions = _written(self.positions, rows, slots, positions)
+        self.positions = _write_rows(self.positions, rows, slots, positions)
         if draws is not None:
-            self.draws = _written(self.draws, rows, slots, draws)
+            self.draws = _write_rows(self.draws, rows, slots, draws)
         if logits is not None:
-            self.logits = _written(self.logits, rows, sent(slots, logits.device), logits)
+            self.logits = _write_rows(self.logits, rows, to_device(slots, logits.device), logits)
 
 
-def _last_of_each(slots: Ints) -> tuple[Ints, Ints]:
-    """Return the slots that are written, and the last sample offered to each."""
+def _drop_overwritten(slots: Ints) -> tuple[Ints, Ints]:
+    """Return the slots that are written, and the index of the last sample for each."""
     kept, from_behind = np.unique(slots[::-1], return_index=True)
     chosen = len(slots) - 1 - from_behind
     return kept[kept >= 0], chosen[kept >= 0]
 
 
-def _written(column: Tensor | None, rows: int, slots: Tensor, values: Tensor) -> Tensor:
+def _write_rows(column: Tensor | None, rows: int, slots: Tensor, values: Tensor) -> Tensor:
     grown = values.new_zeros(rows, *values.shape[1:])
     if column is not None:
         grown[: len(column)] = column
@@ -174,6 +174,6 @@ def _written(column: Tensor | None, rows: int, slots: Tensor, values: Tensor) ->
     return grown
 
 
-def _joined(columns: list[Tensor | None]) -> Tensor | None:
+def _concatenate(columns: list[Tensor | None]) -> Tensor | None:
     present = [c for c in columns if c is not None]
     return present[0] if len(present) == 1 else torch.cat(present) if present else None

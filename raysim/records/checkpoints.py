@@ -11,21 +11,22 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from raysim.config import Config
 from raysim.config.comparison import result_settings
 from raysim.engine.events import Checkpoint
+from raysim.records.totals import Totals
 from raysim.system.errors import RunError
-from raysim.system.files import put
+from raysim.system.files import write_whole
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, CLIENTS, SERVER = "manifest.json", "clients.bin", "server.bin"
 
 
-class Records(Mapping[int, bytes]):
+class ClientRecords(Mapping[int, bytes]):
     """The clients' records in a file, each read when it is asked for."""
 
     def __init__(self, path: Path, places: Mapping[int, tuple[int, int]]) -> None:
@@ -46,13 +47,26 @@ class Records(Mapping[int, bytes]):
 
 
 @dataclass(frozen=True)
-class Saved:
+class Recorded:
+    """What a run's directory held at a checkpoint; every field is a key of the manifest's `recorded`.
+
+    `files` are the growing files' sizes in bytes by name, `tally` the totals, `seconds` what the run had taken.
+    """
+
+    files: Mapping[str, int]
+    tally: Totals
+    seconds: float = 0.0
+    peak_memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class SavedCheckpoint:
     """A checkpoint that was read: what a run goes on from, and what its directory had recorded by then."""
 
     round: int
     server: bytes
-    clients: Records
-    recorded: Mapping[str, Any]
+    clients: ClientRecords
+    recorded: Recorded
 
 
 class Checkpoints:
@@ -75,8 +89,8 @@ class Checkpoints:
         committed = self._committed()
         return int(committed[-1].name) if committed else None
 
-    def write(self, checkpoint: Checkpoint, recorded: Mapping[str, Any]) -> None:
-        """Keep a checkpoint, and forget those that it supersedes.
+    def write(self, checkpoint: Checkpoint, recorded: Recorded) -> None:
+        """Write a checkpoint, and delete those that it supersedes.
 
         Raises:
             RunError: it could not be written; those before it are as they were.
@@ -85,8 +99,9 @@ class Checkpoints:
         try:
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir(parents=True)
-            manifest = {**self._run, "round": checkpoint.round, "recorded": recorded, **_written(place, checkpoint)}
-            put(place / MANIFEST, json.dumps({"format": FORMAT, **manifest, "sha256": _digest(manifest)}))
+            contents = _write_records(place, checkpoint)
+            manifest = {**self._run, "round": checkpoint.round, "recorded": asdict(recorded), **contents}
+            write_whole(place / MANIFEST, json.dumps({"format": FORMAT, **manifest, "sha256": _digest(manifest)}))
         except OSError as error:
             shutil.rmtree(place, ignore_errors=True)
             raise RunError(
@@ -98,7 +113,7 @@ class Checkpoints:
             if path not in committed[-self._keep :]:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def latest(self) -> Saved | None:
+    def latest(self) -> SavedCheckpoint | None:
         """Return the newest checkpoint, or None where there is none.
 
         Raises:
@@ -111,21 +126,27 @@ class Checkpoints:
         manifest = self._manifest(place)
         for name, expected in manifest["files"].items():
             if _file_digest(place / name) != expected:
-                raise RunError(_damaged(place, f"{name} is not what was written"))
+                raise RunError(_describe_damage(place, f"{name} is not what was written"))
         places = {client: (start, nbytes) for client, start, nbytes in manifest["clients"]}
         server = (place / SERVER).read_bytes()
-        return Saved(manifest["round"], server, Records(place / CLIENTS, places), manifest["recorded"])
+        recorded = manifest["recorded"]
+        return SavedCheckpoint(
+            manifest["round"],
+            server,
+            ClientRecords(place / CLIENTS, places),
+            Recorded(**{**recorded, "tally": Totals(**recorded["tally"])}),
+        )
 
     def _manifest(self, place: Path) -> dict[str, Any]:
         try:
             manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
             kind, digest = manifest.pop("format"), manifest.pop("sha256")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunError(_damaged(place, f"{MANIFEST} cannot be read, {error}")) from error
+            raise RunError(_describe_damage(place, f"{MANIFEST} cannot be read, {error}")) from error
         if kind != FORMAT:
             raise RunError(f"{place}: found a checkpoint of format {kind}, allowed: {FORMAT}, this raysim's")
         if digest != _digest(manifest):
-            raise RunError(_damaged(place, f"{MANIFEST} is not what was written"))
+            raise RunError(_describe_damage(place, f"{MANIFEST} is not what was written"))
         for key, own in self._run.items():
             if manifest[key] != own:
                 raise RunError(
@@ -143,8 +164,8 @@ class Checkpoints:
         return sorted(path for path in self.directory.iterdir() if path.is_dir() and path.name.isdecimal())
 
 
-def _written(place: Path, checkpoint: Checkpoint) -> dict[str, Any]:
-    """Write the two files; say where the records are, and what the files' checksums are."""
+def _write_records(place: Path, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Write the two files; return where the records are and the files' checksums, as the manifest has them."""
     digest, start, places = hashlib.sha256(), 0, []
     with (place / CLIENTS).open("wb") as file:
         for records in checkpoint.clients:
@@ -153,15 +174,15 @@ def _written(place: Path, checkpoint: Checkpoint) -> dict[str, Any]:
                 digest.update(record)
                 places.append((client, start, len(record)))
                 start += len(record)
-        _synced(file)
+        _sync(file)
     with (place / SERVER).open("wb") as file:
         file.write(checkpoint.server)
-        _synced(file)
+        _sync(file)
     files = {CLIENTS: digest.hexdigest(), SERVER: hashlib.sha256(checkpoint.server).hexdigest()}
     return {"clients": places, "files": files}
 
 
-def _synced(file: Any) -> None:
+def _sync(file: Any) -> None:
     file.flush()
     os.fsync(file.fileno())
 
@@ -178,5 +199,5 @@ def _file_digest(path: Path) -> str | None:
         return None
 
 
-def _damaged(place: Path, found: str) -> str:
+def _describe_damage(place: Path, found: str) -> str:
     return f"{place}: this checkpoint is damaged ({found}); delete its folder to go on from the one before it"

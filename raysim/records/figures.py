@@ -1,4 +1,4 @@
-"""Plots of a run, as pictures (uint8 [H, W, 3]) and on axes that somebody else has."""
+"""Plots of one run: drawn on given axes, or as pictures (uint8 [H, W, 3])."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from raysim.evaluation.metrics import Matrix
+from raysim.evaluation.metrics import PROTOCOL_LABELS, Matrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,15 +18,13 @@ Image = npt.NDArray[np.uint8]
 
 MOST_NUMBERED = 40  # tasks whose accuracies are legible as numbers
 
-NAMES = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
-
 
 def matrix_image(matrix: Matrix, protocol: str) -> Image:
     """Draw the accuracy matrix so far, rows after task t, columns test set i."""
     inches = min(len(matrix[0]), MOST_NUMBERED)
     figure, axes = _figure(1.6 + 0.55 * inches, 1.4 + 0.5 * inches)
     image = draw_matrix(axes, matrix)
-    axes.set_title(f"accuracy in %, {NAMES.get(protocol, protocol)}")
+    axes.set_title(f"accuracy in %, {PROTOCOL_LABELS.get(protocol, protocol)}")
     figure.colorbar(image)
     return _pixels(figure)
 
@@ -48,7 +46,7 @@ def draw_matrix(axes: Axes, matrix: Matrix) -> AxesImage:
 
 
 def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
-    """Draw which client is at which task over time, from Calendar.timeline; white is where it is not there.
+    """Draw which task each client is at over time, from Availability.timeline; white is where it is not there.
 
     The picture of Fed-A-GEM's Figure 4 (Dai et al., TMLR 2024), with rounds for samples.
     """

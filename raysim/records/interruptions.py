@@ -1,25 +1,24 @@
-"""What a run lost and computed again: a line for each loss, in checkpoints/losses.jsonl, which outlives the process."""
+"""Interruptions of a run and the rounds that each cost: one line each in checkpoints/losses.jsonl."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-from raysim.system.files import put, writing
+from raysim.system.files import convert_write_errors, write_whole
 
 
-class Losses:
-    """The losses of a run so far: `count` of them, and the `rounds` that had to be computed again, all together."""
+class Interruptions:
+    """The interruptions of a run so far, in all its processes: their `count`, and the `rounds` computed again."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "checkpoints" / "losses.jsonl"
-        noted = self._noted()
+        noted = [json.loads(line) for line in self._lines()]
         self.count = len(noted)
-        self.rounds = sum(line["rounds_recomputed"] for line in noted)
+        self.rounds: int = sum(line["rounds_recomputed"] for line in noted)
 
     def note(self, why: str, back_to: int, rounds: int) -> None:
-        """Write down a loss: what happened, the round gone back to, and how many rounds are computed again.
+        """Write down an interruption: its cause, the round gone back to, and how many rounds are computed again.
 
         Raises:
             RunError: it could not be written.
@@ -27,12 +26,9 @@ class Losses:
         self.count += 1
         self.rounds += rounds
         line = json.dumps({"why": why, "back_to_round": back_to, "rounds_recomputed": rounds})
-        with writing(self._path, self._path.parent.parent):
+        with convert_write_errors(self._path, self._path.parent.parent):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            put(self._path, "".join(f"{each}\n" for each in [*self._lines(), line]))
-
-    def _noted(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._lines()]
+            write_whole(self._path, "".join(f"{each}\n" for each in [*self._lines(), line]))
 
     def _lines(self) -> list[str]:
         """Return the lines so far, without one that was being written when the process ended."""
@@ -41,8 +37,8 @@ class Losses:
         return self._path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
 
-def unfinished(directory: Path) -> str | None:
-    """Return how the run in a directory was lost, or None where there is none, or it was stopped in good order."""
+def find_interruption(directory: Path) -> str | None:
+    """Return how the run in a directory broke off; None where there is none, or it was stopped between two rounds."""
     if not (directory / "rounds.jsonl").exists():
         return None
     try:

@@ -1,31 +1,32 @@
-"""A run from its start to its summary: recorded while it goes on, and summed up however it ends."""
+"""A run's events as they come, recorded in its directory; and its summary, however the run ends."""
 
 from __future__ import annotations
 
-import platform
-import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import median
 from types import TracebackType
 from typing import Literal
 
 from raysim.config import Config
-from raysim.engine.events import Checkpoint, Event, Finished, Started
+from raysim.engine.events import Checkpoint, Event, Finished, RoundDone, Started
+from raysim.evaluation.per_client import ClientSummary
 from raysim.federation.federation import Federation
-from raysim.records.checkpoints import Checkpoints, Saved
+from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
 from raysim.records.figures import timeline_image
-from raysim.records.interruptions import Losses, unfinished
-from raysim.records.result import Result, load
-from raysim.records.run_directory import Recording, going_back, rounds_since
-from raysim.system.files import writing
+from raysim.records.interruptions import Interruptions, find_interruption
+from raysim.records.result import Result, write_result
+from raysim.records.run_directory import RunFiles, count_rounds_since, cut_back, sha256
+from raysim.records.totals import Totals
+from raysim.records.versions import find_versions
+from raysim.system.errors import RunError
+from raysim.system.files import convert_write_errors
 from raysim.system.footprint import Footprint
-from raysim.system.lock import alone
+from raysim.system.lock import lock_directory
 
 
-class Course:
+class Recorder:
     """Records a run's events in its directory, and writes the summary at its end.
 
     Args:
@@ -43,114 +44,125 @@ class Course:
     def __init__(
         self, config: Config, federation: Federation, directory: Path, began: float, footprint: Footprint
     ) -> None:
-        self._config = config
-        self._footprint = footprint
-        self._actors = 0
         self.directory = directory
+        self._config = config
         self._began = began
-        self._starting = 0.0
-        self._made_with = versions()
-        self.checkpoints = Checkpoints(directory, config, self._made_with["raysim"])
-        self._losses = Losses(directory)
+        self._footprint = footprint
+        self._seconds_starting = 0.0
+        self._actors = 0
+        self._interrupted = False
+        self._sha256: str | None = None
+        self._per_client: Mapping[str, ClientSummary] | None = None
+        self._versions = find_versions()
+        self.checkpoints = Checkpoints(directory, config, self._versions["raysim"])
+        self._interruptions = Interruptions(directory)
         with ExitStack() as entered:
-            entered.enter_context(alone(directory, "run"))
-            self._recording = self._opened(unfinished(directory))
-            self._earlier = 0.0
-            if self.saved is not None:
-                self._earlier = float(self.saved.recorded["seconds"])
-                footprint.reach(int(self.saved.recorded.get("peak_memory_bytes", 0)))
+            entered.enter_context(lock_directory(directory, "run"))
+            recorded = self._open(find_interruption(directory))
+            self._seconds_before = recorded.seconds  # of the processes before this one
+            footprint.reach(recorded.peak_memory_bytes)
             if self.saved is None and not config.together:
-                self._recording.picture("clients_at_tasks", timeline_image(federation.calendar.timeline()))
-            self._leaving = entered.pop_all()
+                self._files.write_picture("clients_at_tasks", timeline_image(federation.availability.timeline()))
+            self._lock = entered.pop_all()
 
-    def __enter__(self) -> Course:
+    def __enter__(self) -> Recorder:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._leaving:
-            self._recording.__exit__(kind, error, trace)
+        with self._lock:
+            try:
+                self._files.close()
+            except RunError:
+                if error is None:  # otherwise the error on its way is the one to report
+                    raise
 
     @property
     def status(self) -> Literal["done", "interrupted"]:
-        """Return how a run ended whose last event has come: done or interrupted."""
-        return "interrupted" if self._recording.interrupted else "done"
+        """How a run ended whose last event has come."""
+        return "interrupted" if self._interrupted else "done"
 
     def take(self, event: Event) -> None:
         """Write down one event. Raises RunError where it cannot be written."""
-        if isinstance(event, Started):
-            self._starting = self._starting or time.perf_counter() - self._began
-            self._actors = event.actors
-        elif isinstance(event, Checkpoint):
-            self._footprint.add(event.peaks)
-            more = {"seconds": self._seconds(), "peak_memory_bytes": self._footprint.peak_bytes}
-            self.checkpoints.write(event, {**self._recording.position(), **more})
-        elif isinstance(event, Finished):
-            self._footprint.add(event.peaks)
-        self._recording.take(event)
+        match event:
+            case Started():
+                self._seconds_starting = self._seconds_starting or time.perf_counter() - self._began
+                self._actors = event.actors
+                if event.evaluation is not None:
+                    self._totals.begin(event.evaluation)
+            case RoundDone():
+                self._totals.add(event)
+                self._files.write_round(event, self._totals)
+            case Checkpoint():
+                self._footprint.add(event.peaks)
+                files = self._files.flush()
+                self.checkpoints.write(
+                    event, Recorded(files, self._totals, self._seconds(), self._footprint.peak_bytes)
+                )
+            case Finished():
+                self._footprint.add(event.peaks)
+                self._interrupted = event.interrupted
+                self._sha256 = sha256(event.state)
+                self._per_client = event.per_client
+                self._files.write_model(event.state)
 
-    def go_back(self, why: str) -> None:
-        """Bring everything to where `saved`, the newest checkpoint, has it, after a loss."""
-        self._recording.__exit__(None, None, None)
-        self._recording = self._opened(why)
+    def go_back(self, why: str) -> int:
+        """Bring everything to where `saved`, the newest checkpoint, has it, after a loss; return its round."""
+        self._files.close()
+        self._open(why)
+        return self._round
 
     def end(self, status: str) -> Result:
         """Write summary.json and return what it says. Raises RunError where it cannot be written."""
-        recording = self._recording
-        seconds = recording.tally.round_seconds
-        recording.summarise(
-            status,
+        config, totals = self._config, self._totals
+        result = Result(
+            name=config.name,
+            seed=config.seed,
+            methods=list(config.methods),
+            status=status,
+            clients=config.clients.count,
+            tasks=config.scenario.tasks,
+            rounds=totals.rounds,
+            updates=totals.updates,
+            evaluation=totals.evaluation(config.in_step),
+            per_client=self._per_client,
+            bytes_up=totals.bytes_up,
+            bytes_down=totals.bytes_down,
+            steps=totals.steps,
+            participation=totals.participation,
+            virtual_time=totals.virtual_time,
+            model_sha256=self._sha256,
             seconds=self._seconds(),
-            seconds_per_round=median(seconds) if seconds else None,
-            seconds_starting=self._starting,
+            seconds_per_round=totals.seconds_per_round,
+            seconds_starting=self._seconds_starting,
             peak_memory_bytes=self._footprint.peak_bytes,
             actors=self._actors,
-            recoveries=self._losses.count,
-            rounds_recomputed=self._losses.rounds,
-            versions=self._made_with,
+            recoveries=self._interruptions.count,
+            rounds_recomputed=self._interruptions.rounds,
+            versions=self._versions,
+            directory=self.directory,
         )
-        return load(recording.directory)
+        write_result(result)
+        return result
+
+    @property
+    def _round(self) -> int:
+        return 0 if self.saved is None else self.saved.round
 
     def _seconds(self) -> float:
-        return self._earlier + time.perf_counter() - self._began
+        return self._seconds_before + time.perf_counter() - self._began
 
-    def _opened(self, lost_by: str | None) -> Recording:
-        """Cut the directory back to the newest checkpoint; first note the rounds that are lost, if any run was."""
-        self.saved: Saved | None = self.checkpoints.latest()
-        recorded = None if self.saved is None else self.saved.recorded
-        lost = rounds_since(self.directory, recorded)
+    def _open(self, lost_by: str | None) -> Recorded:
+        """Cut the directory back to the newest checkpoint, after noting the rounds that are lost by it, if any are."""
+        self.saved: SavedCheckpoint | None = self.checkpoints.latest()
+        start = Recorded({}, Totals([0] * self._config.clients.count))
+        recorded = start if self.saved is None else self.saved.recorded
+        lost = count_rounds_since(self.directory, recorded.files)
         if lost_by is not None or lost:  # a second Ctrl-C and SIGTERM end a run in the middle of a round
-            why = lost_by or "the run was interrupted before a checkpoint"
-            self._losses.note(why, 0 if self.saved is None else self.saved.round, lost)
-        with writing(self.directory, self.directory):
-            going_back(self.directory, recorded)
-        return Recording(self._config, self.directory, recorded)
-
-
-def versions() -> dict[str, str | None]:
-    """Return what the result depends on: python, torch, ray, raysim, and raysim's git commit where it has one."""
-    return {
-        "python": platform.python_version(),
-        **{package: _version(package) for package in ("torch", "ray", "raysim")},
-        "git": _commit(),
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _commit() -> str | None:
-    here = Path(__file__).parent
-    try:
-        known = subprocess.run(
-            ["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=5
-        )
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return head.stdout.strip() or None if known.returncode == 0 else None
+            self._interruptions.note(lost_by or "the run was interrupted before a checkpoint", self._round, lost)
+        with convert_write_errors(self.directory, self.directory):
+            cut_back(self.directory, recorded.files)
+        self._files = RunFiles(self._config, self.directory)
+        self._totals = recorded.tally
+        return recorded

@@ -1,4 +1,4 @@
-"""What a run came to: summary.json as an object."""
+"""The result of a run: summary.json as an object, written and read."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from raysim.system.errors import ConfigError
+from raysim.system.files import convert_write_errors, write_whole
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
-    """The keys of summary.json, and the directory that it lies in.
+    """The keys of summary.json in their order, and the directory that it lies in.
 
     `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (a[t][i], fractions) and its
-    metrics; bytes are the methods' payload, all clients together; seconds_per_round is a median, without evaluation;
-    participation counts each client's updates, virtual_time is in virtual seconds, steps counts the gradient steps of
-    all clients' local training, actors counts Ray's (the coordinator and the hosts; none where one process did it all;
-    older raysims wrote none of the four); per_client, where evaluation.per_client asked
-    for it, maps a protocol to the clients' accuracies and their mean, worst and std (see raysim.evaluation.per_client).
+    metrics; per_client, where evaluation.per_client asked for it, maps a protocol to the clients' accuracies and their
+    mean, worst and std (see raysim.evaluation.per_client). Bytes are the methods' payload, all clients together; steps
+    counts the gradient steps of all clients' local training, participation each client's updates; virtual_time is in
+    virtual seconds; seconds_per_round is a median, without evaluation; actors counts Ray's (the coordinator and the
+    hosts; none where one process did it all). Older raysims wrote no steps, participation, virtual_time and actors.
     """
 
     name: str
@@ -32,25 +33,35 @@ class Result:
     rounds: int
     updates: int
     evaluation: Mapping[str, Mapping[str, Any]]
+    per_client: Mapping[str, Mapping[str, Any]] | None = None
     bytes_up: int
     bytes_down: int
+    steps: int | None = None
+    participation: Sequence[int] = ()
+    virtual_time: float | None = None
+    model_sha256: str | None
     seconds: float
     seconds_per_round: float | None
     seconds_starting: float
     peak_memory_bytes: int
+    actors: int | None = None
     recoveries: int
     rounds_recomputed: int
-    model_sha256: str | None
     versions: Mapping[str, str | None]
     directory: Path
-    participation: Sequence[int] = ()
-    virtual_time: float | None = None
-    steps: int | None = None
-    actors: int | None = None
-    per_client: Mapping[str, Mapping[str, Any]] | None = None
 
 
-def load(directory: str | Path) -> Result:
+def write_result(result: Result) -> None:
+    """Write summary.json into the result's directory. Raises RunError where it cannot be written."""
+    summary = {key: value for key, value in vars(result).items() if key != "directory"}
+    if result.per_client is None:
+        del summary["per_client"]
+    path = result.directory / "summary.json"
+    with convert_write_errors(path, result.directory):
+        write_whole(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+
+
+def load_result(directory: str | Path) -> Result:
     """Return the result of a run that ended.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What TensorBoard shows: scalars over rounds, and the accuracy matrix as an image after every task."""
+"""TensorBoard's files: scalars over rounds, and the accuracy matrix as an image after every task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from raysim.engine.events import RoundDone
 from raysim.evaluation import metrics
 from raysim.records.figures import matrix_image
-from raysim.records.totals import Tally
+from raysim.records.totals import Totals
 
 
 class Board:
@@ -22,27 +22,23 @@ class Board:
     def __init__(self, directory: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter  # a second to import; only where it is wanted
 
-        _fail_here_alone()
+        _silence_failing_writers()
         self._writer = SummaryWriter(str(directory))
 
     def close(self) -> None:
-        """Write out what is buffered."""
+        """Write out what is buffered, and write no more."""
         self._writer.close()
-
-    def image(self, name: str, image: npt.NDArray[np.uint8]) -> None:
-        """Show a picture (uint8 [H, W, 3])."""
-        self._writer.add_image(name, image, 0, dataformats="HWC")
 
     def flush(self) -> None:
         """Write out what is buffered, to the file's end."""
         self._writer.flush()
 
-    def round(self, event: RoundDone, tally: Tally) -> None:
-        """Show one round, and the matrices and the clients' updates so far where it ended a task.
+    def add_image(self, name: str, image: npt.NDArray[np.uint8], step: int = 0) -> None:
+        """Show a picture (uint8 [H, W, 3])."""
+        self._writer.add_image(name, image, step, dataformats="HWC")
 
-        Accuracy is also shown against virtual milliseconds and against KiB sent, which then are the step.
-        """
-        nbytes = tally.bytes_up + tally.bytes_down
+    def add_round(self, event: RoundDone, totals: Totals) -> None:
+        """Show one round, and the matrices and the clients' updates so far where it ended a task."""
         numbers: dict[str, float | None] = {
             "train/loss": event.loss,
             "bytes/up": event.bytes_up,
@@ -53,29 +49,39 @@ class Board:
             "clients/staleness": fmean(event.staleness) if event.staleness else None,
             "virtual_time": event.virtual_time,
             **{f"methods/{name}": value for name, value in event.records.items()},
+            **self._add_accuracies(event, totals),
         }
-        for protocol, accuracy in (event.evaluation or {}).items():
-            numbers |= {f"{protocol}/task_{i}": value for i, value in enumerate(accuracy, 1)}
-            mean = numbers[f"{protocol}/accuracy_so_far"] = fmean(accuracy[: event.so_far])
-            self._writer.add_scalar(f"{protocol}/accuracy_by_virtual_ms", mean, round(1000 * event.virtual_time))
-            self._writer.add_scalar(f"{protocol}/accuracy_by_KiB", mean, nbytes // 1024)
         if event.task_done:
-            self._writer.add_histogram("clients/updates", np.asarray(tally.participation), event.round)
-            for protocol, matrix in tally.matrices.items():
-                numbers |= {
-                    f"{protocol}/forgetting": metrics.forgetting(matrix),
-                    f"{protocol}/backward_transfer": metrics.backward_transfer(matrix),
-                }
-                image = matrix_image(matrix, protocol)
-                self._writer.add_image(f"{protocol}/accuracy_matrix", image, len(matrix), dataformats="HWC")
+            numbers |= self._add_task(event, totals)
         for name, number in numbers.items():
             if number is not None:
                 self._writer.add_scalar(name, number, event.round)
 
+    def _add_accuracies(self, event: RoundDone, totals: Totals) -> dict[str, float]:
+        """Show accuracy against virtual milliseconds and KiB sent, which are the steps; return what rounds show."""
+        numbers: dict[str, float] = {}
+        for protocol, accuracy in (event.evaluation or {}).items():
+            numbers |= {f"{protocol}/task_{i}": value for i, value in enumerate(accuracy, 1)}
+            mean = numbers[f"{protocol}/accuracy_so_far"] = fmean(accuracy[: event.so_far])
+            self._writer.add_scalar(f"{protocol}/accuracy_by_virtual_ms", mean, round(1000 * event.virtual_time))
+            kib = (totals.bytes_up + totals.bytes_down) // 1024
+            self._writer.add_scalar(f"{protocol}/accuracy_by_KiB", mean, kib)
+        return numbers
+
+    def _add_task(self, event: RoundDone, totals: Totals) -> dict[str, float | None]:
+        """Show the clients' updates and the matrices at a task's end; return the metrics that rounds show."""
+        numbers: dict[str, float | None] = {}
+        self._writer.add_histogram("clients/updates", np.asarray(totals.participation), event.round)
+        for protocol, matrix in totals.matrices.items():
+            numbers[f"{protocol}/forgetting"] = metrics.forgetting(matrix)
+            numbers[f"{protocol}/backward_transfer"] = metrics.backward_transfer(matrix)
+            self.add_image(f"{protocol}/accuracy_matrix", matrix_image(matrix, protocol), len(matrix))
+        return numbers
+
 
 @cache
-def _fail_here_alone() -> None:
-    """Let the thread that writes end without a traceback where it cannot write: the next call raises its OSError."""
+def _silence_failing_writers() -> None:
+    """Print no traceback of a writer's thread that cannot write: the next call of the writer raises its OSError."""
     others = threading.excepthook
 
     def hook(died: threading.ExceptHookArgs) -> None:

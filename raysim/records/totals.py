@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from statistics import median
 
-from raysim.engine.events import RoundDone
+from raysim.engine.events import Accuracies, RoundDone
+from raysim.evaluation import metrics
 
 
 @dataclass
-class Tally:
+class Totals:
     """Figures so far, all plain numbers and lists, so that JSON keeps them exactly.
 
     `matrices` are the accuracy matrices by protocol, `untrained` the accuracies before the first round; `participation`
@@ -28,7 +29,7 @@ class Tally:
     untrained: dict[str, list[float]] = field(default_factory=dict)
     matrices: dict[str, list[list[float]]] = field(default_factory=dict)
 
-    def begin(self, untrained: Mapping[str, Any]) -> None:
+    def begin(self, untrained: Accuracies) -> None:
         """Take the untrained model's accuracies by protocol."""
         self.untrained = {protocol: list(row) for protocol, row in untrained.items()}
         self.matrices = {protocol: [] for protocol in untrained}
@@ -48,6 +49,14 @@ class Tally:
             for protocol, row in event.evaluation.items():
                 self.matrices[protocol].append(list(row))
 
-    def state(self) -> dict[str, Any]:
-        """Return the figures, to be given to Tally(**figures) again."""
-        return asdict(self)
+    @property
+    def seconds_per_round(self) -> float | None:
+        """The median, None before the first round."""
+        return median(self.round_seconds) if self.round_seconds else None
+
+    def evaluation(self, in_step: bool) -> Mapping[str, Mapping[str, object]]:
+        """Return the metrics by protocol over the tasks that are done; `in_step` as in metrics.summarise."""
+        return {
+            protocol: metrics.summarise(matrix, self.untrained[protocol], in_step)
+            for protocol, matrix in self.matrices.items()
+        }

@@ -15,15 +15,13 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from raysim.config.error_text import nearest, show
 from raysim.config.yaml_reading import parse_value
-from raysim.records.figures import NAMES
+from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.report.content import Comparison
-from raysim.report.grouping import Group, Setting, flat
-from raysim.report.quantities import ACCURACY, BACKWARD_TRANSFER, FINAL_FORGETTING, FORGETTING
-from raysim.report.statistics import Summary, summary
-from raysim.report.tables import NOTHING, Cell, Table, mean_and_std
+from raysim.report.grouping import ExperimentSetting, MethodGroup, flatten
+from raysim.report.tables import FINAL_FORGETTING, LEARNING, NOTHING, MeanOverSeeds, ReportTable, TableCell
 from raysim.system.errors import ConfigError
 
-QUANTITIES = {quantity.key: quantity for quantity in (ACCURACY, FORGETTING, FINAL_FORGETTING, BACKWARD_TRANSFER)}
+QUANTITIES = {quantity.key: quantity for quantity in (*LEARNING, FINAL_FORGETTING)}
 
 
 class _Strict(BaseModel):
@@ -38,7 +36,7 @@ class PublishedSetting(_Strict):
     like: str | None = None
 
 
-class Column(_Strict):
+class PublishedColumn(_Strict):
     """A column of a table, in %: the mean and the standard deviation by method, null where the paper gives none."""
 
     table: str
@@ -48,7 +46,7 @@ class Column(_Strict):
     cells: dict[str, tuple[float, float | None]]
 
 
-class Published(_Strict):
+class PublishedPaper(_Strict):
     """A paper. `methods` maps its names to methods blocks, null where raysim has no such method."""
 
     paper: str
@@ -56,7 +54,7 @@ class Published(_Strict):
     note: str
     settings: dict[str, PublishedSetting]
     methods: dict[str, dict[str, dict[str, object]] | None]
-    tables: list[Column]
+    tables: list[PublishedColumn]
 
     @field_validator("settings")
     @classmethod
@@ -67,7 +65,7 @@ class Published(_Strict):
         return whole
 
 
-def published(paper: str) -> Published:
+def load_paper(paper: str) -> PublishedPaper:
     """Return the figures of a paper.
 
     Raises:
@@ -78,20 +76,20 @@ def published(paper: str) -> Published:
     if paper not in known:
         near = nearest(paper, known)
         raise ConfigError(f"--against {paper}: found no figures of such a paper, allowed: {', '.join(known)}{near}")
-    return Published.model_validate(parse_value((folder / f"{paper}.yaml").read_text(encoding="utf-8")))
+    return PublishedPaper.model_validate(parse_value((folder / f"{paper}.yaml").read_text(encoding="utf-8")))
 
 
-def compare(paper: Published, setting: Setting) -> list[Comparison]:
+def compare_with_paper(paper: PublishedPaper, setting: ExperimentSetting) -> list[Comparison]:
     """Return a comparison for every setting of the paper that the runs are of, where a method of theirs is in it."""
     return [
         made
         for name, candidate in paper.settings.items()
         if candidate.config is not None and _holds(setting.runs[0].config, candidate.config)
-        if (made := _comparison(paper, name, candidate.stated, setting))
+        if (made := _comparison(paper, name, setting))
     ]
 
 
-def misfit(paper: Published, setting: Setting) -> str:
+def explain_misfit(paper: PublishedPaper, setting: ExperimentSetting) -> str:
     """Say why a setting has no comparison: what keeps it from the nearest of the paper, its metrics or its methods."""
     apart = {
         name: [*_departures(candidate.config, setting.groups[0])]
@@ -120,61 +118,60 @@ def _merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[st
     return found
 
 
-def _comparison(paper: Published, name: str, stated: Mapping[str, object], setting: Setting) -> Comparison | None:
+def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) -> Comparison | None:
     matched = [
         (column, method, group)
         for column in paper.tables
         if column.setting == name and column.metric in QUANTITIES
         for method in column.cells
-        for group in _groups(paper.methods[method], setting)
+        for group in setting.groups
+        if _has_methods(group, paper.methods[method])
     ]
     if not matched:
         return None
     headings = ("in the paper", "here", "table", "metric", "paper, %", "measured, %", "seeds", "difference", "agree")
     caption = f"{paper.paper}, {name}: published and measured"
     note = f"Agree: the difference is at most the sum of both standard deviations. {paper.note}"
+    stated = paper.settings[name].stated
     departures = dict.fromkeys(line for _, _, group in matched for line in _departures(stated, group))
-    return Comparison(
-        Table(caption, headings, [_row(*one) for one in matched], note, texts=4), [*departures], paper.citation
-    )
+    table = ReportTable(caption, headings, [_row(*one) for one in matched], note, texts=4)
+    return Comparison(table, [*departures], paper.citation)
 
 
-def _groups(wanted: Mapping[str, object] | None, setting: Setting) -> Iterator[Group]:
-    """Yield the groups with the wanted methods in the wanted order, and with the knobs that are named there."""
-    for group in setting.groups:
-        if wanted is not None and [*group.methods] == [*wanted] and _holds(group.methods, wanted):
-            yield group
+def _has_methods(group: MethodGroup, wanted: Mapping[str, object] | None) -> bool:
+    """Return whether a group has the wanted methods in the wanted order, and with the knobs that are named there."""
+    return wanted is not None and [*group.methods] == [*wanted] and _holds(group.methods, wanted)
 
 
-def _row(column: Column, method: str, group: Group) -> Sequence[Cell]:
+def _row(column: PublishedColumn, method: str, group: MethodGroup) -> Sequence[TableCell]:
     quantity = QUANTITIES[column.metric]
-    measured = summary([*group.by_seed(quantity.of(column.protocol)).values()])
+    measured = quantity.average_group(group, column.protocol)
     mean, std = column.cells[method]
     texts = (
         method,
         group.label,
         column.table,
-        f"{NAMES[column.protocol]} {quantity.heading}",
-        mean_and_std(Summary(mean, std, 0), quantity),
-        mean_and_std(measured, quantity),
+        f"{PROTOCOL_LABELS[column.protocol]} {quantity.heading}",
+        quantity.show_mean(MeanOverSeeds(mean, std)),
+        quantity.show_mean(measured),
         str(len(group.runs)),
         NOTHING if measured is None else quantity.show(measured.mean - mean, sign=True),
         _agreement(mean, std, measured),
     )
-    return [Cell(text) for text in texts]
+    return [TableCell(text) for text in texts]
 
 
-def _agreement(mean: float, std: float | None, measured: Summary | None) -> str:
+def _agreement(mean: float, std: float | None, measured: MeanOverSeeds | None) -> str:
     """Return yes or no, or a dash where one of the two has no standard deviation."""
     if measured is None or measured.std is None or std is None:
         return NOTHING
     return "yes" if abs(measured.mean - mean) <= measured.std + std else "no"
 
 
-def _departures(stated: Mapping[str, object], group: Group) -> Iterator[str]:
+def _departures(stated: Mapping[str, object], group: MethodGroup) -> Iterator[str]:
     """Yield where a group differs from what the paper states; of methods, only those that the group has."""
-    found = flat(group.runs[0].config)
-    for key, value in flat(stated).items():
+    found = flatten(group.runs[0].config)
+    for key, value in flatten(stated).items():
         of_methods = key.startswith("methods.")
         if of_methods and key.split(".")[1] not in group.methods:
             continue
@@ -188,7 +185,5 @@ def _holds(found: object, wanted: object) -> bool:
     if isinstance(wanted, Mapping):
         return isinstance(found, Mapping) and all(_holds(found.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):
-        if not isinstance(found, list) or len(found) != len(wanted):
-            return False
-        return all(_holds(one, other) for one, other in zip(found, wanted, strict=True))
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(_holds, found, wanted))
     return found == wanted

@@ -6,27 +6,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raysim.report.grouping import Setting
-from raysim.report.plots import Plot
-from raysim.report.tables import Table
+from raysim.report.grouping import ExperimentSetting
+from raysim.report.tables import ReportTable
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot that was written: FOLDER/STEM.png and FOLDER/STEM.svg, what it shows in words, its width in inches."""
+
+    folder: Path
+    stem: str
+    caption: str
+    width: float
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """A setting beside a published one: a table, what the runs do differently from the paper, and where it is from."""
 
-    table: Table
+    table: ReportTable
     departures: Sequence[str]
     citation: str
 
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """One setting: its result tables, what add-ons change, its comparisons with a paper, its plots."""
+    """One setting: its tables (the results, then what add-ons change), its comparisons with a paper, its plots."""
 
-    setting: Setting
-    results: Sequence[Table]
-    gains: Sequence[Table]
+    setting: ExperimentSetting
+    tables: Sequence[ReportTable]
     comparisons: Sequence[Comparison]
     plots: Sequence[Plot]
 

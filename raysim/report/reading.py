@@ -1,4 +1,4 @@
-"""Finished runs below some directories: found by their summary.json, read and checked."""
+"""Finished runs below some directories: found by their summary.json, read and checked; their rounds.jsonl on demand."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from raysim.config.yaml_reading import read_yaml
-from raysim.report.validation import first_problem
-from raysim.sweeps.grid import FILE
-from raysim.sweeps.register import Labels, labels
+from raysim.sweeps.directory import RunLabels, read_labels
+from raysim.sweeps.grid import SWEEP_FILE
 from raysim.system.errors import ConfigError
 
-Sweep = Mapping[str, Labels]
+SweepLabels = Mapping[str, RunLabels]
+"""By a run's folder below its sweep's: what the sweep calls the run on each axis."""
+
+Methods = Mapping[str, Mapping[str, object]]
+"""By method, in their order: its knobs."""
 
 
 class _Read(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
 
-class Evaluation(_Read):
+class ProtocolMetrics(_Read):
     """What summary.json says of one protocol: accuracy is a[t][i], T x T; all are fractions, None where undefined."""
 
     accuracy: list[list[float]]
@@ -36,7 +39,7 @@ class Evaluation(_Read):
     forward_transfer: float | None
 
 
-class OverClients(_Read):
+class ClientMetrics(_Read):
     """What summary.json says of the clients' own accuracies under one protocol: fractions, None where undefined."""
 
     mean: float | None
@@ -44,8 +47,8 @@ class OverClients(_Read):
     std: float | None
 
 
-class Summary(_Read):
-    """What a report needs of summary.json; other keys are let be, as older and newer ones have others."""
+class RunSummary(_Read):
+    """What a report needs of summary.json; other keys are ignored, as older and newer versions have others."""
 
     name: str
     seed: int
@@ -53,8 +56,8 @@ class Summary(_Read):
     tasks: int
     rounds: int
     updates: int
-    evaluation: dict[str, Evaluation]
-    per_client: dict[str, OverClients] = {}
+    evaluation: dict[str, ProtocolMetrics]
+    per_client: dict[str, ClientMetrics] = {}
     bytes_up: int
     bytes_down: int
     seconds: float
@@ -64,23 +67,35 @@ class Summary(_Read):
     versions: dict[str, str | None]
 
 
+class RoundRecord(BaseModel):
+    """One line of rounds.jsonl: a server update. Bytes are of all clients; accuracies are fractions, one per task.
+
+    `so_far` is how many tasks, from the first, may have been seen by then; lines of older versions do not have it.
+    """
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    round: int
+    tasks: list[int]
+    so_far: int | None = None
+    bytes_up: int
+    bytes_down: int
+    virtual_time: float | None = None
+    evaluation: dict[str, list[float]] | None = None
+
+
 @dataclass(frozen=True, eq=False)
-class Run:
+class FinishedRun:
     """A finished run: its directory as the user wrote it, its summary, and its config.yaml as plain values.
 
-    The config is not validated again, so that a run whose own components lie elsewhere today can still be reported.
+    The config is not validated again, so that a run whose own components have moved since can still be reported.
     `names` is what the sweep that it belongs to calls it on each axis; a run of no sweep has none.
     """
 
     directory: Path
-    summary: Summary
+    summary: RunSummary
     config: Mapping[str, object]
-    names: Labels
-
-    @property
-    def evaluation(self) -> Mapping[str, Evaluation]:
-        """The results by protocol."""
-        return self.summary.evaluation
+    names: RunLabels
 
     @property
     def command(self) -> str:
@@ -88,7 +103,7 @@ class Run:
         return f"raysim run {shlex.quote(str(self.directory / 'config.yaml'))}"
 
     @property
-    def methods(self) -> Mapping[str, Mapping[str, object]]:
+    def methods(self) -> Methods:
         """The methods in their order, each with its knobs."""
         found = self.config.get("methods")
         blocks = found if isinstance(found, Mapping) else {}
@@ -96,26 +111,26 @@ class Run:
 
 
 @dataclass
-class Found:
+class FoundRuns:
     """The finished runs, and one line for every other directory that looks like a run's."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[FinishedRun] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
 
-def find(directories: Sequence[Path]) -> Found:
+def find_runs(directories: Sequence[Path]) -> FoundRuns:
     """Return the finished runs at any depth below the directories, by path; each once.
 
     Raises:
         ConfigError: a directory cannot be read, or no finished run is below any.
     """
-    found = Found()
-    sweep_in = cache(_sweep_in)  # many runs belong to one sweep
+    found = FoundRuns()
+    labels_in = cache(_labels_in)  # many runs belong to one sweep
     for directory in directories:
         _check(directory)
     for path in _candidates(directories, found.left_out):
         try:
-            found.runs.append(_read(path, sweep_in))
+            found.runs.append(_read_run(path, labels_in))
         except ConfigError as error:
             found.left_out.append(str(error))
     if not found.runs:
@@ -126,6 +141,26 @@ def find(directories: Sequence[Path]) -> Found:
             "summary.json of status done"
         )
     return found
+
+
+def read_rounds(directory: Path) -> Sequence[RoundRecord]:
+    """Return the rounds of a run in their order.
+
+    Raises:
+        ConfigError: there is no rounds.jsonl, or not one of raysim's.
+    """
+    path = directory / "rounds.jsonl"
+    rounds: list[RoundRecord] = []
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            rounds.append(RoundRecord.model_validate_json(line))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: found bytes that are no UTF-8") from None
+    except ValidationError as error:
+        raise ConfigError(f"{path}:{len(rounds) + 1}: {_first_problem(error)}") from None
+    return rounds
 
 
 def _check(directory: Path) -> None:
@@ -140,7 +175,7 @@ def _check(directory: Path) -> None:
 
 
 def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Path]:
-    """Yield the directories with a summary.json; say which of the others cannot be read or were begun only."""
+    """Yield the directories with a summary.json; say which of the others cannot be read or were only begun."""
     seen: set[Path] = set()
 
     def unreadable(error: OSError) -> None:
@@ -159,14 +194,14 @@ def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Pa
                 left_out.append(f"{path}: no summary.json: the run is under way or was killed")
 
 
-def _read(directory: Path, sweep_in: Callable[[Path], Sweep | None]) -> Run:
+def _read_run(directory: Path, labels_in: Callable[[Path], SweepLabels | None]) -> FinishedRun:
     path = directory / "summary.json"
     try:
-        summary = Summary.model_validate_json(path.read_bytes())
+        summary = RunSummary.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except ValidationError as error:
-        raise ConfigError(f"{path}: {first_problem(error)}; allowed: a summary.json that raysim wrote") from None
+        raise ConfigError(f"{path}: {_first_problem(error)}; allowed: a summary.json that raysim wrote") from None
     if summary.status != "done":
         raise ConfigError(f"{directory}: found the status {summary.status}, counted: done")
     if not summary.evaluation:
@@ -175,21 +210,23 @@ def _read(directory: Path, sweep_in: Callable[[Path], Sweep | None]) -> Run:
         if {len(values.accuracy), *map(len, values.accuracy)} != {summary.tasks}:
             size = f"{summary.tasks} x {summary.tasks} tasks"
             raise ConfigError(f"{path}: evaluation.{protocol}.accuracy: found no matrix of {size}")
-    return Run(directory, summary, read_yaml(directory / "config.yaml").values, _names(directory, sweep_in))
+    # the nearest sweep above a run names it
+    sweeps = ((above, found) for above in directory.parents if (found := labels_in(above)) is not None)
+    names = next((found.get(directory.relative_to(above).as_posix(), {}) for above, found in sweeps), {})
+    return FinishedRun(directory, summary, read_yaml(directory / "config.yaml").values, names)
 
 
-def _names(directory: Path, sweep_in: Callable[[Path], Sweep | None]) -> Labels:
-    """Return what the nearest sweep above a run's directory calls it on each axis."""
-    for above in directory.parents:
-        sweep = sweep_in(above)
-        if sweep is not None:
-            return sweep.get(directory.relative_to(above).as_posix(), {})
-    return {}
-
-
-def _sweep_in(directory: Path) -> Sweep | None:
-    """Return the names of a sweep's runs by their folders; None where there is none, or somebody else's sweep.yaml."""
-    if (directory / FILE).is_file():
+def _labels_in(directory: Path) -> SweepLabels | None:
+    """Return the labels of a sweep's runs; None where there is no sweep.yaml, or one of another program."""
+    if (directory / SWEEP_FILE).is_file():
         with suppress(ConfigError):
-            return labels(directory)
+            return read_labels(directory)
     return None
+
+
+def _first_problem(error: ValidationError) -> str:
+    """Return where the first error of a file is, in dotted keys, and what it is."""
+    first = error.errors(include_url=False)[0]
+    keys = ".".join(str(key) for key in first["loc"])
+    message = first["msg"][:1].lower() + first["msg"][1:]
+    return f"{keys}: {message}" if keys else message

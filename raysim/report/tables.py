@@ -1,20 +1,108 @@
-"""The tables, free of any format: what the groups of a setting came to, and what each add-on changes."""
+"""The tables, free of any format: which quantities they have, and their means over seeds and paired differences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
-from raysim.records.figures import NAMES
-from raysim.report.grouping import Group, Setting
-from raysim.report.quantities import COSTS, FAIRNESS, LEARNING, Quantity
-from raysim.report.statistics import Difference, Summary, paired, summary
+from raysim.evaluation.metrics import PROTOCOL_LABELS
+from raysim.report.grouping import ExperimentSetting, MethodGroup
+from raysim.report.reading import FinishedRun
 
 NOTHING = "-"
 
 
 @dataclass(frozen=True)
-class Cell:
+class MeanOverSeeds:
+    """The mean of some values and their sample standard deviation, None for one value."""
+
+    mean: float
+    std: float | None
+
+
+@dataclass(frozen=True)
+class PairedDifference(MeanOverSeeds):
+    """The mean of paired differences, their deviation, and p of the two-sided paired t-test.
+
+    p is None where there is nothing to test: one pair, or differences that are all the same.
+    """
+
+    p: float | None
+
+
+def _of_protocol(run: FinishedRun, protocol: str) -> object:
+    return run.summary.evaluation.get(protocol)
+
+
+def _of_clients(run: FinishedRun, protocol: str) -> object:
+    return run.summary.per_client.get(protocol)
+
+
+def _of_run(run: FinishedRun, protocol: str) -> object:
+    return run.summary
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number of a run: a column of the tables, its unit, and which end of it is the better one.
+
+    `scale` takes it from summary.json's unit (fractions, bytes, seconds) to the shown one. `holder` returns the part of
+    a run's summary, for a protocol, that has its key.
+    """
+
+    key: str
+    heading: str
+    unit: str
+    scale: float
+    digits: int
+    higher_is_better: bool
+    holder: Callable[[FinishedRun, str], object] = _of_protocol
+
+    @property
+    def title(self) -> str:
+        """The heading with its unit."""
+        return f"{self.heading}, {self.unit}"
+
+    def by_seed(self, group: MethodGroup, protocol: str) -> dict[int, float]:
+        """Return a group's values in the shown unit, of every seed that has one."""
+        found = {run.summary.seed: getattr(self.holder(run, protocol), self.key, None) for run in group.runs}
+        return {seed: self.scale * float(value) for seed, value in found.items() if value is not None}
+
+    def average_group(self, group: MethodGroup, protocol: str) -> MeanOverSeeds | None:
+        """Return a group's mean over seeds in the shown unit, None where no seed has a value."""
+        return average([*self.by_seed(group, protocol).values()])
+
+    def show(self, number: float, sign: bool = False) -> str:
+        """Return a number of this unit with its digits."""
+        return format(number, f"{'+' if sign else ''}.{self.digits}f")
+
+    def show_mean(self, found: MeanOverSeeds | None, sign: bool = False) -> str:
+        """Return `mean ± std`, the mean alone where there is no deviation, or a dash."""
+        if found is None:
+            return NOTHING
+        return self.show(found.mean, sign) + ("" if found.std is None else f" ± {self.show(found.std)}")
+
+
+ACCURACY = Quantity("average_accuracy", "average accuracy", "%", 100, 2, True)
+FORGETTING = Quantity("forgetting", "forgetting", "%", 100, 2, False)
+FINAL_FORGETTING = Quantity("final_forgetting", "forgetting since the task's end", "%", 100, 2, False)
+BACKWARD_TRANSFER = Quantity("backward_transfer", "backward transfer", "%", 100, 2, True)
+LEARNING = (ACCURACY, FORGETTING, BACKWARD_TRANSFER)
+FAIRNESS = (
+    Quantity("mean", "clients' mean", "%", 100, 2, True, _of_clients),
+    Quantity("worst", "worst client", "%", 100, 2, True, _of_clients),
+    Quantity("std", "deviation over clients", "%", 100, 2, False, _of_clients),
+)
+COSTS = (
+    Quantity("seconds_per_round", "time per round", "s", 1, 3, False, _of_run),
+    Quantity("bytes_up", "sent up", "MiB", 2**-20, 2, False, _of_run),
+    Quantity("bytes_down", "sent down", "MiB", 2**-20, 2, False, _of_run),
+)
+
+
+@dataclass(frozen=True)
+class TableCell:
     """A text, and whether it is the best of its column."""
 
     text: str
@@ -22,88 +110,93 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A caption, headings, and rows of as many cells; the first `texts` columns are words, the others numbers."""
 
     caption: str
     headings: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[TableCell]]
     note: str = ""
     texts: int = 1
 
 
-def results(setting: Setting, protocol: str) -> Table:
+def average(values: Sequence[float]) -> MeanOverSeeds | None:
+    """Return the mean and the sample standard deviation (n - 1) of the values, None where there are none."""
+    return MeanOverSeeds(fmean(values), stdev(values) if len(values) > 1 else None) if values else None
+
+
+def compare_pairs(before: Mapping[int, float], after: Mapping[int, float]) -> PairedDifference | None:
+    """Return after - before over the seeds that both have, None where they share none."""
+    seeds = sorted(before.keys() & after.keys())
+    differences = [after[seed] - before[seed] for seed in seeds]
+    found = average(differences)
+    if found is None:
+        return None
+    p = None
+    # one pair, or equal up to rounding: there is no deviation to test against
+    if max(differences) - min(differences) > 1e-12 * max(1.0, *map(abs, differences)):
+        from scipy import stats  # a second to import
+
+        p = float(stats.ttest_rel([after[seed] for seed in seeds], [before[seed] for seed in seeds]).pvalue)
+    return PairedDifference(found.mean, found.std, p)
+
+
+def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
     """Return mean and sample standard deviation over seeds of every quantity, by group.
 
     The columns about clients are there where a run of the setting has evaluation.per_client.
     """
     fairness = FAIRNESS if any(protocol in run.summary.per_client for run in setting.runs) else ()
     quantities = (*LEARNING, *fairness, *COSTS)
-    columns = [_column(setting.groups, quantity, protocol) for quantity in quantities]
-    rows = [
-        (Cell(group.label), Cell(str(len(group.runs))), *(column[index] for column in columns))
-        for index, group in enumerate(setting.groups)
+    columns = [
+        [TableCell(group.label) for group in setting.groups],
+        [TableCell(str(len(group.runs))) for group in setting.groups],
+        *(_column(setting.groups, quantity, protocol) for quantity in quantities),
     ]
     headings = ("methods", "seeds", *(quantity.title for quantity in quantities))
     alike = len({tuple(run.summary.seed for run in group.runs) for group in setting.groups}) == 1
     note = "" if alike else "Not all groups have the same seeds; what add-ons change is taken over common ones."
-    return Table(f"{NAMES.get(protocol, protocol)}: mean ± standard deviation over seeds", headings, rows, note)
+    caption = f"{PROTOCOL_LABELS.get(protocol, protocol)}: mean ± standard deviation over seeds"
+    return ReportTable(caption, headings, [*zip(*columns, strict=True)], note)
 
 
-def gains(setting: Setting, protocol: str) -> Table | None:
+def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | None:
     """Return what one more method changes, for all pairs of groups that differ by one; None where there are none."""
     rows = [
-        (Cell(added), Cell(base.label), *_differences(base, extended, protocol))
-        for base, extended, added in _pairs(setting.groups)
+        (TableCell(added), TableCell(base.label), *_differences(base, extended, protocol))
+        for base in setting.groups
+        for extended in setting.groups
+        if (added := _added(base.methods, extended.methods)) is not None
     ]
     if not rows:
         return None
     headings = ("added", "to", "common seeds", *(quantity.title for quantity in LEARNING))
-    caption = f"{NAMES.get(protocol, protocol)}: what each add-on changes"
+    caption = f"{PROTOCOL_LABELS.get(protocol, protocol)}: what each add-on changes"
     note = "Paired differences over the common seeds, mean ± standard deviation; p of the two-sided paired t-test, "
-    return Table(caption, headings, rows, note + "not corrected for the number of comparisons.", texts=2)
+    return ReportTable(caption, headings, rows, note + "not corrected for the number of comparisons.", texts=2)
 
 
-def mean_and_std(found: Summary | None, quantity: Quantity, sign: bool = False) -> str:
-    """Return `mean ± std`, the mean alone where there is no deviation, or a dash."""
-    if found is None:
-        return NOTHING
-    std = "" if found.std is None else f" ± {quantity.show(found.std)}"
-    return quantity.show(found.mean, sign) + std
-
-
-def _column(groups: Sequence[Group], quantity: Quantity, protocol: str) -> list[Cell]:
-    found = [summary([*group.by_seed(quantity.of(protocol)).values()]) for group in groups]
+def _column(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str) -> list[TableCell]:
+    found = [quantity.average_group(group, protocol) for group in groups]
     shown = [None if one is None else float(quantity.show(one.mean)) for one in found]
-    means = [mean for mean in shown if mean is not None]
-    best = (max if quantity.higher_is_better else min)(means, default=None)
-    telling = len(set(means)) > 1  # where all are equal as shown, none is the best
+    means = {mean for mean in shown if mean is not None}
+    # where all are equal as shown, none is the best
+    best = (max if quantity.higher_is_better else min)(means) if len(means) > 1 else None
     return [
-        Cell(mean_and_std(one, quantity), telling and mean is not None and mean == best)
+        TableCell(quantity.show_mean(one), mean is not None and mean == best)
         for one, mean in zip(found, shown, strict=True)
     ]
 
 
-def _differences(base: Group, extended: Group, protocol: str) -> list[Cell]:
-    found = [paired(base.by_seed(q.of(protocol)), extended.by_seed(q.of(protocol))) for q in LEARNING]
-    common = len({run.summary.seed for run in base.runs} & {run.summary.seed for run in extended.runs})
-    cells = [Cell(_with_p(one, quantity)) for one, quantity in zip(found, LEARNING, strict=True)]
-    return [Cell(str(common)), *cells]
-
-
-def _with_p(found: Difference | None, quantity: Quantity) -> str:
-    text = mean_and_std(found, quantity, sign=True)
-    if found is None or found.p is None:
-        return text
-    return f"{text}, p {'< 0.001' if found.p < 0.001 else format(found.p, '.3f')}"
-
-
-def _pairs(groups: Sequence[Group]) -> Iterator[tuple[Group, Group, str]]:
-    for base in groups:
-        for extended in groups:
-            added = _added(base.methods, extended.methods)
-            if added is not None:
-                yield base, extended, added
+def _differences(base: MethodGroup, extended: MethodGroup, protocol: str) -> Iterator[TableCell]:
+    common = {run.summary.seed for run in base.runs} & {run.summary.seed for run in extended.runs}
+    yield TableCell(str(len(common)))
+    for quantity in LEARNING:
+        found = compare_pairs(quantity.by_seed(base, protocol), quantity.by_seed(extended, protocol))
+        text = quantity.show_mean(found, sign=True)
+        if found is not None and found.p is not None:
+            text += f", p {'< 0.001' if found.p < 0.001 else format(found.p, '.3f')}"
+        yield TableCell(text)
 
 
 def _added(base: Mapping[str, object], extended: Mapping[str, object]) -> str | None:

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table as RichTable
+from rich.table import Table
 from rich.text import Text
 
-from raysim.launch.display import say
+from raysim.launch.display import print_line
 from raysim.report.content import Report
-from raysim.report.tables import Table
+from raysim.report.tables import ReportTable
 
 
-def show(report: Report, console: Console) -> None:
+def show_report(report: Report, console: Console) -> None:
     """Print a report; the best of each column is bold where the console can show it."""
     for section in report.sections:
-        say(console, section.heading)
-        for table in (*section.results, *section.gains):
+        print_line(console, section.heading)
+        for table in section.tables:
             _show_table(table, console)
         for comparison in section.comparisons:
             _show_table(comparison.table, console)
             for line in comparison.departures:
-                say(console, f"departure: {line}")
+                print_line(console, f"departure: {line}")
     for line in report.left_out:
-        say(console, f"left out: {line}")
-    say(console, f"report: {report.out / 'report.html'} (and .md, .tex, .csv, means.csv, plots/)")
+        print_line(console, f"left out: {line}")
+    print_line(console, f"report: {report.out / 'report.html'} (and .md, .tex, .csv, means.csv, plots/)")
 
 
-def _show_table(table: Table, console: Console) -> None:
-    say(console, table.caption)
-    shown = RichTable(box=SIMPLE, padding=(0, 1, 0, 0))
+def _show_table(table: ReportTable, console: Console) -> None:
+    print_line(console, table.caption)
+    shown = Table(box=SIMPLE, padding=(0, 1, 0, 0))
     for index, heading in enumerate(table.headings):
         shown.add_column(Text(heading), justify="left" if index < table.texts else "right")
     for row in table.rows:
         shown.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in row))
     console.print(shown)
     if table.note:
-        say(console, table.note)
+        print_line(console, table.note)

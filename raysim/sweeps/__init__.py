@@ -1,1 +1,4 @@
-"""A sweep: a grid of runs of one config, each a run directory of its own; resumable."""
+"""Sweeps: grids of runs of one config, from a sweep's file to a directory with a run in each folder.
+
+What is done is not done again; each run is carried out in one process, several at a time on Ray.
+"""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raysim.config import Config
 from raysim.config.document import Document, Elsewhere, Given, Keys, dotted
-from raysim.config.error_text import describe_unknown, nearest, show
+from raysim.config.error_text import describe_unknown, either, nearest, show
 from raysim.config.overrides import split_key
 from raysim.config.schema import LONGEST_NAME
 from raysim.config.yaml_writing import to_yaml_line
@@ -19,7 +19,7 @@ EXAMPLE = "{rotated: {scenario.shift: rotation}, permuted: {scenario.shift: perm
 
 
 @dataclass(frozen=True)
-class Setting:
+class KeySetting:
     """One config key, the value that it is set to, and where that stands."""
 
     keys: Keys
@@ -28,12 +28,12 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Value:
+class AxisValue:
     """One value of an axis: its name in reports, its part of the run's folder, and what it sets."""
 
     label: str
     folder: str
-    settings: tuple[Setting, ...]
+    settings: tuple[KeySetting, ...]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Axis:
     """A key, or a choice of one's own, in which the runs of a sweep differ."""
 
     name: str
-    values: tuple[Value, ...]
+    values: tuple[AxisValue, ...]
 
     @property
     def sets(self) -> set[Keys]:
@@ -49,7 +49,7 @@ class Axis:
         return {setting.keys for value in self.values for setting in value.settings}
 
 
-def setting(document: Document, at: Keys, key: str, value: object) -> Setting:
+def read_setting(document: Document, at: Keys, key: str, value: object) -> KeySetting:
     """Return what a dotted key in a sweep's document sets.
 
     Args:
@@ -69,10 +69,10 @@ def setting(document: Document, at: Keys, key: str, value: object) -> Setting:
     keys = split_key(key, f"{origin}: {dotted(at)}" if document.file else dotted(at))
     if keys[0] not in Config.model_fields:
         raise ConfigError(document.locate(at, describe_unknown("key", str(keys[0]), Config.model_fields)))
-    return Setting(keys, value, origin)
+    return KeySetting(keys, value, origin)
 
 
-def axis(document: Document, name: str, values: Mapping[str, object] | list[object]) -> Axis:
+def read_axis(document: Document, name: str, values: Mapping[str, object] | list[object]) -> Axis:
     """Return an axis of a sweep's grid.
 
     Raises:
@@ -86,11 +86,14 @@ def axis(document: Document, name: str, values: Mapping[str, object] | list[obje
     elif isinstance(values, list):
         made = [_unnamed(document, (*at, number), name, value) for number, value in enumerate(values)]
     else:
-        made = [Value(label, label, (setting(document, (*at, label), name, value),)) for label, value in values.items()]
+        made = [
+            AxisValue(label, label, (read_setting(document, (*at, label), name, value),))
+            for label, value in values.items()
+        ]
     return Axis(name, _with_folders(document, at, made))
 
 
-def _choices(document: Document, at: Keys, values: Mapping[str, object] | list[object]) -> list[Value]:
+def _choices(document: Document, at: Keys, values: Mapping[str, object] | list[object]) -> list[AxisValue]:
     name, known = str(at[-1]), Config.model_fields
     choices = values if isinstance(values, Mapping) else {}
     blocks = {label: keys for label, keys in choices.items() if isinstance(keys, Mapping)}
@@ -101,35 +104,39 @@ def _choices(document: Document, at: Keys, values: Mapping[str, object] | list[o
     if strange and nearest(name, known):  # methos: {ER: {er: {}}} means the key methods
         raise ConfigError(document.locate(at, describe_unknown("key", name, known)))
     return [
-        Value(label, label, tuple(setting(document, (*at, label, key), key, value) for key, value in keys.items()))
+        AxisValue(
+            label, label, tuple(read_setting(document, (*at, label, key), key, value) for key, value in keys.items())
+        )
         for label, keys in blocks.items()
     ]
 
 
-def _unnamed(document: Document, at: Keys, key: str, value: object) -> Value:
-    label = derived(value)
+def _unnamed(document: Document, at: Keys, key: str, value: object) -> AxisValue:
+    label = name_value(value)
     shown = label.strip("[]") if isinstance(value, list) else label
     folder = label if isinstance(value, Mapping) else f"{key.rpartition('.')[2]}-{shown}"
-    return Value(label, folder, (setting(document, at, key, value),))
+    return AxisValue(label, folder, (read_setting(document, at, key, value),))
 
 
-def derived(value: object) -> str:
+def name_value(value: object) -> str:
     """Return the name of a value that was given none: a block's keys in words, anything else as YAML in one line."""
     if not isinstance(value, Mapping):
         return to_yaml_line(value)
     if not value:
         return "none"
     parts = [
-        f"{key} {derived(item)}".removesuffix(" none") if isinstance(item, Mapping) else f"{key}={to_yaml_line(item)}"
+        f"{key} {name_value(item)}".removesuffix(" none")
+        if isinstance(item, Mapping)
+        else f"{key}={to_yaml_line(item)}"
         for key, item in value.items()
     ]
     blocks = any(isinstance(item, Mapping) for item in value.values())
     return (" + " if blocks else ", ").join(parts)
 
 
-def _with_folders(document: Document, at: Keys, values: list[Value]) -> tuple[Value, ...]:
+def _with_folders(document: Document, at: Keys, values: list[AxisValue]) -> tuple[AxisValue, ...]:
     """Make names for folders of the values' own; two that would share one are refused."""
-    made: dict[str, Value] = {}
+    made: dict[str, AxisValue] = {}
     for value in values:
         folder = UNSAFE.sub("-", value.folder).strip(" .,-")
         if not folder or len(folder.encode()) > LONGEST_NAME:
@@ -141,5 +148,32 @@ def _with_folders(document: Document, at: Keys, values: list[Value]) -> tuple[Va
             twice = f"found {show(value.label)} twice" if other.label == value.label else ""
             words = twice or f"{show(other.label)} and {show(value.label)} would have the same folder, {folder}"
             raise ConfigError(document.locate(at, f"{words}; allowed: names that differ, as in {{NAME: VALUE}}"))
-        made[folder.casefold()] = Value(value.label, folder, value.settings)
+        made[folder.casefold()] = AxisValue(value.label, folder, value.settings)
     return tuple(made.values())
+
+
+def narrow_axis(axis: Axis, given: Given, value: object) -> Axis:
+    """Return the axis with those values only that an override names, by their names or by what they set.
+
+    Raises:
+        ConfigError: it names one that the axis does not have, or none.
+    """
+    wanted = value if isinstance(value, list) and _found(axis, value) is None else [value]
+    kept = [_found(axis, item) for item in wanted]
+    if not kept or None in kept:
+        names = either(found.label for found in axis.values)
+        raise ConfigError(f"{given}: {axis.name} is an axis of the grid; found {show(value)}, allowed: {names}")
+    return replace(axis, values=tuple(found for found in axis.values if found in kept))
+
+
+def _found(axis: Axis, wanted: object) -> AxisValue | None:
+    """Return an axis' value by its name, or by what it sets the axis' key to."""
+    named = [value for value in axis.values if value.label == to_yaml_line(wanted)]
+    meant = [
+        value
+        for value in axis.values
+        if len(value.settings) == 1
+        and dotted(value.settings[0].keys) == axis.name
+        and value.settings[0].value == wanted
+    ]
+    return next(iter(named or meant), None)

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -15,61 +14,44 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.config.error_text import show
+from raysim.engine.batch import Job
 from raysim.engine.events import Event, RoundDone, Started
-from raysim.launch.display import accuracy_so_far, say
-from raysim.sweeps.agenda import Agenda
-from raysim.sweeps.grid import Cell
-from raysim.sweeps.outcome import Outcome
+from raysim.launch.display import accuracy_so_far, print_line
+from raysim.sweeps.directory import RunOutcome, SweepPlan
 
 AROUND_THE_ROWS = 6  # lines of the terminal
 STATES = ("failed", "interrupted", "running", "done", "waiting")  # what is shown first where there is no room for all
 
 
-class Display(Protocol):
-    """Shows a sweep."""
+class SweepDisplay:
+    """Is told what happens in a sweep, and shows nothing of it."""
 
-    def begin(self, cell: Cell) -> None:
+    def begin(self, job: Job) -> None:
         """Show that a run starts."""
 
-    def take(self, cell: Cell, event: Event) -> None:
+    def take(self, job: Job, event: Event) -> None:
         """Show one of its events."""
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunOutcome) -> None:
         """Show how it ended."""
 
     def say(self, text: str) -> None:
         """Show a line."""
 
 
-class Silence:
-    """Shows nothing."""
-
-    def begin(self, cell: Cell) -> None:
-        """Show nothing."""
-
-    def take(self, cell: Cell, event: Event) -> None:
-        """Show nothing."""
-
-    def end(self, outcome: Outcome) -> None:
-        """Show nothing."""
-
-    def say(self, text: str) -> None:
-        """Show nothing."""
-
-
-class Lines(Silence):
+class SweepLines(SweepDisplay):
     """A line per run that has ended, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunOutcome) -> None:
         """Write how a run ended."""
-        self.say(ended(outcome))
+        self.say(describe_outcome(outcome))
 
     def say(self, text: str) -> None:
         """Write a line."""
-        say(self._console, text)
+        print_line(self._console, text)
 
 
 @dataclass
@@ -80,40 +62,40 @@ class _Row:
     rounds: int = 0
 
 
-class Overview:
+class SweepTable(SweepDisplay):
     """A live table: every run with its state, its task and round, and its accuracy."""
 
-    def __init__(self, console: Console, agenda: Agenda) -> None:
+    def __init__(self, console: Console, plan: SweepPlan) -> None:
         self._console = console
         self._rows: dict[str, _Row] = {}
-        for cell, standing in agenda.runs:
-            if standing == "done":
-                self.end(agenda.outcome(cell, standing))
+        for outcome in plan.outcomes().values():
+            if outcome.status == "done":
+                self.end(outcome)
             else:
-                self._rows[cell.folder] = _Row("waiting")
+                self._rows[outcome.job.folder] = _Row("waiting")
 
-    def begin(self, cell: Cell) -> None:
+    def begin(self, job: Job) -> None:
         """Show that a run starts."""
-        self._rows[cell.folder] = _Row("running", "starting")
+        self._rows[job.folder] = _Row("running", "starting")
 
-    def take(self, cell: Cell, event: Event) -> None:
+    def take(self, job: Job, event: Event) -> None:
         """Show where a run is."""
-        row = self._rows[cell.folder]
+        row = self._rows[job.folder]
         if isinstance(event, Started):
             row.rounds = event.rounds
         elif isinstance(event, RoundDone):
-            row.where = f"task {event.tasks[-1]}/{cell.config.scenario.tasks}, round {event.round}/{row.rounds}"
+            row.where = f"task {event.tasks[-1]}/{job.config.scenario.tasks}, round {event.round}/{row.rounds}"
             if event.evaluation:
                 row.accuracy = accuracy_so_far(event)
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunOutcome) -> None:
         """Show how a run ended."""
         seconds = f"{outcome.result.seconds:.0f} s" if outcome.result else ""
-        self._rows[outcome.cell.folder] = _Row(outcome.status, seconds, outcome.problem or outcome.accuracy)
+        self._rows[outcome.job.folder] = _Row(outcome.status, seconds, outcome.problem or outcome.accuracy)
 
     def say(self, text: str) -> None:
         """Write a line above the table."""
-        say(self._console, text)
+        print_line(self._console, text)
 
     def table(self) -> Table:
         """Return the table as it is now; where the terminal is too small, without what matters least."""
@@ -130,38 +112,38 @@ class Overview:
 
 
 @contextmanager
-def display(agenda: Agenda, quiet: bool) -> Iterator[Display]:
+def open_sweep_display(plan: SweepPlan, quiet: bool) -> Iterator[SweepDisplay]:
     """Choose how to show a sweep, by where the output goes."""
     console = Console(file=sys.stdout)
     if quiet:
-        yield Silence()
+        yield SweepDisplay()
     elif console.is_terminal:
-        overview = Overview(console, agenda)
-        with Live(console=console, get_renderable=overview.table, refresh_per_second=4):
-            yield overview
+        table = SweepTable(console, plan)
+        with Live(console=console, get_renderable=table.table, refresh_per_second=4):
+            yield table
     else:
-        yield Lines(console)
+        yield SweepLines(console)
 
 
-def ended(outcome: Outcome) -> str:
+def describe_outcome(outcome: RunOutcome) -> str:
     """Say how a run ended, in one line."""
     seconds = f", {outcome.result.seconds:.0f} s" if outcome.result else ""
     said = ": ".join(text for text in (str(outcome.directory), outcome.problem or outcome.accuracy) if text)
     return f"{outcome.status}: {said}{'' if outcome.problem else seconds}"
 
 
-def listed(agenda: Agenda) -> list[str]:
+def list_runs(plan: SweepPlan) -> list[str]:
     """Return a line for each run: its folder, how far it has come, and what it sets."""
-    width = max(len(cell.folder) for cell, _ in agenda.runs)
+    width = max(len(cell.folder) for cell, _ in plan.runs)
     return [
-        f"{cell.folder:<{width}}  {standing:<11}  {'  '.join(f'{key}={show(v)}' for key, v in cell.settings.items())}"
-        for cell, standing in agenda.runs
+        f"{cell.folder:<{width}}  {progress:<11}  {'  '.join(f'{key}={show(v)}' for key, v in cell.settings.items())}"
+        for cell, progress in plan.runs
     ]
 
 
-def summed_up(outcomes: Sequence[Outcome], agenda: Agenda) -> str:
+def summarise_outcomes(outcomes: Sequence[RunOutcome], plan: SweepPlan) -> str:
     """Say in one line what has become of a sweep."""
-    before = sum(standing == "done" for _, standing in agenda.runs)
+    before = sum(progress == "done" for _, progress in plan.runs)
     earlier = f" ({before} before)" if before else ""
     return _counts([outcome.status for outcome in outcomes]).replace(" done", f" done{earlier}")
 

@@ -9,29 +9,28 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from raysim.config import Config, validate
+from raysim.config import validate
 from raysim.config.comparison import result_settings
 from raysim.config.document import Document, dotted
+from raysim.engine.batch import Job
 from raysim.engine.compatibility import check_methods
-from raysim.sweeps.axes import Axis, Value
-from raysim.sweeps.reading import Sweep
+from raysim.sweeps.axes import Axis, AxisValue
+from raysim.sweeps.file import SweepDefinition
 from raysim.system.errors import ConfigError
 
 MOST_RUNS = 10_000
-FILE = "sweep.yaml"  # beside the runs' folders
+SWEEP_FILE = "sweep.yaml"  # beside the runs' folders
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One run of a sweep: its name on every axis, its folder below the sweep's, what it sets, and its config."""
+class Cell(Job):
+    """One run of a sweep: a job whose folder lies below the sweep's, its name on every axis, and what it sets."""
 
     labels: Mapping[str, str]
-    folder: str
     settings: Mapping[str, object]
-    config: Config
 
 
-def cells(sweep: Sweep) -> list[Cell]:
+def expand_grid(sweep: SweepDefinition) -> list[Cell]:
     """Return the runs of a sweep, the first axis varying slowest.
 
     Raises:
@@ -52,13 +51,13 @@ def cells(sweep: Sweep) -> list[Cell]:
     return list(made.values())
 
 
-def _cell(sweep: Sweep, values: Sequence[Value]) -> Cell:
+def _cell(sweep: SweepDefinition, values: Sequence[AxisValue]) -> Cell:
     folder = "/".join(value.folder for value in _seed_innermost(sweep.axes, values))
     document = Document(sweep.base.file, copy.deepcopy(sweep.base.values), dict(sweep.base.origins))
     settings: dict[str, Any] = {}
     try:
-        if folder == FILE:
-            raise ConfigError(f"{sweep.title}: a run's folder would be {FILE}, allowed: another name")
+        if folder == SWEEP_FILE:
+            raise ConfigError(f"{sweep.title}: a run's folder would be {SWEEP_FILE}, allowed: another name")
         for setting in (setting for value in values for setting in value.settings):
             document.put(setting.keys, copy.deepcopy(setting.value), setting.origin)
             settings[dotted(setting.keys)] = setting.value
@@ -70,10 +69,10 @@ def _cell(sweep: Sweep, values: Sequence[Value]) -> Cell:
     except ConfigError as error:
         raise ConfigError(f"{sweep.title}: {error} (in the run '{folder}')") from None
     labels = {axis.name: value.label for axis, value in zip(sweep.axes, values, strict=True)}
-    return Cell(labels, folder, settings, config)
+    return Cell(folder, config, labels, settings)
 
 
-def _seed_innermost(axes: Sequence[Axis], values: Sequence[Value]) -> list[Value]:
+def _seed_innermost(axes: Sequence[Axis], values: Sequence[AxisValue]) -> list[AxisValue]:
     """Order the values for a path: the seeds of one setting lie in its folder, whichever axis varies slowest."""
     pairs = zip(axes, values, strict=True)
     return [value for _, value in sorted(pairs, key=lambda pair: pair[0].name == "seed")]

@@ -1,4 +1,4 @@
-"""What a cluster or a machine has."""
+"""CPUs, GPUs and memory that a cluster or a machine has."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from pathlib import Path
 import psutil
 import torch
 
+MIB = 2**20
+GIB = 2**30
+MOST_OF_MEMORY = 0.8  # of what there is, the share that a run may take
+MOST_FOR_DATA = 0.5  # the share for the driver's arrays, which cross to the object store once more
 GROUP = Path("/sys/fs/cgroup")  # Linux's limits on what this process, in a container say, may have of its machine
 
 

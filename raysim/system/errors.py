@@ -48,7 +48,7 @@ class Lost(RunError):
 
 
 @contextmanager
-def told_briefly(advice: str = "--local helps to debug it") -> Iterator[None]:
+def convert_to_run_error(advice: str = "--local helps to debug it") -> Iterator[None]:
     """Turn an exception of a method's or a model's own code into a RunError; its traceback travels along as a note."""
     try:
         yield
@@ -57,6 +57,6 @@ def told_briefly(advice: str = "--local helps to debug it") -> Iterator[None]:
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         said = "".join(traceback.format_exception_only(error)).strip()  # with its notes, such as client and round
-        told = RunError(f"{said.replace(chr(10), ', ')} ({frame.filename}:{frame.lineno}); {advice}")
-        told.add_note("".join(traceback.format_exception(error)).rstrip())
-        raise told from None
+        brief = RunError(f"{said.replace(chr(10), ', ')} ({frame.filename}:{frame.lineno}); {advice}")
+        brief.add_note("".join(traceback.format_exception(error)).rstrip())
+        raise brief from None

@@ -1,4 +1,4 @@
-"""Writing files: whole or not at all, and one line that says what could not be written."""
+"""Writing files whole or not at all, with one line that says what could not be written."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from raysim.system.errors import RunError
 WHOLE = ("config.yaml", "summary.json", "model.pt")  # of a run's directory
 
 
-def part_of(path: Path) -> Path:
+def partial_path(path: Path) -> Path:
     """Return where a file is written until it is whole: beside its place, hidden."""
     return path.with_name(f".{path.name}")
 
 
-def is_part(path: Path) -> bool:
-    """Return whether this is what a kill left of one of a run's files that was not whole yet."""
-    return any(path.name == part_of(Path(name)).name for name in WHOLE)
+def is_partial(path: Path) -> bool:
+    """Return whether this is one of a run's files that was being written when its process was killed."""
+    return any(path.name == partial_path(Path(name)).name for name in WHOLE)
 
 
-def put(path: Path, content: str | bytes) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file that takes its place once it is whole and on disk, so that no moment can leave half of it.
 
     Raises:
         OSError: it could not be written; what was there before is as it was.
     """
-    part = part_of(path)
+    part = partial_path(path)
     try:
         with part.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
@@ -42,8 +42,8 @@ def put(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def writing(what: Path | str, directory: Path) -> Iterator[None]:
-    """Let what is written in a run's directory fail in one line.
+def convert_write_errors(what: Path | str, directory: Path) -> Iterator[None]:
+    """Convert an OSError while a run's directory is written into a RunError of one line.
 
     Raises:
         RunError: there was no room for it, or something else kept it from being written.

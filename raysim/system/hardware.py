@@ -1,4 +1,4 @@
-"""What a machine computes with. The bits of a run hang on it, so machines of different kinds deserve a word."""
+"""Hardware and libraries that a machine computes with: the last bits of a run depend on them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import torch
 CPU_LIST = Path("/proc/cpuinfo")
 
 
-def kind(device: torch.device) -> str:
+def describe_machine(device: torch.device) -> str:
     """Return this machine's CPU, the instructions that torch uses on it, torch's version, and its GPU if used."""
     instructions = torch.backends.cpu.get_cpu_capability()
     gpu = f", {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
-    return f"{_cpu()} with {instructions}, torch {torch.__version__}{gpu}"
+    return f"{_find_cpu()} with {instructions}, torch {torch.__version__}{gpu}"
 
 
-def _cpu() -> str:
+def _find_cpu() -> str:
     """Return the CPU's model where the system lists it (Linux on x86), else what Python knows."""
     lines = CPU_LIST.read_text(encoding="utf-8", errors="replace").splitlines() if CPU_LIST.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.processor() or platform.machine()
 
 
-def differing(kinds: Mapping[str, str]) -> str | None:
-    """Return what to tell the user where nodes are of several kinds, or None.
+def describe_differences(kinds: Mapping[str, str]) -> str | None:
+    """Describe the differences between nodes for the user; None where all are of one kind.
 
     Args:
-        kinds: the kind of each node's machine, by the node's address.
+        kinds: `describe_machine` of each node, by its address.
     """
     nodes: dict[str, list[str]] = {}
     for node, found in kinds.items():

@@ -19,27 +19,31 @@ def interruptible(stop: Callable[[], None], say: Callable[[str], None]) -> Itera
         threading.Thread(target=stop, daemon=True).start()
         say("stopping after this round; Ctrl-C again leaves at once")
 
-    with _handled({signal.SIGINT: first, signal.SIGTERM: signal.default_int_handler}):
+    with _handle({signal.SIGINT: first, signal.SIGTERM: signal.default_int_handler}):
         yield
 
 
 @contextmanager
-def later() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait: what is half started, half stopped or half written would leave something behind."""
+def delay_interrupts() -> Iterator[None]:
+    """Delay Ctrl-C and SIGTERM to the end of what would leave something behind if it were only half done.
+
+    Raises:
+        KeyboardInterrupt: at the end, where one of the two came meanwhile.
+    """
     pressed: list[int] = []
 
     def note(signum: int, frame: object) -> None:
         pressed.append(signum)
 
-    with _handled({signal.SIGINT: note, signal.SIGTERM: note}):
+    with _handle({signal.SIGINT: note, signal.SIGTERM: note}):
         yield
     if pressed:
         raise KeyboardInterrupt
 
 
 @contextmanager
-def _handled(handlers: Mapping[signal.Signals, Callable[[int, Any], object]]) -> Iterator[None]:
-    """Handle signals so while this lasts; in another thread than the main one nothing can."""
+def _handle(handlers: Mapping[signal.Signals, Callable[[int, Any], object]]) -> Iterator[None]:
+    """Set handlers of signals for a while; in another thread than the main one, where none can be set, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

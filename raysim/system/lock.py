@@ -1,4 +1,4 @@
-"""One process at a time in a directory."""
+"""Locks that let only one process work in a directory at a time."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from raysim.system.errors import ConfigError
 
 
 @contextmanager
-def alone(directory: Path, what: str) -> Iterator[None]:
-    """Make the directory and keep others out, who would take what is under way here for their own to go on with.
+def lock_directory(directory: Path, what: str) -> Iterator[None]:
+    """Make the directory, and lock it against other processes, which would go on with what is under way there.
 
     The lock dies with its process. A file system without locks, as some network ones are, keeps nobody out.
 
     Args:
-        directory: where to be alone.
+        directory: the directory to lock.
         what: what is at work there, a run or a sweep.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a checkpoint can hold: tensors, numbers, strings, None, and lists, tuples and dicts of them; nothing is pickled.
+"""What a checkpoint holds: tensors, numbers, strings, None, and lists, tuples and dicts of them; nothing is pickled.
 
 Records are written by torch.save and read with weights_only=True, which builds these types and executes no code.
 """
@@ -8,62 +8,73 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from raysim.api.method import ClientHalf, Half, ServerHalf
 from raysim.system.errors import RunError
 
 ALLOWED = "a tensor, number, string, None, or a list, tuple or dict of them"
-OWN = ("name", "knobs")  # attributes of a half that its config makes again
 
 
-def half_state(half: Half) -> dict[str, Any]:
-    """Return a half's attributes: what lasts of it.
+class Kept:
+    """An object whose attributes are its state: a checkpoint has all of them, but for those in `made_again`.
 
-    Raises:
-        RunError: one of them is nothing that a checkpoint holds.
+    A new attribute is therefore kept without a word; one that a checkpoint must not have is named.
     """
-    state = {key: value for key, value in vars(half).items() if key not in OWN}
-    for key, value in state.items():
-        found = foreign(value)
-        if found is not None:
-            side = "server" if isinstance(half, ServerHalf) else "client"
-            where = f"{half.name}: its {side} half's attribute {key}"
-            raise RunError(f"{where} holds a {found}, which a checkpoint cannot keep, allowed: {ALLOWED}")
-    return state
+
+    made_again: ClassVar[frozenset[str]] = frozenset()
+    """The attributes that the constructor makes again, or that end with a round."""
+
+    def state(self) -> dict[str, Any]:
+        """Return every attribute that lasts; of one that is itself kept, its state."""
+        return {name: _state_of(value) for name, value in vars(self).items() if name not in self.made_again}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of an object that was made alike."""
+        for name, kept in state.items():
+            value = vars(self).get(name)
+            if isinstance(value, Kept):
+                value.restore(kept)
+            elif _holds_kept(value):
+                for key, part in vars(self)[name].items():
+                    part.restore(kept[key])
+            else:
+                vars(self)[name] = kept
 
 
-def restore_half(half: ClientHalf | ServerHalf, state: Mapping[str, Any]) -> None:
-    """Make a half what it was."""
-    own = {key: vars(half)[key] for key in OWN}
-    vars(half).clear()
-    vars(half).update(own, **state)
+def _state_of(value: Any) -> Any:
+    if isinstance(value, Kept):
+        return value.state()
+    return {key: part.state() for key, part in value.items()} if _holds_kept(value) else value
 
 
-def foreign(value: object) -> str | None:
+def _holds_kept(value: object) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(part, Kept) for part in value.values())
+
+
+def find_foreign(value: object) -> str | None:
     """Return the name of the first type in a value that a checkpoint cannot keep, or None."""
     if isinstance(value, dict) and type(value) is dict:
-        return next(filter(None, (foreign(part) for pair in value.items() for part in pair)), None)
+        return next(filter(None, (find_foreign(part) for pair in value.items() for part in pair)), None)
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return next(filter(None, map(foreign, value)), None)
+        return next(filter(None, map(find_foreign, value)), None)
     known = value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor)
     return None if known else type(value).__name__
 
 
-def encoded(state: Mapping[str, Any]) -> bytes:
+def encode(state: Mapping[str, Any]) -> bytes:
     """Return a state as bytes."""
     buffer = io.BytesIO()
     torch.save(_compact(state), buffer)
     return buffer.getvalue()
 
 
-def decoded(record: bytes, device: torch.device | None = None) -> Any:
+def decode(record: bytes, device: torch.device | None = None) -> Any:
     """Return the state that was encoded; its floating-point tensors on a device, all others on the CPU.
 
-    So all others are what they are in a client: positions and counts, which live on the CPU.
+    All others are positions and counts, which live on the CPU in a client too.
 
     Raises:
         RunError: the record is none; no code in it was executed.
@@ -83,18 +94,16 @@ def _compact(value: Any) -> Any:
     if isinstance(value, Tensor):
         whole = value.untyped_storage().nbytes() == value.nbytes
         return value.detach() if whole else value.detach().clone(memory_format=torch.contiguous_format)
-    if isinstance(value, dict):
-        return {key: _compact(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(_compact, value))
-    return value
+    return _mapped(_compact, value)
 
 
 def _placed(value: Any, device: torch.device) -> Any:
     if isinstance(value, Tensor):
         return value.to(device) if value.is_floating_point() else value
+    return _mapped(lambda part: _placed(part, device), value)
+
+
+def _mapped(change: Any, value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _placed(part, device) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_placed(part, device) for part in value)
-    return value
+        return {key: change(part) for key, part in value.items()}
+    return type(value)(map(change, value)) if isinstance(value, list | tuple) else value

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from raysim import ClientHalf, Delta, Method, Post, ServerHalf, Term
+from raysim.api import ClientHalf, Delta, Method, Post, ServerHalf, Term
 
 
 @dataclass(frozen=True, kw_only=True)

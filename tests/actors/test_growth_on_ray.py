@@ -10,7 +10,7 @@ from ray._private import internal_api
 
 import raysim
 from raysim.engine.events import Event, RoundDone
-from raysim.launch.display import Silence
+from raysim.launch.display import RunDisplay
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 
@@ -21,7 +21,7 @@ MAIL = 2**18  # bytes
 GROWTH = (LAST - WARM) * MODEL / 2  # bytes; mail or a model of each round that stayed would be twice this and more
 
 
-class Held(Silence):
+class Held(RunDisplay):
     """What is in the object store after each round, and what each process of the run has of its own at two of them."""
 
     def __init__(self) -> None:

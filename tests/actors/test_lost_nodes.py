@@ -11,7 +11,7 @@ import pytest
 import raysim
 from raysim.actors.loopback import on_loopback
 from raysim.engine.events import Event, RoundDone
-from raysim.launch.display import Silence
+from raysim.launch.display import RunDisplay
 
 pytestmark = pytest.mark.ray
 
@@ -46,7 +46,7 @@ def nodes() -> Iterator[Any]:
             made.shutdown()
 
 
-class LosesANode(Silence):
+class LosesANode(RunDisplay):
     """Takes a node away after a round."""
 
     def __init__(self, nodes: Any, after: int) -> None:

@@ -21,7 +21,7 @@ from raysim.config import load
 from raysim.engine.events import Event, Notice, RoundDone
 from raysim.estimate.placement import Placement, hosts_by_node, place
 from raysim.launch import check
-from raysim.launch.display import Silence
+from raysim.launch.display import RunDisplay
 from raysim.system.errors import ConfigError, RunError
 
 pytestmark = pytest.mark.ray
@@ -55,7 +55,7 @@ def config(small: dict[str, Any], nodes: Any) -> dict[str, Any]:
 
 
 @dataclass
-class Watched(Silence):
+class Watched(RunDisplay):
     """What there is to see while a run is in its third round."""
 
     driver: str = ""
@@ -98,7 +98,7 @@ def test_three_nodes_give_the_bits_of_one_and_hold_the_data_once(
 ) -> None:
     """Four hosts on three nodes: two of them share a node, and its copy of the data."""
     more = {"dataset.shape": [1024], "dataset.train": DATA // 4096, "model.dropout": 0.5, "participation.count": 3}
-    said = dict(check.estimate(load(config, more)))
+    said = dict(check.estimate_run(load(config, more)))
     assert said["actors"].startswith(f"1 coordinator and 4 hosts at {nodes.address}, 2 on 1 node, 1 on 2 nodes (of 3 ")
     assert " on a node with 2 hosts," in said["memory"]
     watched = Watched()

@@ -10,12 +10,11 @@ import psutil
 import pytest
 
 import raysim
+from raysim.engine.batch import Job
 from raysim.engine.events import Event, RoundDone
-from raysim.sweeps.agenda import Agenda, prepare
-from raysim.sweeps.display import Silence
-from raysim.sweeps.grid import Cell
-from raysim.sweeps.outcome import Outcome
-from raysim.sweeps.running import carry_out
+from raysim.sweeps.directory import RunOutcome, SweepPlan, plan_sweep
+from raysim.sweeps.display import SweepDisplay
+from raysim.sweeps.sweep import carry_out
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 
@@ -26,7 +25,7 @@ def misbehaving(what: str) -> dict[str, Any]:
     return {"methods": {"misbehaving:Misbehaving": {"what": what}}}
 
 
-class Watching(Silence):
+class Watching(SweepDisplay):
     """Notes how many runs are under way, and presses Ctrl-C when a round is done, so many times."""
 
     def __init__(self, presses: int = 0) -> None:
@@ -36,19 +35,19 @@ class Watching(Silence):
         self.said: list[str] = []
         self._presses = presses
 
-    def begin(self, cell: Cell) -> None:
-        self.under_way.add(cell.folder)
+    def begin(self, job: Job) -> None:
+        self.under_way.add(job.folder)
         self.most = max(self.most, len(self.under_way))
 
-    def take(self, cell: Cell, event: Event) -> None:
+    def take(self, job: Job, event: Event) -> None:
         if isinstance(event, RoundDone):
             self.processes = max(self.processes, len(processes()))
         while self._presses and isinstance(event, RoundDone):
             self._presses -= 1
             os.kill(os.getpid(), signal.SIGINT)
 
-    def end(self, outcome: Outcome) -> None:
-        self.under_way.discard(outcome.cell.folder)
+    def end(self, outcome: RunOutcome) -> None:
+        self.under_way.discard(outcome.job.folder)
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -66,9 +65,9 @@ def processes() -> list[psutil.Process]:
     return found
 
 
-def agenda_of(small: dict[str, Any], axes: dict[str, Any], out: Path, **shared: object) -> Agenda:
+def plan_of(small: dict[str, Any], axes: dict[str, Any], out: Path, **shared: object) -> SweepPlan:
     shared = {"logging.tensorboard": False, **shared}
-    return prepare({"name": "small", "base": small, "set": shared, "grid": axes}, (), out)
+    return plan_sweep({"name": "small", "base": small, "set": shared, "grid": axes}, (), out)
 
 
 def test_runs_have_the_bits_of_local_runs_and_failures_stay_their_own(
@@ -83,8 +82,8 @@ def test_runs_have_the_bits_of_local_runs_and_failures_stay_their_own(
             "plain": {},
         }
     }
-    agenda, shown = agenda_of(small, axes, tmp_path / "out"), Watching()
-    outcomes = carry_out(agenda, False, 2, shown)
+    plan, shown = plan_of(small, axes, tmp_path / "out"), Watching()
+    outcomes = carry_out(plan, False, 2, shown)
     assert (shown.most, shown.under_way) == (2, set())
     assert shown.processes >= 1  # what must be gone is found
     assert [outcome.status for outcome in outcomes] == ["failed"] * 3 + ["done"] * 2
@@ -99,7 +98,7 @@ def test_runs_have_the_bits_of_local_runs_and_failures_stay_their_own(
         assert result.peak_memory_bytes > 2**26
     for outcome in done:
         assert outcome.result
-        here = raysim.run(outcome.cell.config, out=tmp_path / outcome.cell.folder, local=True)
+        here = raysim.run(outcome.job.config, out=tmp_path / outcome.job.folder, local=True)
         assert facts(outcome.result) == facts(here)
         assert outcome.result.seconds > outcome.result.seconds_starting > 0
         assert outcome.result.peak_memory_bytes > 2**26
@@ -110,18 +109,18 @@ def test_runs_have_the_bits_of_local_runs_and_failures_stay_their_own(
 def test_an_interrupt_lets_rounds_end_and_the_second_leaves_at_once(
     presses: int, small: dict[str, Any], tmp_path: Path
 ) -> None:
-    def agenda() -> Agenda:
-        return agenda_of(small, {"seed": [0, 1, 2]}, tmp_path, **{"training.rounds_per_task": 100_000})
+    def plan() -> SweepPlan:
+        return plan_of(small, {"seed": [0, 1, 2]}, tmp_path, **{"training.rounds_per_task": 100_000})
 
     shown = Watching(presses)
     if presses == 1:
-        outcomes = carry_out(agenda(), False, 2, shown)
+        outcomes = carry_out(plan(), False, 2, shown)
         assert [outcome.status for outcome in outcomes] == ["interrupted"] * 2 + ["not started"]
         assert (tmp_path / "seed-0" / "model.pt").is_file()
     else:
         with pytest.raises(KeyboardInterrupt):
-            carry_out(agenda(), False, 2, shown)
+            carry_out(plan(), False, 2, shown)
     assert shown.said == ["stopping after this round; Ctrl-C again leaves at once"]
-    assert [standing for _, standing in agenda().runs] == ["interrupted", "interrupted", "new"]
+    assert [progress for _, progress in plan().runs] == ["interrupted", "interrupted", "new"]
     assert shown.processes >= 1  # what must be gone is found
     assert psutil.wait_procs(processes(), timeout=30)[1] == []

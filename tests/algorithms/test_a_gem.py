@@ -8,7 +8,7 @@ import torch
 from replay_oracle import LIVELY, LR, SOFTMAX, gradient, projection, recorded, second_writing, stream_of, vector
 
 from raysim.algorithms import a_gem
-from raysim.algorithms.parts.projection import projected
+from raysim.algorithms.parts.projection import project
 from raysim.federation.federation import build_federation
 
 
@@ -97,7 +97,7 @@ def test_in_float32_nothing_is_left_of_what_pointed_against_the_reference():
         for _ in range(5):
             r, noise = torch.randn(2, 21840, generator=draws)
             g = noise + lean * r
-            p, bound = projected(g, r), 1e-6 * float(g.norm() * r.norm())
+            p, bound = project(g, r), 1e-6 * float(g.norm() * r.norm())
             inner, rest = (float(v.double() @ r.double()) for v in (g, p))
             assert abs(rest) <= bound if inner < -bound else torch.equal(p, g)
 

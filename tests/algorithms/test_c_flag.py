@@ -12,7 +12,7 @@ import torch
 from c_flag_oracle import BETA, Reference, gradient, initial, last_round, samples, vector
 
 from raysim.algorithms import c_flag
-from raysim.api.client import Phase
+from raysim.engine.order import Phase
 from raysim.federation.federation import build_federation
 
 SOFTMAX = {"name": "probes:softmax"}
@@ -154,9 +154,9 @@ def test_what_a_client_sends_is_its_own_local_change_and_the_memory_step(c_flag_
     host = host_of(c_flag_config(training__local_epochs=2))
     client, half = host.clients[0], host.clients[0].halves["c_flag"]
     client.take_up(0)
-    client.enter_exchange("c_flag", 0.5)
+    client.begin_exchange("c_flag", 0.5)
     half.gradients(client, None)
-    client.enter(Phase(1, 0, BETA), 0.5)
+    client.begin_phase(Phase(1, 0, BETA), 0.5)
     draws = np.random.default_rng(0)
     big_g, big_f = (torch.from_numpy(draws.standard_normal(len(client.received))) for _ in range(2))
     host.receive([c_flag.Post("c_flag.gradient", 1, big_g), c_flag.Post("c_flag.memory_gradient", 1, big_f)])

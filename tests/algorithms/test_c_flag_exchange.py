@@ -8,9 +8,8 @@ from softmax_oracle import Softmax
 
 from raysim.algorithms import c_flag
 from raysim.algorithms.c_flag import CFlag
-from raysim.algorithms.parts.gradient_table import choices
-from raysim.api.client import Phase
-from raysim.engine.host import Order
+from raysim.algorithms.parts.gradient_table import choose_components
+from raysim.engine.order import Order, Phase
 
 
 def test_the_bytes_of_a_round(c_flag_config, simulate):
@@ -100,16 +99,16 @@ def test_only_the_clients_with_a_memory_count_for_f(c_flag_config, host_of, quie
 
 @pytest.mark.parametrize(("order", "wanted"), [("cyclic", [0, 1, 2, 0, 1]), ("reshuffled", None), ("random", None)])
 def test_the_orders_of_components(order, wanted):
-    found = choices(order, 5, 3, np.random.default_rng(3))
+    found = choose_components(order, 5, 3, np.random.default_rng(3))
     assert wanted is None or found == wanted
     assert len(found) == 5
     assert set(found) <= {0, 1, 2}
     assert order != "reshuffled" or sorted(found[:3]) == [0, 1, 2]
-    assert choices(order, 0, 0, np.random.default_rng(3)) == []
+    assert choose_components(order, 0, 0, np.random.default_rng(3)) == []
 
 
 def test_random_components_are_uniform_and_with_replacement():
     """3,000 draws of 3: each 1000 +- 4 * sqrt(3000 * 2/9); the same twice in a row about a third of the time."""
-    found = np.array(choices("random", 3000, 3, np.random.default_rng(0)))
+    found = np.array(choose_components("random", 3000, 3, np.random.default_rng(0)))
     assert (abs(np.bincount(found) - 1000) < 104).all()
     assert abs((found[1:] == found[:-1]).mean() - 1 / 3) < 0.05

@@ -9,7 +9,7 @@ from c_flag_oracle import samples, vector
 
 from raysim.engine.local_runner import LocalRunner
 from raysim.engine.simulation import Simulation
-from raysim.federation.availability import calendar
+from raysim.federation.availability import plan_availability
 from raysim.federation.federation import build_federation
 from raysim.system import seeding
 
@@ -29,7 +29,7 @@ def test_renaming_clients_does_not_change_the_model(c_flag_config, simulate):
     config = c_flag_config(knobs={}, training__batch_size=36, training__local_epochs=3, aggregation__weights="samples")
     federation = build_federation(config)
     streams = federation.streams[::-1]
-    other = dataclasses.replace(federation, streams=streams, calendar=calendar(config, streams))
+    other = dataclasses.replace(federation, streams=streams, availability=plan_availability(config, streams))
     assert federation.streams[0].size(0) != federation.streams[2].size(0)
     found = [vector(simulate(config, f).state) for f in (federation, other)]
     np.testing.assert_allclose(*found, rtol=0, atol=1e-12)

@@ -9,9 +9,8 @@ from c_flag_oracle import BETA
 from torch import nn
 
 from raysim.algorithms.parts.gradient_table import Components
-from raysim.api.client import Phase
-from raysim.engine.host import Order
-from raysim.federation.availability import calendar
+from raysim.engine.order import Order, Phase
+from raysim.federation.availability import plan_availability
 from raysim.federation.federation import build_federation
 from raysim.system.errors import RunError
 
@@ -96,15 +95,15 @@ def restless(shape, classes):
 
 
 def test_tables_that_do_not_fit_are_refused_with_the_figure(c_flag_config, simulate, monkeypatch):
-    """36 samples of task 1 in batches of 1: 36 rows of 28 float64 for the three clients, 8064 bytes, 0.8 of 10 KB."""
+    """11, 6 and 19 samples in batches of 1: client 2's table has 19 rows of 28 float64, 4256 bytes, 0.8 of 5320."""
     config = c_flag_config(knobs={"table": "keep"}, training__batch_size=1)
 
     class Free:
-        available, total = 8064 / 0.8 - 1, 2**40
+        available, total = 4256 / 0.8 - 1, 2**40
 
     monkeypatch.setattr("raysim.algorithms.parts.gradient_table.psutil.virtual_memory", lambda: Free)
     monkeypatch.setattr("raysim.algorithms.parts.gradient_table.GIB", 1000)
-    with pytest.raises(RunError, match=r"methods\.c_flag\.table: keep would take 8\.1 GiB for 3 clients .* 10\.1 GiB"):
+    with pytest.raises(RunError, match=r"methods\.c_flag\.table: keep would take 4\.3 GiB for client 2, .* 5\.3 GiB"):
         simulate(config)
     Free.available += 1
     simulate(config)
@@ -116,7 +115,9 @@ def test_a_client_that_batch_norm_cannot_serve_sends_no_gradients(tiny, simulate
     federation = build_federation(config)
     few = type(federation.streams[2])([rows[:1] for rows in federation.streams[2].rows])
     streams = [*federation.streams[:2], few]
-    run = simulate(config, dataclasses.replace(federation, streams=streams, calendar=calendar(config, streams)))
+    run = simulate(
+        config, dataclasses.replace(federation, streams=streams, availability=plan_availability(config, streams))
+    )
     assert all(value.isfinite().all() for value in run.state.values())
     size = sum(p.numel() for p in run.simulation.model.module.parameters()) * 8
     kept = run.rounds[0].bytes_up - 5 * size  # statistics

@@ -5,7 +5,7 @@ import pytest
 import torch
 from c_flag_oracle import L
 
-from raysim.algorithms.c_flag import CFlag, adapted, forgetting
+from raysim.algorithms.c_flag import CFlag, adapt_rates, forgetting_term
 from raysim.engine.compatibility import check_methods
 from raysim.system.errors import ConfigError
 
@@ -37,7 +37,7 @@ def test_interference_gives_back_what_the_steps_take_from_the_memory(case, seed)
     added = along(memory, added, -1)
     for alpha, beta, reading in ((0.1, 0.1, "as_printed"), (0.1, 0.1, "exact"), (0.1, 0.03, "exact")):
         knobs = CFlag(smoothness=1e-3, adaptive=case, interference=reading)
-        alpha_i, beta_i = adapted(knobs, memory, added, alpha, beta, 0.3)
+        alpha_i, beta_i = adapt_rates(knobs, memory, added, alpha, beta, 0.3)
         share = (alpha_i * memory + beta * added).dot(memory) / memory.dot(memory)
         assert float(share) == pytest.approx(alpha, rel=1e-12)
         assert float(alpha_i) >= alpha
@@ -48,7 +48,7 @@ def test_table_1_as_printed_where_alpha_is_not_beta():
     """alpha_i = alpha (1 - Lambda / ||F||^2) = 0.1 (1 + 6/4) = 0.25; exact is 0.1 + 0.02 * 6/4 = 0.13."""
     memory, added = torch.tensor([2.0, 0.0]).double(), torch.tensor([-3.0, 1.0]).double()
     found = [
-        float(adapted(CFlag(interference=reading, smoothness=1.0), memory, added, 0.1, 0.02, 1.0)[0])
+        float(adapt_rates(CFlag(interference=reading, smoothness=1.0), memory, added, 0.1, 0.02, 1.0)[0])
         for reading in ("as_printed", "exact")
     ]
     assert found == pytest.approx([0.25, 0.13], rel=1e-14)
@@ -57,7 +57,7 @@ def test_table_1_as_printed_where_alpha_is_not_beta():
 def test_neither_case_leaves_both_rates():
     """Oracle 8. Lambda = 0: alpha_i = alpha and beta_i = beta."""
     memory, added = torch.tensor([1.0, 0.0]).double(), torch.tensor([0.0, 1.0]).double()
-    assert [float(v) for v in adapted(CFlag(), memory, added, 0.1, 0.07, 0.3)] == [0.1, 0.07]
+    assert [float(v) for v in adapt_rates(CFlag(), memory, added, 0.1, 0.07, 0.3)] == [0.1, 0.07]
 
 
 @pytest.mark.parametrize("weight", [0.2, 1.0])
@@ -69,13 +69,13 @@ def test_transference_minimises_what_is_forgotten(weight, seed):
     """
     memory, added = vectors(2, seed)
     added = along(memory, added, 1)
-    alpha_i, beta_i = adapted(CFlag(**WIDE), memory, added, 0.1, 0.1, weight)
+    alpha_i, beta_i = adapt_rates(CFlag(**WIDE), memory, added, 0.1, 0.1, weight)
     assert float(alpha_i) == 0.1
     inner, square = float(memory.dot(added)), float(added.dot(added))
-    least = float(forgetting(memory, added, alpha_i, beta_i, L, weight))
+    least = float(forgetting_term(memory, added, alpha_i, beta_i, L, weight))
     assert least == pytest.approx(-(((1 - 0.5) * inner) ** 2) / (2 * L * weight * square), rel=1e-12)
     for other in (0.99, 1.01):
-        assert float(forgetting(memory, added, alpha_i, other * beta_i, L, weight)) > least
+        assert float(forgetting_term(memory, added, alpha_i, other * beta_i, L, weight)) > least
 
 
 def test_the_adaptive_rates_scale_as_they_must():
@@ -87,7 +87,7 @@ def test_the_adaptive_rates_scale_as_they_must():
     added = along(memory, added, 1)
 
     def beta_i(memory, added, weight=0.25):
-        return float(adapted(CFlag(**WIDE), memory, added, 0.1, 0.1, weight)[1])
+        return float(adapt_rates(CFlag(**WIDE), memory, added, 0.1, 0.1, weight)[1])
 
     one = beta_i(memory, added)
     assert beta_i(memory, 7 * added) == pytest.approx(one / 7, rel=1e-13)
@@ -104,9 +104,9 @@ def test_no_client_forgets_more_than_at_the_fixed_rates():
             memory, added = vectors(1)[0], vectors(1, seed + 20)[0]
             signs.add(float(torch.sign(memory.dot(added))))
             weight = clients * share
-            rates = adapted(CFlag(**WIDE), memory, added, 0.1, 0.1, weight)
-            fixed += share * float(forgetting(memory, added, 0.1, 0.1, L, weight))
-            adaptive += share * float(forgetting(memory, added, *rates, L, weight))
+            rates = adapt_rates(CFlag(**WIDE), memory, added, 0.1, 0.1, weight)
+            fixed += share * float(forgetting_term(memory, added, 0.1, 0.1, L, weight))
+            adaptive += share * float(forgetting_term(memory, added, *rates, L, weight))
         assert signs == {-1.0, 1.0}
         assert adaptive < fixed
 
@@ -115,10 +115,10 @@ def test_the_rates_stay_within_their_limits():
     """alpha_i <= 2 / (L (1 + m)) = 0.4 / 1.6 = 0.25, and beta_i in its range."""
     memory = torch.tensor([1e-3, 0.0]).double()
     against, with_it = torch.tensor([-1e3, 0.0]).double(), torch.tensor([1e-9, 0.0]).double()
-    assert float(adapted(CFlag(bias=0.6), memory, against, 0.1, 0.1, 1.0)[0]) == pytest.approx(0.25, rel=1e-15)
-    assert float(adapted(CFlag(), memory, with_it, 0.1, 0.1, 1.0)[1]) == 0.95
-    assert float(adapted(CFlag(), memory, -against, 0.1, 0.1, 1.0)[1]) == 1e-4
-    assert float(adapted(CFlag(beta_range=(0.01, 0.02)), memory, -against, 0.1, 0.1, 1.0)[1]) == 0.01
+    assert float(adapt_rates(CFlag(bias=0.6), memory, against, 0.1, 0.1, 1.0)[0]) == pytest.approx(0.25, rel=1e-15)
+    assert float(adapt_rates(CFlag(), memory, with_it, 0.1, 0.1, 1.0)[1]) == 0.95
+    assert float(adapt_rates(CFlag(), memory, -against, 0.1, 0.1, 1.0)[1]) == 1e-4
+    assert float(adapt_rates(CFlag(beta_range=(0.01, 0.02)), memory, -against, 0.1, 0.1, 1.0)[1]) == 0.01
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -127,7 +127,7 @@ def test_gradients_of_zero_give_no_nan(dtype):
     zero, one = torch.zeros(3, dtype=dtype), torch.ones(3, dtype=dtype)
     tiny_one = 1e-30 * one if dtype == torch.float32 else 1e-200 * one
     for memory, added in ((zero, one), (one, zero), (zero, zero), (tiny_one, -one), (one, tiny_one)):
-        rates = [float(v) for v in adapted(CFlag(), memory, added, 0.1, 0.07, 0.5)]
+        rates = [float(v) for v in adapt_rates(CFlag(), memory, added, 0.1, 0.07, 0.5)]
         assert rates == pytest.approx([0.1, 0.07], rel=1e-15)
 
 

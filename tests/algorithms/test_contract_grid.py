@@ -120,7 +120,7 @@ def test_its_bytes_and_steps_are_known_before(ran, name):
             of = run.simulation
             before, counted = rehearse(of.config, of.federation, of.model), of.exchange
             found = (before.bytes_up, before.bytes_down, before.steps)
-            assert found == (counted.ledger.up, counted.ledger.down, counted.steps), other
+            assert found == (counted.traffic.up, counted.traffic.down, counted.steps), other
 
 
 @pytest.mark.parametrize("model", [BOTH, *ALONE], ids=["both", "dropout", "batch_norm"])

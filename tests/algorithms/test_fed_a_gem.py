@@ -14,10 +14,9 @@ from replay_oracle import LIVELY, LR, SOFTMAX, gradient, recorded, second_writin
 
 from raysim.algorithms import fed_a_gem
 from raysim.algorithms.parts import replay
-from raysim.api.client import Phase
 from raysim.engine.compatibility import check_methods
-from raysim.engine.host import Order
-from raysim.federation.availability import calendar
+from raysim.engine.order import Order, Phase
+from raysim.federation.availability import plan_availability
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
 from raysim.system.errors import ConfigError
@@ -28,7 +27,7 @@ WEIGHTS = 3 * 28 * 8  # bytes: 28 float64 parameters, 3 clients
 
 
 def reference_of(run):
-    return run.simulation.server.halves["fed_a_gem"].reference
+    return run.simulation.exchange.halves["fed_a_gem"].reference
 
 
 def remembered(run, client):
@@ -196,7 +195,9 @@ class Unbroken(Stream):
 
 def in_time(config, federation, tasks, streams):
     """The federation with these tasks and streams, whose windows begin when the config says."""
-    return dataclasses.replace(federation, tasks=tasks, streams=streams, calendar=calendar(config, streams))
+    return dataclasses.replace(
+        federation, tasks=tasks, streams=streams, availability=plan_availability(config, streams)
+    )
 
 
 def test_a_boundary_at_which_nothing_arrives_changes_nothing(small_draws, simulate):
@@ -227,7 +228,7 @@ def test_neither_the_tasks_label_nor_word_of_its_end_changes_anything(small_draw
 def test_asynchronous_schedules_take_the_reference_that_comes_with_the_updates(softmax, simulate):
     """They have no cohort to ask. Where all are equally fast and the buffer takes all, their updates are rounds."""
     schedule = {"schedule": {"kind": "asynchronous", "concurrency": 3, "buffer_size": 3}}
-    with pytest.raises(ConfigError, match=r"^methods\.fed_a_gem: found reference: cohort, allowed: with_update under"):
+    with pytest.raises(ConfigError, match=r"needs rounds .*, or methods\.fed_a_gem\.reference=with_update$"):
         check_methods(softmax({"fed_a_gem": {}}, **schedule))
     methods = {"fed_a_gem": {"reference": "with_update"}}
     rounds, updates = simulate(softmax(methods)), simulate(softmax(methods, **schedule))

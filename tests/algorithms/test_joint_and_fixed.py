@@ -76,13 +76,13 @@ def test_in_task_1_joint_is_fedavg_bit_for_bit(tiny, simulate):
 
 def test_an_epoch_of_joint_shows_every_sample_that_arrived_once(tiny, simulate, monkeypatch):
     """12 samples arrive per task: an epoch has 12, 24 and 36, and a client keeps no memory."""
-    shown, step = {}, local_training._Loop.step
+    shown, step = {}, local_training.LocalLoop.step
 
     def spy(loop, taken):
         shown.setdefault((taken.client.id, taken.client.phases), []).extend(taken.positions.tolist())
         step(loop, taken)
 
-    monkeypatch.setattr(local_training._Loop, "step", spy)
+    monkeypatch.setattr(local_training.LocalLoop, "step", spy)
     run = simulate(tiny(scenario__tasks=3, training__rounds_per_task=1, methods=JOINT))
     assert len(shown) == 9
     for (_, phase), positions in shown.items():

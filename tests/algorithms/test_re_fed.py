@@ -11,7 +11,7 @@ from softmax_oracle import Softmax, sample_norms
 from torch import nn
 
 from raysim.algorithms import re_fed
-from raysim.algorithms.re_fed import ReFed, pulled_step
+from raysim.algorithms.re_fed import ReFed, step_with_pull
 from raysim.config import ConfigError
 from raysim.engine.compatibility import check_methods
 from raysim.system import seeding
@@ -74,7 +74,7 @@ def test_at_the_start_there_is_no_pull():
     """v = w: the step is the plain one, to the last bit."""
     w, gradient = torch.randn(2, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     v = w.clone()
-    pulled_step(v, gradient, w, 0.1, 0.7)
+    step_with_pull(v, gradient, w, 0.1, 0.7)
     assert torch.equal(v, w.add(gradient, alpha=-0.1))
 
 
@@ -349,9 +349,9 @@ def test_an_epoch_runs_over_the_cache_and_the_new_data(tiny, simulate, monkeypat
     from raysim.engine import local_training
 
     shown = []
-    step = local_training._Loop.step
+    step = local_training.LocalLoop.step
     monkeypatch.setattr(
-        local_training._Loop, "step", lambda loop, s: (shown.append((s.client, s.positions)), step(loop, s))
+        local_training.LocalLoop, "step", lambda loop, s: (shown.append((s.client, s.positions)), step(loop, s))
     )
     simulate(tiny(memory__capacity=5, methods=knobs(), training__rounds_per_task=1))
     for client in {client for client, _ in shown}:

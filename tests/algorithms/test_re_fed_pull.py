@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from raysim.algorithms.re_fed import ReFed, pulled_step
+from raysim.algorithms.re_fed import ReFed, step_with_pull
 from raysim.config import ConfigError
 
 
@@ -41,7 +41,7 @@ def fixed_point(quadratic, lam, lr=0.1, steps=2000):
     h, b, w = quadratic
     v = w.clone()
     for _ in range(steps):
-        pulled_step(v, h @ (v - b), w, lr, ReFed(lam=lam).pull)
+        step_with_pull(v, h @ (v - b), w, lr, ReFed(lam=lam).pull)
     return v
 
 
@@ -72,5 +72,5 @@ def test_the_pull_switches_where_the_explicit_step_would_overshoot():
     """f = 0, w = 0, v = 1: explicit gives 1 - lr q, implicit 1 / (1 + lr q). lr q = 0.9: 0.1; 1: 0.5; 4: 0.2."""
     for pull, expected in ((9.0, 0.1), (10.0, 0.5), (40.0, 0.2)):
         v = torch.ones(1, dtype=torch.float64)
-        pulled_step(v, torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64), 0.1, pull)
+        step_with_pull(v, torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64), 0.1, pull)
         assert v.item() == pytest.approx(expected, rel=1e-12)

@@ -12,7 +12,7 @@ from torch import nn
 from raysim.algorithms.scaffold import Scaffold
 from raysim.api.messages import Delta
 from raysim.engine.compatibility import check_methods
-from raysim.federation.availability import calendar
+from raysim.federation.availability import plan_availability
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
 from raysim.models.building import build_model
@@ -31,14 +31,14 @@ def samples(federation, client, task):
 
 def dealt(config, federation, streams):
     """The same data dealt out otherwise."""
-    return dataclasses.replace(federation, streams=streams, calendar=calendar(config, streams))
+    return dataclasses.replace(federation, streams=streams, availability=plan_availability(config, streams))
 
 
 def variates(run):
     """The server's c, and c_i of every client."""
     own = [client.halves["scaffold"].variate for client in run.simulation.runner.host.clients.values()]
     zero = np.zeros(len(run.simulation.server.parameters))
-    return run.simulation.server.halves["scaffold"].variate.numpy(), [zero if v is None else v.numpy() for v in own]
+    return run.simulation.exchange.halves["scaffold"].variate.numpy(), [zero if v is None else v.numpy() for v in own]
 
 
 def parameters(run):
@@ -256,5 +256,5 @@ def test_under_weights_by_samples_c_is_the_weighted_mean(tiny, simulate, count):
 
 
 def test_clipped_steps_are_refused(tiny):
-    with pytest.raises(ConfigError, match=r"methods.scaffold: clipped steps are not the gradients"):
+    with pytest.raises(ConfigError, match=r"methods.scaffold: needs the gradients that its steps add up to"):
         check_methods(tiny(methods=SCAFFOLD, training__clip_norm=1.0))

@@ -12,11 +12,11 @@ from torch import nn
 from raysim.algorithms.special import Special
 from raysim.api.messages import Delta
 from raysim.api.server import Server
-from raysim.engine.host import Host
+from raysim.engine.host import ClientHost
 from raysim.engine.local_runner import LocalRunner
 from raysim.engine.reply import Reply
 from raysim.engine.simulation import Simulation
-from raysim.federation.availability import calendar
+from raysim.federation.availability import plan_availability
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
 from raysim.records.run_directory import sha256
@@ -181,7 +181,7 @@ def test_selection_is_uniform_and_without_replacement(tiny, host_of):
 
 def dealt(config, federation, streams):
     """The same data dealt out otherwise."""
-    return dataclasses.replace(federation, streams=streams, calendar=calendar(config, streams))
+    return dataclasses.replace(federation, streams=streams, availability=plan_availability(config, streams))
 
 
 def test_a_client_counts_the_same_whatever_its_samples(tiny, simulate):
@@ -213,7 +213,7 @@ class Forgetful(LocalRunner):
     def begin(self, order, posts):
         reply, known = Reply(order.cohort), self.host
         for number in reversed(order.clients):
-            host = Host(known.config, known.federation, (number,), torch.device("cpu"))
+            host = ClientHost(known.config, known.federation, (number,), torch.device("cpu"))
             host.clients[number].phases = known.clients[number].phases
             known.clients[number].phases += 1
             reply.merge(host.perform(dataclasses.replace(order, clients=(number,)), posts))

@@ -7,9 +7,8 @@ import probes
 import pytest
 import torch
 
-from raysim.api.client import Phase
 from raysim.engine.compatibility import check_methods
-from raysim.engine.host import Order
+from raysim.engine.order import Order, Phase
 from raysim.system.errors import ConfigError
 
 SOFTMAX = {"name": "probes:softmax"}
@@ -151,7 +150,7 @@ def test_a_plan_is_driven_by_hand():
 def phase_of(host):
     client = host.clients[0]
     host.model.load(host.posts["model"].value)
-    client.enter(Phase(1, 0, 0.5), 1.0)
+    client.begin_phase(Phase(1, 0, 0.5), 1.0)
     return client.local_training().parameters.numpy()
 
 
@@ -236,7 +235,15 @@ def test_what_can_stand_together_is_accepted(tiny):
 
 
 @pytest.mark.parametrize(
-    "optimizer", [{"momentum": 0.5}, {"weight_decay": 0.1}, {"name": "adam"}], ids=["momentum", "decay", "adam"]
+    "optimizer",
+    [
+        {"momentum": 0.5},
+        {"momentum": 0.5, "nesterov": True},
+        {"weight_decay": 0.1},
+        {"name": "adam"},
+        {"name": "adamw"},
+    ],
+    ids=["momentum", "nesterov", "decay", "adam", "adamw"],
 )
 def test_plain_sgd_is_a_need(tiny, optimizer):
     check_methods(tiny(methods=methods("Plain"), training__optimizer={"lr": 0.1}))

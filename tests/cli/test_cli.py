@@ -21,7 +21,7 @@ from raysim.cli import main
 from raysim.config import Config, load
 from raysim.data import DATASETS
 from raysim.launch import run as running
-from raysim.launch.display import display
+from raysim.launch.display import open_run_display
 from raysim.models import MODELS
 from raysim.system.errors import RunError
 
@@ -44,7 +44,7 @@ from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
 from torch import nn
-from raysim import ClientHalf, Delta, Method
+from raysim.api import ClientHalf, Delta, Method
 from raysim.data.dataset import Dataset, Split
 
 
@@ -373,7 +373,7 @@ def test_the_live_display_takes_every_event(monkeypatch: pytest.MonkeyPatch, cap
         return Console(force_terminal=True, width=160, **more)
 
     monkeypatch.setattr("raysim.launch.display.Console", terminal)
-    with display(load("tiny.yaml"), quiet=False) as shown:
+    with open_run_display(load("tiny.yaml"), quiet=False) as shown:
         raysim.run("tiny.yaml", out="out", local=True, display=shown)
         shown.say("stopping after this round")
     output = capsys.readouterr().out

@@ -35,10 +35,10 @@ IN_THE_FILE = [
     ("lr: 0.1", "lr: 1e999", "run.yaml:10: training.optimizer.lr: found .inf, allowed: a finite number"),
     ("lr: 0.1", "lr: {a: [1, 2]}", "run.yaml:10: training.optimizer.lr: found {a: [1, 2]}, allowed: a number > 0"),
     ("lr: 0.1", "momentun: 0.1", ("run.yaml:10: training.optimizer.momentun: unknown key 'momentun' of sgd; did you "
-     "mean 'momentum'? allowed: name, lr, momentum, weight_decay")),
-    ("name: sgd", "name: adma", ("run.yaml:10: training.optimizer.name: found 'adma', allowed: sgd or adam; did you "
-     "mean 'adam'?")),
-    ("name: sgd", "name: [sgd]", "run.yaml:10: training.optimizer.name: found ['sgd'], allowed: sgd or adam"),
+     "mean 'momentum'? allowed: name, lr, momentum, nesterov, weight_decay")),
+    ("name: sgd", "name: adma", ("run.yaml:10: training.optimizer.name: found 'adma', allowed: sgd, adam or adamw; did "
+     "you mean 'adam'?")),
+    ("name: sgd", "name: [sgd]", "run.yaml:10: training.optimizer.name: found ['sgd'], allowed: sgd, adam or adamw"),
     ("kind: domain_incremental", "kind: domain-incremental", ("run.yaml:4: scenario.kind: found 'domain-incremental', "
      f"allowed: {SCENARIOS}; did you mean 'domain_incremental'?")),
     ("  kind: domain_incremental\n", "", ("run.yaml:3: scenario.kind: this key is required and missing, allowed: "

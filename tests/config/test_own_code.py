@@ -18,7 +18,7 @@ CONFIG = {
     "training": {"rounds_per_task": 1},
 }
 SOURCE = """
-from raysim import Method
+from raysim.api import Method
 
 def model(shape, classes, *, note: str = "x"):
     ...

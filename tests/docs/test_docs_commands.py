@@ -14,8 +14,8 @@ from raysim.cli import main
 from raysim.config import load
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import Event, RoundDone
-from raysim.launch.display import Silence
-from raysim.sweeps.agenda import prepare
+from raysim.launch.display import RunDisplay
+from raysim.sweeps.directory import plan_sweep
 
 COMMANDS = sorted({shlex.join(words) for page in GUIDES for words in commands(page)})
 OTHERS = {"make", "source", "tensorboard", "pip", "python", "ray", "ssh", "export", "cd", "kubectl", "docker", "sbatch"}
@@ -44,7 +44,7 @@ class Lost(Exception):
     """What happened to a run."""
 
 
-class Losing(Silence):
+class Losing(RunDisplay):
     """Loses the run after its first round."""
 
     def take(self, event: Event) -> None:
@@ -70,7 +70,7 @@ def _check(asked: list[str], out: Path) -> int:
 
 def _sweep(asked: list[str], out: Path) -> int:
     """List it, which checks every run; then run its first and its last one small."""
-    runs = prepare(asked[1], _overrides(asked), out).runs
+    runs = plan_sweep(asked[1], _overrides(asked), out).runs
     for number in (0, -1):
         config = runs[number][0].config
         result = raysim.run(config, small(config), out=out / str(number), local=True)

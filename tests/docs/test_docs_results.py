@@ -15,8 +15,8 @@ from statistics import fmean, stdev
 import pytest
 from pages import GUIDES, ROOT, names
 
-from raysim.report.against import published
-from raysim.sweeps.register import labels
+from raysim.report.against import load_paper
+from raysim.sweeps.directory import read_labels
 
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")
@@ -32,7 +32,7 @@ def tables() -> Iterator[tuple[str, str, str]]:
 def measured(directory: Path) -> dict[str, set[str]]:
     """By every name that the sweep gives: the figures of the runs that have it, over the seeds."""
     values = defaultdict(list)
-    for folder, axes in labels(directory).items():
+    for folder, axes in read_labels(directory).items():
         path = directory / folder / "summary.json"
         if path.exists():
             others = tuple((axis, name) for axis, name in axes.items() if axis != "seed")
@@ -54,7 +54,7 @@ def shown(values: list[float]) -> str:
 
 
 def of_the_paper(name: str) -> set[str]:
-    cells = [cell for column in published(name).tables for cell in column.cells.values()]
+    cells = [cell for column in load_paper(name).tables for cell in column.cells.values()]
     return {f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}") for mean, std in cells}
 
 

@@ -45,7 +45,7 @@ def replayed(config, federation, updates):
                 continue
             k = sent.client
             phases[k] += 1
-            stream, window = federation.streams[k], federation.calendar.window(k, sent.version + 1)
+            stream, window = federation.streams[k], federation.availability.window(k, sent.version + 1)
             rows, task = stream.locate(stream.span(window, window + 1))
             x = federation.dataset.train.x[rows][:, federation.tasks[task].pixels].astype(np.float64)
             y = federation.dataset.train.y[rows]
@@ -246,7 +246,7 @@ def test_no_method_sees_where_a_task_ends(tiny, simulate):
         ({"methods": {"fixed": {}}, "schedule": BUFFER_OF_ALL}, "fixed: needs rounds that wait"),
         (
             {"methods": {"fed_a_gem": {}}, "schedule": BUFFER_OF_ALL},
-            "fed_a_gem: found reference: cohort, allowed: with_update under schedule.kind=asynchronous",
+            "schedule.kind=synchronous, or methods.fed_a_gem.reference=with_update",
         ),
         ({"methods": {"probes:Everything": {}}, "schedule": BUFFER_OF_ALL}, "Everything: needs rounds that wait"),
     ],
@@ -314,7 +314,7 @@ def test_every_client_trains_on_its_own_window(tiny, simulate):
         training__rounds_per_task=5,
         methods={"test_asynchronous:Witness": {}},
     )
-    calendar = simulate(config).simulation.federation.calendar
+    calendar = simulate(config).simulation.federation.availability
     trained = {(k, r): arrived for what, k, r, arrived in SEEN if what == "trains"}
     windows = {(k, r): calendar.window(k, r) for k in range(3) for r in range(1, 16)}
     assert trained == {key: list(range(12 * window, 12 * window + 12)) for key, window in windows.items()}

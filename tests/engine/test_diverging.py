@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import raysim
-from raysim.engine.host import Order
+from raysim.engine.order import Order
 from raysim.engine.reply import Reply
 from raysim.system.errors import Diverged
 
@@ -94,4 +94,4 @@ def test_all_methods_are_named(tiny, host_of, quiet_torch):
 
 
 def _order(op):
-    return Order(op, (2,), {}, {2: 1.0}, 1, raysim.api.client.Phase(7, 0, 0.1))
+    return Order(op, (2,), {}, {2: 1.0}, 1, raysim.engine.order.Phase(7, 0, 0.1))

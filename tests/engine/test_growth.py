@@ -10,13 +10,13 @@ import torch
 import raysim
 from raysim.config import Config
 from raysim.engine.events import Event, RoundDone
-from raysim.launch.display import Silence
+from raysim.launch.display import RunDisplay
 
 WARM, LAST = 20, 120  # rounds; every tenth is evaluated, every twentieth leaves a checkpoint
 GROWTH = 1024  # bytes a round: its seconds are kept for the median, and what samples memory holds some at times
 
 
-class Held(Silence):
+class Held(RunDisplay):
     """How many bytes Python holds and how many tensors there are, when a round is over."""
 
     def __init__(self) -> None:

@@ -22,8 +22,8 @@ from raysim.algorithms.c_flag import CFlag
 from raysim.algorithms.parts.gradient_table import Components
 from raysim.algorithms.re_fed import ReFed
 from raysim.api import client
-from raysim.api.client import Phase
-from raysim.engine import local_training
+from raysim.engine import hosted_client, local_training
+from raysim.engine.order import Phase
 
 IMAGES = {"dataset": {"name": "synthetic", "classes": 4, "shape": [1, 28, 28], "train": 48, "test": 20}}
 METHODS: dict[str, dict[str, Any]] = {
@@ -46,10 +46,10 @@ class Waits(TorchDispatchMode):
         self.found: list[str] = []
         self._sent: dict[int, torch.Tensor] = {}  # and what came of it, by id; kept, so that no id has two meanings
 
-    def on_device(self, value: Any) -> bool:
+    def move_to(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor) and (value.is_floating_point() or id(value) in self._sent)
 
-    def sent(self, tensor: torch.Tensor, device: object = None) -> torch.Tensor:
+    def to_device(self, tensor: torch.Tensor, device: object = None) -> torch.Tensor:
         """Return a copy that counts as being on the device."""
         copy = tensor.clone()
         self._sent[id(copy)] = copy
@@ -61,7 +61,7 @@ class Waits(TorchDispatchMode):
         masks = name in ("index", "index_put_", "index_put") and any(
             i is not None and i.dtype == torch.bool for i in args[1]
         )
-        if (reads or masks) and self.on_device(args[0]):
+        if (reads or masks) and self.move_to(args[0]):
             self.found.append(name)
         made = func(*args, **(kwargs or {}))
         if any(map(self.on_device, tree_leaves((args, kwargs)))):
@@ -74,13 +74,13 @@ class Waits(TorchDispatchMode):
         with pytest.MonkeyPatch.context() as patch, self:
             for name in ASKING:
                 patch.setattr(torch.Tensor, name, self._noted(name, getattr(torch.Tensor, name)))
-            for module in (local_training, client):
-                patch.setattr(module, "sent", self.sent)
+            for module in (local_training, client, hosted_client):
+                patch.setattr(module, "to_device", self.to_device)
             yield
 
     def _noted(self, name: str, call: Any) -> Any:
         def asked(tensor: torch.Tensor, *args: Any) -> Any:
-            if self.on_device(tensor):
+            if self.move_to(tensor):
                 self.found.append(name)
             return call(tensor, *args)
 
@@ -101,7 +101,7 @@ class Waits(TorchDispatchMode):
 def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     """What would wait in local training, as long as the test lasts."""
     seen = Waits()
-    monkeypatch.setattr(local_training, "local_training", seen.watched(local_training.local_training))
+    monkeypatch.setattr(hosted_client, "train", seen.watched(hosted_client.train))
     return seen
 
 
@@ -172,13 +172,13 @@ WAITING: dict[str, Callable[[Any], object]] = {
 def test_a_step_that_waits_is_seen(
     what: str, waits: Waits, simulate: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = local_training._Loop.step
+    original = local_training.LocalLoop.step
 
     def printing(loop: Any, step: Any) -> None:
         original(loop, step)
         WAITING[what](step)
 
-    monkeypatch.setattr(local_training._Loop, "step", printing)
+    monkeypatch.setattr(local_training.LocalLoop, "step", printing)
     simulate(tiny())
     assert waits.found
 
@@ -188,7 +188,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any) -> Iterator[list[int]]
     """The lengths of what a module sends to the device."""
     sizes: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(module, "sent", lambda tensor, device: sizes.append(len(tensor)) or tensor)
+        patch.setattr(module, "to_device", lambda tensor, device: sizes.append(len(tensor)) or tensor)
         yield sizes
 
 
@@ -202,6 +202,6 @@ def test_an_epoch_is_sent_at_once(host_of: Any, tiny: Any, quiet_torch: None, mo
     host = host_of(config)
     client = host.clients[0]
     with counted(monkeypatch, local_training) as sizes:
-        client.enter(Phase(1, 0, 0.1), 1.0)
+        client.begin_phase(Phase(1, 0, 0.1), 1.0)
         client.local_training()
     assert sizes == [12, 12] * 2

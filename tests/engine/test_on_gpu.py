@@ -10,7 +10,7 @@ import torch
 
 import raysim
 from raysim.config import Config
-from raysim.engine import local_training
+from raysim.engine import hosted_client
 from raysim.engine.local_runner import LocalRunner
 from raysim.federation.federation import build_federation
 
@@ -55,7 +55,7 @@ def test_data_and_model_are_on_the_device(config: Callable[..., Config], quiet_t
 def test_no_step_waits_and_the_bits_are_the_same_again(
     methods: dict[str, Any], config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = local_training.local_training
+    original = hosted_client.train
 
     @contextmanager
     def no_waiting() -> Iterator[None]:
@@ -65,11 +65,11 @@ def test_no_step_waits_and_the_bits_are_the_same_again(
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
-    def watched(client: Any) -> Any:
+    def watched(*given: Any) -> Any:
         with no_waiting():
-            return original(client)
+            return original(*given)
 
     first = raysim.run(config(methods), out=tmp_path / "first", local=True)
-    monkeypatch.setattr(local_training, "local_training", watched)
+    monkeypatch.setattr(hosted_client, "train", watched)
     again = raysim.run(config(methods), out=tmp_path / "again", local=True)
     assert again.model_sha256 == first.model_sha256

@@ -1,75 +1,138 @@
-"""torch.optim is the oracle: the same 20 gradients, drawn once."""
+"""torch.optim's own classes are the oracle: the same gradients, the same bits."""
+
+import subprocess
+import sys
 
 import pytest
 import torch
 
-from raysim.config import AdamConfig as AdamKnobs
-from raysim.config import SgdConfig as SgdKnobs
-from raysim.engine.optimizer import Adam, Sgd, fresh
+from raysim.config import ConfigError, load
+from raysim.config.experiment import AdamConfig, AdamWConfig, SgdConfig
+from raysim.engine.optimizer import LocalAdam, LocalSgd, make_optimizer
 
-STEPS = 20
-SGD = [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"momentum": 0.5, "weight_decay": 0.01}]
+STEPS = 200
+SGD = [
+    {},
+    {"momentum": 0.9},
+    {"weight_decay": 0.1},
+    {"momentum": 0.5, "weight_decay": 0.01},
+    {"momentum": 0.9, "nesterov": True},
+    {"momentum": 0.5, "nesterov": True, "weight_decay": 0.01},
+]
 ADAM = [{}, {"betas": [0.8, 0.95]}, {"weight_decay": 0.1}, {"eps": 0.01}]
-DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 
 
-def compare(knobs, oracle, dtype, tolerance):
+def compare(knobs, oracle, dtype):
     draws = torch.Generator().manual_seed(3)
     start = torch.randn(50, generator=draws, dtype=dtype)
     mine, theirs = start.clone(), start.clone().requires_grad_()
-    optimizer, other = fresh(knobs), oracle([theirs])
+    optimizer, other = make_optimizer(knobs), oracle([theirs])
     for number in range(STEPS):
-        lr = 0.1 / (1 + number)  # changes with the rounds' decay
+        lr = 0.1 / (1 + number % 20)  # changes with the rounds' decay
         gradient = torch.randn(50, generator=draws, dtype=dtype)
         optimizer.step(mine, gradient.clone(), lr)
         theirs.grad = gradient.clone()
         other.param_groups[0]["lr"] = lr
         other.step()
-        assert torch.allclose(mine, theirs.detach(), rtol=tolerance, atol=tolerance)
+        assert torch.equal(mine, theirs.detach())
     assert (mine - start).abs().max() > 0.05
-    return mine, theirs.detach()
 
 
 @DTYPES
-@pytest.mark.parametrize("knobs", SGD)
-def test_sgd_is_torchs(knobs, dtype, tolerance):
-    mine, theirs = compare(
-        SgdKnobs(**knobs), lambda w: torch.optim.SGD(w, lr=1.0, foreach=False, **knobs), dtype, tolerance
-    )
-    assert torch.equal(mine, theirs)
+@pytest.mark.parametrize("keys", SGD)
+def test_sgd_is_torchs(keys, dtype):
+    compare(SgdConfig(**keys), lambda w: torch.optim.SGD(w, lr=1.0, foreach=False, **keys), dtype)
 
 
 @DTYPES
-@pytest.mark.parametrize("knobs", ADAM)
-def test_adam_is_torchs(knobs, dtype, tolerance):
-    compare(AdamKnobs(**knobs), lambda w: torch.optim.Adam(w, lr=1.0, foreach=False, **knobs), dtype, tolerance)
+@pytest.mark.parametrize("keys", ADAM)
+def test_adam_is_torchs(keys, dtype):
+    compare(AdamConfig(**keys), lambda w: torch.optim.Adam(w, lr=1.0, foreach=False, **keys), dtype)
+
+
+@DTYPES
+@pytest.mark.parametrize("keys", ADAM)
+def test_adamw_is_torchs_with_its_defaults(keys, dtype):
+    compare(AdamWConfig(**keys), lambda w: torch.optim.AdamW(w, lr=1.0, foreach=False, **keys), dtype)
 
 
 def test_the_first_step_by_hand():
-    """SGD: w - lr (g + wd w) = 2 - 0.5 (1 + 0.1 * 2) = 1.4. Adam: m/(1-b1) = g, v/(1-b2) = g^2: w - lr sign(g)."""
-    w = torch.tensor([2.0], dtype=torch.float64)
-    Sgd(SgdKnobs(weight_decay=0.1)).step(w, torch.tensor([1.0], dtype=torch.float64), 0.5)
-    assert w.item() == pytest.approx(1.4, rel=1e-15)
-    w = torch.tensor([2.0], dtype=torch.float64)
-    Adam(AdamKnobs()).step(w, torch.tensor([-4.0], dtype=torch.float64), 0.5)
-    assert w.item() == pytest.approx(2.5, rel=1e-8)
+    """SGD: w - lr (g + wd w) = 2 - 0.5 (1 + 0.1 * 2) = 1.4; with Nesterov's momentum mu the first velocity is the
+    gradient, and g + mu g = 1.9 is taken: 2 - 0.5 * 1.9 = 1.05. Adam: m/(1-b1) = g, v/(1-b2) = g^2: w - lr sign(g).
+    AdamW takes lr wd w off before: 2 - 0.5 * 0.1 * 2 = 1.9, then 1.9 + 0.5.
+    """
+    for optimizer, gradient, wanted in (
+        (LocalSgd(SgdConfig(weight_decay=0.1)), 1.0, pytest.approx(1.4, rel=1e-15)),
+        (LocalSgd(SgdConfig(momentum=0.9, nesterov=True)), 1.0, pytest.approx(1.05, rel=1e-15)),
+        (LocalAdam(AdamConfig()), -4.0, pytest.approx(2.5, rel=1e-8)),
+        (LocalAdam(AdamWConfig(weight_decay=0.1)), -4.0, pytest.approx(2.4, rel=1e-8)),
+    ):
+        w = torch.tensor([2.0], dtype=torch.float64)
+        optimizer.step(w, torch.tensor([gradient], dtype=torch.float64), 0.5)
+        assert w.item() == wanted
 
 
-@pytest.mark.parametrize("knobs", [SgdKnobs(momentum=0.9, weight_decay=0.1), AdamKnobs(weight_decay=0.1)])
+KNOBS = [
+    SgdConfig(momentum=0.9, weight_decay=0.1),
+    SgdConfig(momentum=0.9, nesterov=True),
+    AdamConfig(weight_decay=0.1),
+    AdamWConfig(),
+]
+
+
+@pytest.mark.parametrize("knobs", KNOBS)
 def test_the_gradient_is_left_as_it_was(knobs):
-    optimizer, gradient = fresh(knobs), torch.ones(3)
+    optimizer, gradient = make_optimizer(knobs), torch.ones(3)
     for _ in range(2):
         optimizer.step(torch.ones(3), gradient, 0.1)
     assert gradient.tolist() == [1, 1, 1]
 
 
-def test_each_call_of_fresh_starts_without_a_past():
+def test_every_optimizer_starts_without_a_past():
     """With momentum the first step is lr * g whatever was done before."""
-    knobs = SgdKnobs(momentum=0.9)
-    used = fresh(knobs)
+    knobs = SgdConfig(momentum=0.9)
+    used = make_optimizer(knobs)
     used.step(torch.zeros(1), torch.ones(1), 1.0)
     w = torch.zeros(1)
-    fresh(knobs).step(w, torch.ones(1), 1.0)
+    make_optimizer(knobs).step(w, torch.ones(1), 1.0)
     assert w.item() == -1.0
     used.step(w, torch.ones(1), 1.0)
     assert w.item() == pytest.approx(-2.9)
+
+
+def test_no_step_imports_torchs_compiler():
+    steps = """
+import sys
+import torch
+from raysim.config.experiment import AdamConfig, AdamWConfig, SgdConfig
+from raysim.engine.optimizer import make_optimizer
+for knobs in (SgdConfig(momentum=0.9, nesterov=True), AdamConfig(), AdamWConfig()):
+    make_optimizer(knobs).step(torch.zeros(3), torch.ones(3), 0.1)
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", steps], check=True)
+
+
+REQUIRED = {
+    "name": "tiny",
+    "dataset": {"name": "digits"},
+    "scenario": {"kind": "domain_incremental", "tasks": 1},
+    "clients": {"count": 2},
+    "model": {"name": "mlp"},
+    "training": {"rounds_per_task": 1},
+}
+
+
+def test_nesterov_needs_momentum():
+    with pytest.raises(ConfigError) as refused:
+        load(REQUIRED | {"training": {"rounds_per_task": 1, "optimizer": {"nesterov": True}}})
+    words = "training.optimizer.nesterov: found true with momentum 0, allowed: false, or a momentum above 0"
+    assert str(refused.value) == words
+    assert load(REQUIRED, ["training.optimizer={nesterov: true, momentum: 0.9}"]).training.optimizer.nesterov
+
+
+def test_adamw_has_keys_of_its_own():
+    """Its decay is torch's default; Adam's is none."""
+    found = [load(REQUIRED, [f"training.optimizer.name={name}"]).training.optimizer for name in ("adam", "adamw")]
+    assert [(knobs.lr, knobs.weight_decay) for knobs in found] == [(0.001, 0.0), (0.001, 0.01)]

@@ -286,8 +286,7 @@ def test_a_run_that_diverges_says_where(tiny, simulate):
 
 def test_a_sum_of_one_host_is_that_of_three(tiny, simulate, host_of, quiet_torch):
     """The same order given to one host, and to hosts of one client each, whose replies are merged backwards."""
-    from raysim.api.client import Phase
-    from raysim.engine.host import Order
+    from raysim.engine.order import Order, Phase
 
     config = tiny(model__dropout=0.3, model__batch_norm=True)
     phase, shares = Phase(1, 0, 0.1), dict.fromkeys(range(3), 1 / 3)

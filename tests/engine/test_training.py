@@ -5,10 +5,9 @@ import pytest
 import torch
 from softmax_oracle import Softmax, batch_order, local_phase
 
-from raysim.api.client import Phase
-from raysim.api.server import Server
-from raysim.engine.local_training import batches
-from raysim.federation.federation import build_federation
+from raysim.api.client import cut_into_batches
+from raysim.engine.learning_rate import learning_rate
+from raysim.engine.order import Phase
 
 
 def data_of(host, client, task=0):
@@ -24,7 +23,7 @@ def phase(host, number, window=0, lr=0.1):
     """Client `number`'s next phase from the posted model; (delta [P], its mean loss)."""
     client = host.clients[number]
     host.model.load(host.posts["model"].value)
-    client.enter(Phase(1, window, lr), 1.0)
+    client.begin_phase(Phase(1, window, lr), 1.0)
     delta = client.local_training()
     return delta.parameters.numpy(), float(client.records["loss"])
 
@@ -44,7 +43,7 @@ def phase(host, number, window=0, lr=0.1):
     ],
 )
 def test_batches(samples, size, normalises, wanted):
-    assert [(part.start, part.stop) for part in batches(samples, size, normalises)] == wanted
+    assert [(part.start, part.stop) for part in cut_into_batches(samples, size, normalises)] == wanted
 
 
 @pytest.mark.parametrize("clip", [None, 0.2])
@@ -164,13 +163,10 @@ def test_momentum_starts_at_zero_in_every_phase(host_of, tiny, quiet_torch):
         ({"per_round": 0.5, "per_task": 0.25, "restart": False}, [0.8, 0.4, 0.2, 0.025, 0.0125, 0.00625]),
     ],
 )
-def test_the_learning_rate_falls_by_round_and_task(host_of, tiny, decay, wanted):
+def test_the_learning_rate_falls_by_round_and_task(tiny, decay, wanted):
     """Two tasks of three rounds from 0.8."""
-    config = tiny(training__rounds_per_task=3, training__optimizer={"lr": 0.8}, training__lr_decay=decay)
-    server = Server(config, build_federation(config), host_of(config).model.weights())
-    found = []
-    for server.round in range(1, 7):
-        found.append(server.lr)
+    training = tiny(training__rounds_per_task=3, training__optimizer={"lr": 0.8}, training__lr_decay=decay).training
+    found = [learning_rate(training, round, task=round > 3, began=3 * (round > 3)) for round in range(1, 7)]
     assert found == pytest.approx(wanted, rel=1e-14)
 
 

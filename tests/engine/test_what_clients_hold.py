@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from raysim.api.client import Client
-from raysim.engine.host import Host
+from raysim.engine.host import ClientHost
 
-SHARED = ("host", "data", "knobs", "stream")  # what a client refers to and does not own
+SHARED = ("shared", "data", "knobs", "stream")  # what a client refers to and does not own
 
 
 def tensors(found: Any, seen: set[int]) -> Iterator[torch.Tensor]:
@@ -43,9 +43,9 @@ def test_a_client_holds_its_positions_its_memory_and_what_its_methods_keep(
     the 24 that says whether it was offered; a memory of 10 positions with 4 logits of float32. SCAFFOLD's variate is as
     long as the model: 6 w + w + 4 w + 4 parameters in an MLP of width w.
     """
-    hosts: list[Host] = []
-    original = Host.__init__
-    monkeypatch.setattr(Host, "__init__", lambda self, *a: (hosts.append(self), original(self, *a))[1])
+    hosts: list[ClientHost] = []
+    original = ClientHost.__init__
+    monkeypatch.setattr(ClientHost, "__init__", lambda self, *a: (hosts.append(self), original(self, *a))[1])
     methods = {"der": {}, "a_gem": {}, "fed_a_gem": {}, "fedprox": {}}
     positions, flags, memory = 2 * 12 * 8, 24, 10 * (8 + 4 * 4)
     small = {"model__hidden": [width], "training__optimizer__lr": 1e-4}

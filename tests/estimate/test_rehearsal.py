@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from raysim import ClientHalf, Method, ServerHalf, Term
+from raysim.api import ClientHalf, Method, ServerHalf, Term
 from raysim.config.lookup import table
 from raysim.engine.compatibility import check_methods
 from raysim.estimate.dry_run import rehearse
@@ -60,7 +60,7 @@ SCENARIOS = {
 
 def counted(run):
     exchange = run.simulation.exchange
-    return exchange.ledger.up, exchange.ledger.down, exchange.steps, sum(len(done.cohort) for done in run.rounds)
+    return exchange.traffic.up, exchange.traffic.down, exchange.steps, sum(len(done.cohort) for done in run.rounds)
 
 
 def rehearsed(config):

@@ -8,8 +8,8 @@ from torch import nn
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
 from raysim.evaluation import scoring
-from raysim.evaluation.scoring import Chunk, accuracies, by_task, chunks, merged, score
-from raysim.federation.availability import Calendar
+from raysim.evaluation.scoring import Chunk, accuracies, by_task, merge_scores, score, split_into_chunks
+from raysim.federation.availability import Availability
 from raysim.federation.federation import Federation, build_federation
 
 # rows of the test split: sample (= logits of classes 0..3), label
@@ -27,7 +27,7 @@ ROWS = [
 def federation_of(tasks, protocols, rows=ROWS):
     x = np.array([row[0] for row in rows], np.float32)
     split = Split(x, np.array([row[1] for row in rows], np.int64))
-    return Federation(Dataset(split, split, 4), tasks, [], Calendar([], [], [1]), protocols, None, ())
+    return Federation(Dataset(split, split, 4), tasks, [], Availability([], [], [1]), protocols, None, ())
 
 
 def task(classes, test, pixels=None):
@@ -42,7 +42,7 @@ def task(classes, test, pixels=None):
 
 def scored(federation, parts=None, module=None):
     source = federation.source("test", torch.device("cpu"))
-    return score(module or nn.Identity(), torch.float32, source, federation, parts or chunks(federation))
+    return score(module or nn.Identity(), torch.float32, source, federation, parts or split_into_chunks(federation))
 
 
 def by_task_of(scores):
@@ -91,7 +91,13 @@ def test_knowing_the_task_never_hurts():
         x, y = draws.standard_normal((40, 10)).astype(np.float32), draws.integers(0, 10, 40)
         tasks = [task((c, c + 1), np.flatnonzero(y // 2 == c // 2)) for c in range(0, 10, 2)]
         federation = Federation(
-            Dataset(Split(x, y), Split(x, y), 10), tasks, [], Calendar([], [], [1]), ("class_il", "task_il"), None, ()
+            Dataset(Split(x, y), Split(x, y), 10),
+            tasks,
+            [],
+            Availability([], [], [1]),
+            ("class_il", "task_il"),
+            None,
+            (),
         )
         found = count(federation)
         assert all(a <= b for a, b in zip(found["class_il"], found["task_il"], strict=True))
@@ -105,7 +111,7 @@ def test_with_one_task_of_all_classes_they_are_equal():
 
 def test_chunks_cover_every_test_set_once(classes, monkeypatch):
     monkeypatch.setattr(scoring, "CHUNK", 2)
-    assert chunks(classes) == [Chunk(0, 0), Chunk(0, 2), Chunk(1, 0), Chunk(1, 2)]
+    assert split_into_chunks(classes) == [Chunk(0, 0), Chunk(0, 2), Chunk(1, 0), Chunk(1, 2)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
@@ -116,13 +122,13 @@ def test_chunks_do_not_change_counts(classes, monkeypatch, size):
 
 def test_hosts_share_the_chunks_and_the_counts_are_added(classes, monkeypatch):
     monkeypatch.setattr(scoring, "CHUNK", 2)
-    parts = chunks(classes)
+    parts = split_into_chunks(classes)
     counted = [scored(classes, parts[:1]), scored(classes, parts[1:3]), scored(classes, parts[3:])]
     assert by_task_of(counted[0]) == {"class_il": [1, 0], "task_il": [2, 0]}
     whole = scored(classes)
-    for together in (merged(counted), merged([counted[2], counted[0], counted[1]])):
+    for together in (merge_scores(counted), merge_scores([counted[2], counted[0], counted[1]])):
         assert {p: counts.tolist() for p, counts in together.items()} == {p: c.tolist() for p, c in whole.items()}
-    assert by_task_of(merged(counted[:1])) == by_task_of(counted[0])
+    assert by_task_of(merge_scores(counted[:1])) == by_task_of(counted[0])
 
 
 def test_dropout_and_batchnorm_are_in_evaluation_mode(classes):

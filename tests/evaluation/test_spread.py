@@ -8,13 +8,13 @@ import pytest
 import raysim
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
-from raysim.engine.host import Host
-from raysim.evaluation.per_client import per_client, summaries, told
-from raysim.evaluation.scoring import merged
-from raysim.federation.availability import Calendar
+from raysim.engine.host import ClientHost
+from raysim.evaluation.per_client import client_accuracies, describe_clients, summarise_clients
+from raysim.evaluation.scoring import merge_scores
+from raysim.federation.availability import Availability
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
-from raysim.records.result import load
+from raysim.records.result import load_result
 
 ZERO = np.zeros(0, np.int32)
 
@@ -32,7 +32,7 @@ def federation_of(*streams):
         Task("", (0, 1), None, rows(0, 1, 2), rows(0, 1, 2, 3)),
         Task("", (2, 3), None, rows(3, 4, 5), rows(4, 5, 6)),
     ]
-    return Federation(dataset, tasks, streams, Calendar([], [], [1]), ("class_il",), None, ())
+    return Federation(dataset, tasks, streams, Availability([], [], [1]), ("class_il",), None, ())
 
 
 RIGHT = {"class_il": np.array([[2, 1, 0, 0], [0, 0, 1, 0]])}  # of class 0 all, of class 1 half, of class 2 a third
@@ -49,26 +49,26 @@ def test_a_client_counts_what_it_has():
         Stream([ZERO, rows(3, 4, 5)]),
         Stream([ZERO, rows(5)]),
     )
-    assert per_client(RIGHT, federation) == {"class_il": pytest.approx([5 / 6, 5 / 12, 1 / 3, None])}
-    found = summaries(RIGHT, federation)["class_il"]
+    assert client_accuracies(RIGHT, federation) == {"class_il": pytest.approx([5 / 6, 5 / 12, 1 / 3, None])}
+    found = summarise_clients(RIGHT, federation)["class_il"]
     assert found["worst"] == pytest.approx(1 / 3)
     assert found["mean"] == pytest.approx((5 / 6 + 5 / 12 + 1 / 3) / 3)
     assert found["std"] == pytest.approx(np.std([5 / 6, 5 / 12, 1 / 3]))
-    assert told("class_il", found) == (
+    assert describe_clients("class_il", found) == (
         "accuracy in % on the clients' own classes and tasks, class-IL: mean 52.8, worst 33.3, std 21.9"
     )
 
 
 def test_the_order_of_a_clients_tasks_is_its_own():
     federation = federation_of(Stream([rows(3), rows(0, 1)], tasks=[1, 0]), Stream([rows(0, 1), rows(3)]))
-    first, second = per_client(RIGHT, federation)["class_il"]
+    first, second = client_accuracies(RIGHT, federation)["class_il"]
     assert first == second == pytest.approx((2 + 1 / 3) / 3)
 
 
 def test_nobody_to_ask():
-    found = summaries(RIGHT, federation_of(Stream([ZERO, rows(5)])))["class_il"]
+    found = summarise_clients(RIGHT, federation_of(Stream([ZERO, rows(5)])))["class_il"]
     assert found == {"accuracy": [None], "mean": None, "worst": None, "std": None}
-    assert told("class_il", found).endswith("mean -, worst -, std -")
+    assert describe_clients("class_il", found).endswith("mean -, worst -, std -")
 
 
 def test_a_client_that_has_all_of_a_domain_is_as_well_off_as_the_task(tiny, simulate):
@@ -95,16 +95,16 @@ def test_the_summary_has_it_where_it_is_asked_for(tiny, tmp_path):
     for values in found.per_client.values():
         assert len(values["accuracy"]) == 3
         assert values["worst"] == min(values["accuracy"]) <= values["mean"]
-    assert load(tmp_path / "with") == found
+    assert load_result(tmp_path / "with") == found
 
 
 def test_hosts_that_share_the_clients_come_to_the_same_bits(tiny, host_of):
     """Counts are whole numbers: however chunks fall to hosts, the clients' accuracies are the same floats."""
     config = tiny(scenario={"kind": "class_incremental", "tasks": 2})
-    host: Host = host_of(config)
-    from raysim.evaluation.scoring import chunks
+    host: ClientHost = host_of(config)
+    from raysim.evaluation.scoring import split_into_chunks
 
-    parts = chunks(host.federation)
+    parts = split_into_chunks(host.federation)
     whole = host.evaluate(parts)
-    shared = merged([host.evaluate(parts[n::2]) for n in (1, 0)])
-    assert summaries(shared, host.federation) == summaries(whole, host.federation)
+    shared = merge_scores([host.evaluate(parts[n::2]) for n in (1, 0)])
+    assert summarise_clients(shared, host.federation) == summarise_clients(whole, host.federation)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from raysim.federation.availability import ALWAYS, Attendance, Calendar
+from raysim.federation.availability import ALWAYS, Attendance, Availability
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream, in_windows, online
 from raysim.system import seeding
@@ -16,13 +16,13 @@ def numbered(*sizes):
 
 
 def windows_of(federation, client):
-    calendar = federation.calendar
+    calendar = federation.availability
     return [calendar.window(client, round) for round in range(1, calendar.rounds + 1)]
 
 
 def rows_of(federation, client, round):
     stream = federation.streams[client]
-    window = federation.calendar.window(client, round)
+    window = federation.availability.window(client, round)
     return stream.locate(stream.span(window, window + 1))[0].tolist()
 
 
@@ -62,7 +62,7 @@ def test_a_client_is_there_from_its_first_window_until_it_is_gone():
 
 def test_clients_without_data_are_not_present():
     streams = [Stream(numbered(2, 0)), Stream(numbered(0, 3))]
-    calendar = Calendar(streams, [Attendance([1, 3]), Attendance([1, 3])], [2, 4])
+    calendar = Availability(streams, [Attendance([1, 3]), Attendance([1, 3])], [2, 4])
     assert [calendar.present(round) for round in (1, 2, 3, 4)] == [(0,), (0,), (1,), (1,)]
     assert [calendar.row(round) for round in (1, 2, 3, 4)] == [0, 0, 1, 1]
     assert calendar.timeline().tolist() == [[0, 0, -1, -1], [-1, -1, 1, 1]]
@@ -76,10 +76,10 @@ def test_asynchronous_boundaries(tiny):
     windows = {"asynchronous": {"window": 10, "rounds_per_window": 2}}
     config = tiny(scenario=scenario | {"boundaries": windows}, training__rounds_per_task=None)
     federation = build_federation(config)
-    assert federation.calendar.rounds == 6
-    assert federation.calendar.rows == (3, 6)
+    assert federation.availability.rounds == 6
+    assert federation.availability.rows == (3, 6)
     assert windows_of(federation, 0) == [0, 0, 1, 1, 2, 2]
-    assert [federation.calendar.size(0, round) for round in range(1, 7)] == [10, 10, 10, 10, 4, 4]
+    assert [federation.availability.size(0, round) for round in range(1, 7)] == [10, 10, 10, 10, 4, 4]
     stream = federation.streams[0]
     assert [stream.tasks_in(window, window + 1) for window in range(3)] == [[0], [0, 1], [1]]
     # the whole of both tasks, shuffled: the partition's rows come sorted
@@ -103,8 +103,8 @@ def test_an_exhausted_client_leaves_or_keeps_its_last_window(tiny, on_exhausted,
     sizes = [len(stream) for stream in federation.streams]
     assert sum(sizes) == 60
     short = next(k for k, size in enumerate(sizes) if 10 < size <= 20)
-    assert federation.calendar.rounds == -(-max(sizes) // 10)
-    assert windows_of(federation, short)[:4] == wanted[: federation.calendar.rounds]
+    assert federation.availability.rounds == -(-max(sizes) // 10)
+    assert windows_of(federation, short)[:4] == wanted[: federation.availability.rounds]
 
 
 def test_jitter_moves_every_boundary_by_a_few_rounds_but_not_the_start(tiny):
@@ -122,7 +122,7 @@ def test_jitter_moves_every_boundary_by_a_few_rounds_but_not_the_start(tiny):
         wanted = [0 if r < second else 1 if r < third else 2 for r in range(1, 22)]
         assert windows_of(federation, client) == wanted
     assert len({tuple(windows_of(federation, client)) for client in range(12)}) > 6
-    assert federation.calendar.rows == (7, 14, 21)
+    assert federation.availability.rows == (7, 14, 21)
 
 
 def test_every_client_may_meet_the_tasks_in_its_own_order(tiny):
@@ -155,7 +155,7 @@ def test_clients_that_come_with_later_tasks_share_those_only(tiny):
         clients={"count": 4, "arrive": {"first": 2, "per_task": 1}},
     )
     federation = build_federation(config)
-    assert [federation.calendar.present(round) for round in (1, 2, 3, 4, 5)] == [
+    assert [federation.availability.present(round) for round in (1, 2, 3, 4, 5)] == [
         (0, 1), (0, 1), (0, 1, 2), (0, 1, 2), (0, 1, 2, 3),
     ]  # fmt: skip
     assert [[stream.samples_of(task) for task in range(3)] for stream in federation.streams] == [
@@ -172,7 +172,7 @@ def test_clients_come_and_go_at_given_rounds(tiny):
     }
     config = tiny(clients=clients)
     federation, whole = build_federation(config), build_federation(tiny())
-    assert [federation.calendar.present(round) for round in (1, 2, 3, 4)] == [(0, 2), (0, 1, 2), (0, 1), (0, 1)]
+    assert [federation.availability.present(round) for round in (1, 2, 3, 4)] == [(0, 2), (0, 1, 2), (0, 1), (0, 1)]
     assert rows_of(federation, 1, 2) == rows_of(whole, 1, 2)
     assert federation.streams[2].samples_of(1) == 0  # gone before task 2
 

@@ -23,7 +23,7 @@ def check(tiny, monkeypatch):
 
     def lines(memory=8 * GIB, **overrides):
         monkeypatch.setattr(checking, "this_machine", lambda: Capacity(2, 0, memory))
-        return dict(checking.estimate(tiny(**overrides)))
+        return dict(checking.estimate_run(tiny(**overrides)))
 
     return lines
 

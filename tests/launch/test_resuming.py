@@ -236,7 +236,7 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
         raysim.run(None, out=out, local=True, resume=True)
     manifest = json.loads((newest / "manifest.json").read_text())
     (newest / "manifest.json").write_text(json.dumps(manifest | {"format": 0}))
-    with pytest.raises(RunError, match="found a checkpoint of format 0, allowed: 1"):
+    with pytest.raises(RunError, match="found a checkpoint of format 0, allowed: 2"):
         raysim.run(None, out=out, local=True, resume=True)
 
 
@@ -256,7 +256,7 @@ def test_a_checkpoint_executes_no_code(tmp_path: Path, monkeypatch: pytest.Monke
     del manifest["sha256"], manifest["format"]
     manifest["files"]["server.bin"] = hashlib.sha256(record).hexdigest()
     digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-    (newest / "manifest.json").write_text(json.dumps({"format": 1, **manifest, "sha256": digest}))
+    (newest / "manifest.json").write_text(json.dumps({"format": 2, **manifest, "sha256": digest}))
     with pytest.raises(RunError, match="a checkpoint's record cannot be read"):
         raysim.run(None, out=out, local=True, resume=True)
     assert not trace.exists()

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from raysim import ClientHalf, Method
+from raysim.api import ClientHalf, Method
 from raysim.config.lookup import table
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import Checkpoint, Finished, RoundDone
@@ -20,7 +20,7 @@ from raysim.federation.federation import build_federation
 from raysim.records.run_directory import sha256
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.seeding import torch_untouched
-from raysim.system.state import decoded, encoded, foreign, half_state
+from raysim.system.state import decode, encode, find_foreign
 
 EVERY = {"checkpoint": {"every_rounds": 1}, "training__batch_size": 3, "memory": {"capacity": 4}}
 TURNS = {"participation": {"count": 2}, "model": {"name": "mlp", "hidden": [5], "dropout": 0.4, "batch_norm": True}}
@@ -115,9 +115,9 @@ def test_a_state_comes_back_as_it_was():
     """2^62 + 1 is no float64; a column of a matrix is written without the matrix around it (4 of 4,000,000 bytes)."""
     matrix = torch.arange(1_000_000.0).reshape(1000, 1000)
     state = {"n": 2**62 + 1, 3: [True, None, (1.5, "a")], "x": matrix[:1, 0], "y": torch.tensor([1, 2]), "z": {}}
-    record = encoded(state)
+    record = encode(state)
     assert len(record) < 10_000
-    back = decoded(record)
+    back = decode(record)
     assert str(back) == str(state)
     assert back["y"].dtype == torch.int64
 
@@ -134,7 +134,7 @@ def test_a_state_comes_back_as_it_was():
     ],
 )
 def test_what_cannot_be_kept_is_named(value, found):
-    assert foreign(value) == found
+    assert find_foreign(value) == found
 
 
 class Hoarder(Method):
@@ -154,7 +154,7 @@ def test_a_half_that_keeps_something_else_is_refused_at_start(tiny):
 def test_one_that_does_so_later_stops_the_run():
     half = Hoarder.Client("hoarder", Hoarder())
     half.seen = [1, 2]
-    assert half_state(half) == {"seen": [1, 2]}
+    assert half.state() == {"seen": [1, 2]}
     half.seen.append(range(3))
     with pytest.raises(RunError, match="attribute seen holds a range"):
-        half_state(half)
+        half.state()

@@ -15,10 +15,10 @@ import torch
 import raysim
 from raysim.cli import main
 from raysim.engine.events import RoundDone
-from raysim.launch.display import Silence
-from raysim.records.run_directory import claim
+from raysim.launch.display import RunDisplay
+from raysim.records.run_directory import claim_directory
 from raysim.system.errors import ConfigError, RunError
-from raysim.system.files import put
+from raysim.system.files import write_whole
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def files_of_at_most(nbytes):
         signal.signal(signal.SIGXFSZ, handler)
 
 
-class Fills(Silence):
+class Fills(RunDisplay):
     """The disk is full after a round."""
 
     def __init__(self, after, out):
@@ -103,7 +103,7 @@ def test_a_run_that_cannot_begin_or_go_on_says_so(config, tmp_path):
     assert (result.recoveries, result.rounds_recomputed) == (1, 1)
 
 
-@pytest.mark.parametrize("hook", ["round", "flush", "close"])
+@pytest.mark.parametrize("hook", ["add_round", "flush", "close"])
 def test_tensorboards_files_are_told_too(hook, tiny, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -136,16 +136,16 @@ def test_what_was_there_stays_until_the_new_is_whole(tmp_path, monkeypatch):
         raise Killed
 
     path = tmp_path / "summary.json"
-    put(path, "the first")
+    write_whole(path, "the first")
     with monkeypatch.context() as patch:
         patch.setattr("raysim.system.files.os.fsync", kill)
         with pytest.raises(Killed):
-            put(path, b"the second")
+            write_whole(path, b"the second")
     assert path.read_text() == "the first"
     with files_of_at_most(3), pytest.raises(OSError, match="File too large"):
-        put(path, "the third")
+        write_whole(path, "the third")
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
-    put(path, b"the fourth")
+    write_whole(path, b"the fourth")
     assert path.read_text() == "the fourth"
 
 
@@ -175,8 +175,8 @@ def test_one_killed_while_its_config_is_written_begins(config, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / ".config.yaml").write_text("name: ti")
-    claim(out)
+    claim_directory(out)
     assert raysim.run(config, out=out, local=True, resume=True).status == "done"
     assert torch.load(out / "model.pt", weights_only=True)
     with pytest.raises(ConfigError, match="not empty"):
-        claim(out)
+        claim_directory(out)

@@ -6,11 +6,11 @@ import pytest
 
 import raysim
 from raysim.engine.events import RoundDone
-from raysim.launch.display import Silence
-from raysim.records.interruptions import Losses
+from raysim.launch.display import RunDisplay
+from raysim.records.interruptions import Interruptions
 
 
-class Leave(Silence):
+class Leave(RunDisplay):
     """A second Ctrl-C, or SIGTERM, after a round: nothing more is done in it."""
 
     def __init__(self, after):
@@ -39,8 +39,8 @@ def test_a_line_that_was_being_written_does_not_spoil_the_next(before, tmp_path)
     path = tmp_path / "checkpoints" / "losses.jsonl"
     path.parent.mkdir()
     path.write_text(before + '{"why": "b", "back_to')
-    Losses(tmp_path).note("c", 4, 1)
-    losses = Losses(tmp_path)
+    Interruptions(tmp_path).note("c", 4, 1)
+    losses = Interruptions(tmp_path)
     assert (losses.count, losses.rounds) == ((2, 4) if before else (1, 1))
     last = json.dumps({"why": "c", "back_to_round": 4, "rounds_recomputed": 1}) + "\n"
     assert path.read_text() == before + last

@@ -17,7 +17,7 @@ import raysim
 from raysim.engine.events import RoundDone
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
-from raysim.records.run_directory import claim, sha256
+from raysim.records.run_directory import claim_directory, sha256
 from raysim.system.errors import ConfigError, Diverged
 
 SUMMARY = [
@@ -171,7 +171,13 @@ def test_the_model_file_has_the_modules_names(run, config):
 
 def test_the_resolved_config_says_every_default_and_reproduces_the_run(run, summary, tmp_path):
     values = yaml.safe_load((run[1] / "config.yaml").read_text())
-    assert values["training"]["optimizer"] == {"name": "sgd", "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0}
+    assert values["training"]["optimizer"] == {
+        "name": "sgd",
+        "lr": 0.1,
+        "momentum": 0.0,
+        "nesterov": False,
+        "weight_decay": 0.0,
+    }
     again = raysim.run(run[1] / "config.yaml", out=tmp_path / "again", local=True)
     assert again.model_sha256 == summary["model_sha256"]
     assert again.evaluation == summary["evaluation"]
@@ -272,7 +278,7 @@ def test_a_directory_that_is_taken_is_refused_before_anything_is_written(config,
     assert "\n" not in str(found.value)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     with pytest.raises(ConfigError, match="this is a file"):
-        claim(tmp_path / "mine.txt")
+        claim_directory(tmp_path / "mine.txt")
 
 
 def test_an_empty_directory_may_be_used(tiny, tmp_path):

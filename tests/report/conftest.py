@@ -1,8 +1,8 @@
 import pytest
-from written_report import Written, write_report
+from written_report import Written, write_example
 
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     """A report, written once."""
-    return write_report(tmp_path_factory.mktemp("written"))
+    return write_example(tmp_path_factory.mktemp("written"))

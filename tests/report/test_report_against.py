@@ -8,9 +8,9 @@ import pytest
 from made_runs import make_run
 
 from raysim.config import load
-from raysim.report.against import Published, compare, misfit, published
-from raysim.report.grouping import Setting, settings_of
-from raysim.report.reading import find
+from raysim.report.against import PublishedPaper, compare_with_paper, explain_misfit, load_paper
+from raysim.report.grouping import ExperimentSetting, group_runs
+from raysim.report.reading import find_runs
 
 PAPERS = ("c_flag", "fed_a_gem", "re_fed", "special")
 
@@ -25,18 +25,18 @@ ROTATED = {
 
 
 @pytest.fixture(scope="module", params=PAPERS)
-def paper(request: pytest.FixtureRequest) -> Published:
-    return published(str(request.param))
+def paper(request: pytest.FixtureRequest) -> PublishedPaper:
+    return load_paper(str(request.param))
 
 
-def test_every_column_is_of_a_setting_and_every_cell_of_a_method(paper: Published) -> None:
+def test_every_column_is_of_a_setting_and_every_cell_of_a_method(paper: PublishedPaper) -> None:
     columns = [(column.table, column.setting, column.protocol, column.metric) for column in paper.tables]
     assert len(set(columns)) == len(columns)
     assert {column.setting for column in paper.tables} == set(paper.settings)
     assert {method for column in paper.tables for method in column.cells} == set(paper.methods)
 
 
-def test_every_number_is_a_percentage_in_its_range(paper: Published) -> None:
+def test_every_number_is_a_percentage_in_its_range(paper: PublishedPaper) -> None:
     for column in paper.tables:
         lowest = -100 if column.metric == "backward_transfer" else 0
         for method, (mean, std) in column.cells.items():
@@ -44,7 +44,7 @@ def test_every_number_is_a_percentage_in_its_range(paper: Published) -> None:
             assert std is None or 0 <= std < 20, (column.setting, method)
 
 
-def test_what_a_setting_asks_for_is_a_config_that_raysim_takes(paper: Published) -> None:
+def test_what_a_setting_asks_for_is_a_config_that_raysim_takes(paper: PublishedPaper) -> None:
     """So that a key that is misspelt here, or renamed in raysim, is seen."""
     rest = {"name": "made", "model": {"name": "mlp"}, "training": {"rounds_per_task": 1}, "scenario": {"tasks": 1}}
     for setting in paper.settings.values():
@@ -66,13 +66,13 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return found
 
 
-def setting(directory: Path, *runs: tuple[Mapping[str, object], float], **more: object) -> Setting:
+def setting(directory: Path, *runs: tuple[Mapping[str, object], float], **more: object) -> ExperimentSetting:
     """One setting of rotated-MNIST runs with the given methods and last accuracy on both tasks."""
     for seed, (methods, accuracy) in enumerate(runs):
         given = merged(ROTATED, {"methods": methods, "memory": {}, "partition": {}, **more, "seed": seed})
         matrix = [[accuracy + 0.1, 0.1], [accuracy, accuracy]]
         make_run(directory / str(seed), given, {"domain_il": matrix})
-    (found,) = settings_of(find([directory]).runs, [])
+    (found,) = group_runs(find_runs([directory]).runs, [])
     return found
 
 
@@ -81,7 +81,7 @@ def test_measured_stands_beside_published_with_what_departs(tmp_path: Path) -> N
 
     Forgetting (Table 14, 25.98 ± 3.2) is 10 in both: the deviation is 0 and |-15.98| > 3.2.
     """
-    (found,) = compare(published("fed_a_gem"), setting(tmp_path, ({}, 0.60), ({}, 0.68)))
+    (found,) = compare_with_paper(load_paper("fed_a_gem"), setting(tmp_path, ({}, 0.60), ({}, 0.68)))
     assert [[cell.text for cell in row] for row in found.table.rows] == [
         ["FL", "FedAvg", "1", "domain-IL average accuracy", "68.02 ± 3.10", "64.00 ± 5.66", "2", "-4.02", "yes"],
         ["FL", "FedAvg", "14", "domain-IL forgetting", "25.98 ± 3.20", "10.00 ± 0.00", "2", "-15.98", "no"],
@@ -91,7 +91,7 @@ def test_measured_stands_beside_published_with_what_departs(tmp_path: Path) -> N
 
 
 def test_one_seed_is_not_judged(tmp_path: Path) -> None:
-    (found,) = compare(published("fed_a_gem"), setting(tmp_path, ({"fed_a_gem": {}}, 0.79)))
+    (found,) = compare_with_paper(load_paper("fed_a_gem"), setting(tmp_path, ({"fed_a_gem": {}}, 0.79)))
     assert [(row[0].text, row[5].text, row[8].text) for row in found.table.rows] == [
         ("FL w/ Fed-A-GEM", "79.00", "-"),
         ("FL w/ Fed-A-GEM", "10.00", "-"),
@@ -106,7 +106,7 @@ def test_methods_are_the_same_ones_in_order_with_the_knobs_that_count(tmp_path: 
         {"der": {"alpha": 0.5, "beta": 0.5}, "fed_a_gem": {}},
         {"scaffold": {}},
     ]
-    (found,) = compare(published("fed_a_gem"), setting(tmp_path, *((block, 0.7) for block in blocks)))
+    (found,) = compare_with_paper(load_paper("fed_a_gem"), setting(tmp_path, *((block, 0.7) for block in blocks)))
     assert {(row[0].text, row[1].text) for row in found.table.rows} == {
         ("FL+DER w/ Fed-A-GEM", "der beta=0.0 + fed_a_gem")
     }
@@ -126,19 +126,19 @@ def test_methods_are_the_same_ones_in_order_with_the_knobs_that_count(tmp_path: 
     ids=["permutation", "clients", "data set"],
 )
 def test_another_setting_is_not_compared(more: dict[str, object], why: str | None, tmp_path: Path) -> None:
-    made, paper = setting(tmp_path, ({}, 0.5), **more), published("fed_a_gem")
+    made, paper = setting(tmp_path, ({}, 0.5), **more), load_paper("fed_a_gem")
     if why is None:
-        (found,) = compare(paper, made)
+        (found,) = compare_with_paper(paper, made)
         assert found.table.caption == "Fed-A-GEM, permuted-MNIST: published and measured"
     else:
-        assert compare(paper, made) == []
-        assert misfit(paper, made) == f"setting 1: no comparison with Fed-A-GEM; {why}"
+        assert compare_with_paper(paper, made) == []
+        assert explain_misfit(paper, made) == f"setting 1: no comparison with Fed-A-GEM; {why}"
 
 
 def test_a_setting_without_a_method_of_the_paper_says_so(tmp_path: Path) -> None:
-    made, paper = setting(tmp_path, ({"joint": {}}, 0.5)), published("fed_a_gem")
-    assert compare(paper, made) == []
-    assert misfit(paper, made).endswith("nearest rotated-MNIST: none of the methods is in its tables")
+    made, paper = setting(tmp_path, ({"joint": {}}, 0.5)), load_paper("fed_a_gem")
+    assert compare_with_paper(paper, made) == []
+    assert explain_misfit(paper, made).endswith("nearest rotated-MNIST: none of the methods is in its tables")
 
 
 def test_a_setting_with_metrics_that_raysim_lacks_says_so(tmp_path: Path) -> None:
@@ -147,14 +147,14 @@ def test_a_setting_with_metrics_that_raysim_lacks_says_so(tmp_path: Path) -> Non
     scenario = {"kind": "domain_incremental", "tasks": 6, "shift": {"domains": domains}}
     given = {"dataset": domains[0], "scenario": scenario, "clients": {"count": 20}, "methods": {"re_fed": {}}}
     make_run(tmp_path / "a", merged(ROTATED, given), {"domain_il": [[0.5] * 6] * 6})
-    (made,) = settings_of(find([tmp_path]).runs, [])
-    assert compare(published("re_fed"), made) == []
-    assert misfit(published("re_fed"), made).endswith("nearest DomainNet: raysim has no top10_accuracy")
+    (made,) = group_runs(find_runs([tmp_path]).runs, [])
+    assert compare_with_paper(load_paper("re_fed"), made) == []
+    assert explain_misfit(load_paper("re_fed"), made).endswith("nearest DomainNet: raysim has no top10_accuracy")
 
 
 def test_a_setting_like_another_has_the_rest_of_it(tmp_path: Path) -> None:
     """What its own config asks for is no departure from it, and is one from the other."""
-    found = published("fed_a_gem").settings["rotated-MNIST, buffer of 500"]
+    found = load_paper("fed_a_gem").settings["rotated-MNIST, buffer of 500"]
     assert found.config == {
         "dataset": {"name": "mnist"},
         "scenario": {"kind": "domain_incremental", "shift": "rotation", "boundaries": "synchronous"},
@@ -163,7 +163,7 @@ def test_a_setting_like_another_has_the_rest_of_it(tmp_path: Path) -> None:
     }
     assert found.stated["memory"] == {"capacity": 500, "per": "client"}
     made = setting(tmp_path, ({"der": {"alpha": 1.0}}, 0.6), memory={"capacity": 500})
-    there, own = compare(published("fed_a_gem"), made)
+    there, own = compare_with_paper(load_paper("fed_a_gem"), made)
     assert there.departures == ["scenario.tasks is 2, in the paper 10", "memory.capacity is 500, in the paper 200"]
     assert own.table.caption == "Fed-A-GEM, rotated-MNIST, buffer of 500: published and measured"
     assert own.departures == ["scenario.tasks is 2, in the paper 10"]
@@ -178,8 +178,8 @@ def test_domains_are_compared_by_what_is_named_of_them(tmp_path: Path) -> None:
     overrides = merged(ROTATED, {"scenario": shift, "clients": {"count": 8}, "methods": {"special": {"lam": 0.5}}})
     matrix = [[0.5] * 4] * 4
     make_run(tmp_path / "a", overrides, {"domain_il": matrix})
-    (found,) = settings_of(find([tmp_path]).runs, [])
-    (compared,) = compare(published("special"), found)
+    (found,) = group_runs(find_runs([tmp_path]).runs, [])
+    (compared,) = compare_with_paper(load_paper("special"), found)
     assert [(row[0].text, row[3].text, row[4].text) for row in compared.table.rows] == [
         ("SPECIAL", "domain-IL average accuracy", "62.12 ± 0.18"),
         ("SPECIAL", "domain-IL backward transfer", "-21.78 ± 2.94"),

@@ -17,7 +17,7 @@ import pytest
 from made_runs import make_run
 from written_report import Written
 
-from raysim.report import report
+from raysim.report.write import write_report
 
 WITHOUT = "no Chromium to draw the page, whose HTML test_report_page.py reads in any case: apt install chromium"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -91,7 +91,7 @@ def test_the_page_is_no_wider_than_the_screen(seen: Seen) -> None:
 def test_links_lead_to_their_targets(tmp_path: Path) -> None:
     make_run(tmp_path / "runs" / "one")
     make_run(tmp_path / "runs" / "other", {"clients.count": 5})
-    report([tmp_path / "runs"], tmp_path / "out")
+    write_report([tmp_path / "runs"], tmp_path / "out")
     seen = look(tmp_path / "out" / "report.html", 1280, tmp_path)
     assert [link["hash"] for link in seen.found["links"]] == ["#setting-1", "#setting-2"]
     assert all(link["there"] for link in seen.found["links"])

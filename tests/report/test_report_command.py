@@ -19,7 +19,7 @@ Captured = pytest.CaptureFixture[str]
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # what is written is looked at elsewhere
-    monkeypatch.setattr("raysim.report.draw", lambda setting, folder: ([], []))
+    monkeypatch.setattr("raysim.report.write.draw_plots", lambda setting, folder: ([], []))
 
 
 def test_a_real_run_is_reported_with_the_numbers_of_its_summary(written: Written) -> None:
@@ -39,7 +39,7 @@ def test_the_config_in_a_command_is_the_run_s(written: Written) -> None:
 
 
 def test_bold_is_for_terminals(written: Written) -> None:
-    best = [cell.text for row in written.report.sections[0].results[0].rows for cell in row if cell.best]
+    best = [cell.text for row in written.report.sections[0].tables[0].rows for cell in row if cell.best]
     assert best != []
     assert re.findall(r"\x1b\[1m *(-?\d[^\x1b]*)\x1b\[0m", written.on_a_terminal) == best
     assert "\x1b" not in written.elsewhere

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from made_runs import make_run
 
-from raysim.report import latex, markdown, means, tidy
-from raysim.report.content import Comparison, Report, Section
-from raysim.report.grouping import settings_of
-from raysim.report.plots import Plot
-from raysim.report.reading import find
-from raysim.report.tables import Cell, Table, results
+from raysim.report.content import Comparison, Plot, Report, Section
+from raysim.report.csv_files import means_to_csv, runs_to_csv
+from raysim.report.documents import escape_latex, fill_template
+from raysim.report.grouping import group_runs
+from raysim.report.reading import find_runs
+from raysim.report.tables import ReportTable, TableCell, tabulate_results
 
-TABLE = Table(
+TABLE = ReportTable(
     "a_b: 50 % & more",
     ["methods", "x_1, %"],
-    [[Cell("der + fed_a_gem"), Cell("-1.50 ± 0.25", best=True)], [Cell("a|b"), Cell("2.00")]],
+    [[TableCell("der + fed_a_gem"), TableCell("-1.50 ± 0.25", best=True)], [TableCell("a|b"), TableCell("2.00")]],
     "A note on #1.",
 )
 
@@ -28,23 +28,22 @@ TABLE = Table(
 def report(tmp_path: Path) -> Report:
     make_run(tmp_path / "a", {"seed": 5})
     make_run(tmp_path / "b", {"seed": 6, "methods": {"fedprox": {"mu": 0.1}}, "training.batch_size": 8})
-    first, second = settings_of(find([tmp_path]).runs, [])
+    first, second = group_runs(find_runs([tmp_path]).runs, [])
     comparison = Comparison(TABLE, ["lr is 0.1, in the paper 0.01"], "Somebody, 2024.")
     sections = [
         Section(
             first,
-            [TABLE],
-            [replace(TABLE, texts=2)],
+            [TABLE, replace(TABLE, texts=2)],
             [comparison],
             [Plot(tmp_path / "plots", "1-x", "What it shows.", 7.2)],
         ),
-        Section(second, [results(second, "domain_il")], [], [], []),
+        Section(second, [tabulate_results(second, "domain_il")], [], []),
     ]
     return Report(sections, ["runs/x_y: why *not*"], tmp_path)
 
 
 def test_markdown_has_tables_plots_commands_and_what_was_left_out(report: Report, tmp_path: Path) -> None:
-    text = markdown.document(report)
+    text = fill_template("report.md", report)
     lines = text.splitlines()
     assert r"| methods | x\_1, % |" in lines
     assert {"| --- | ---: |", "| --- | --- |"} <= set(lines)
@@ -59,13 +58,13 @@ def test_markdown_has_tables_plots_commands_and_what_was_left_out(report: Report
 
 
 def test_latex_specials_are_escaped() -> None:
-    assert latex.escape(r"\a_b{c}$&#%~^") == (r"\textbackslash{}a\_b\{c\}\$\&\#\%\textasciitilde{}\textasciicircum{}")
-    assert latex.escape("-1.50 ± 0.25, p < 0.001") == r"$-$1.50 $\pm$ 0.25, p $<$ 0.001"
-    assert latex.escape("non-IID, 1e-05") == "non-IID, 1e-05"  # hyphens stay hyphens
+    assert escape_latex(r"\a_b{c}$&#%~^") == (r"\textbackslash{}a\_b\{c\}\$\&\#\%\textasciitilde{}\textasciicircum{}")
+    assert escape_latex("-1.50 ± 0.25, p < 0.001") == r"$-$1.50 $\pm$ 0.25, p $<$ 0.001"
+    assert escape_latex("non-IID, 1e-05") == "non-IID, 1e-05"  # hyphens stay hyphens
 
 
 def test_latex_is_balanced_and_every_row_has_as_many_cells(report: Report) -> None:
-    text = latex.document(report)
+    text = fill_template("report.tex", report)
     assert text.count(r"\begin{") == text.count(r"\end{") == 2 * 4
     assert r"{\boldmath\bfseries $-$1.50 $\pm$ 0.25} \\" in text
     assert r"\caption{Setting 1: training.batch\_size=8. a\_b: 50 \% \& more. A note on \#1.}" in text
@@ -83,7 +82,7 @@ def test_latex_is_balanced_and_every_row_has_as_many_cells(report: Report) -> No
 
 def test_csv_has_one_row_per_run_and_numbers_come_back_as_they_were(report: Report, tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
-    path.write_text(tidy.document(report))
+    path.write_text(runs_to_csv(report))
     with path.open(newline="") as file:
         second, first = csv.DictReader(file)
     assert (first["directory"], first["label"], first["seed"]) == (str(tmp_path / "a"), "FedAvg", "5")
@@ -101,16 +100,16 @@ def test_csv_has_one_row_per_run_and_numbers_come_back_as_they_were(report: Repo
 
 def test_what_a_run_does_not_have_is_empty_in_csv(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]}, seconds_per_round=None)
-    (setting,) = settings_of(find([tmp_path]).runs, [])
-    (row,) = csv.DictReader(tidy.document(Report([Section(setting, [], [], [], [])], [], tmp_path)).splitlines())
+    (setting,) = group_runs(find_runs([tmp_path]).runs, [])
+    (row,) = csv.DictReader(runs_to_csv(Report([Section(setting, [], [], [])], [], tmp_path)).splitlines())
     assert (row["domain_il.forgetting"], row["seconds_per_round"], row["domain_il.average_accuracy"]) == ("", "", "0.5")
 
 
 def test_clients_own_accuracies_are_in_csv(tmp_path: Path) -> None:
     over = {"domain_il": {"accuracy": [0.5, None], "mean": 0.5, "worst": 0.25, "std": None}}
     make_run(tmp_path / "a", per_client=over)
-    (setting,) = settings_of(find([tmp_path]).runs, [])
-    (row,) = csv.DictReader(tidy.document(Report([Section(setting, [], [], [], [])], [], tmp_path)).splitlines())
+    (setting,) = group_runs(find_runs([tmp_path]).runs, [])
+    (row,) = csv.DictReader(runs_to_csv(Report([Section(setting, [], [], [])], [], tmp_path)).splitlines())
     assert [row[f"domain_il.clients.{key}"] for key in ("mean", "worst", "std")] == ["0.5", "0.25", ""]
 
 
@@ -119,8 +118,8 @@ def test_means_have_all_digits(tmp_path: Path) -> None:
     for seed, matrix in ((0, [[0.8, 0], [0.6, 0.7]]), (1, [[0.8, 0], [0.5, 0.7]])):
         make_run(tmp_path / str(seed), {"seed": seed}, {"domain_il": matrix})
     make_run(tmp_path / "b", {"methods": {"fedprox": {}}}, {"domain_il": [[0.8, 0], [0.6, 0.7]]})
-    (setting,) = settings_of(find([tmp_path]).runs, [])
-    rows = [*csv.DictReader(means.document(Report([Section(setting, [], [], [], [])], [], tmp_path)).splitlines())]
+    (setting,) = group_runs(find_runs([tmp_path]).runs, [])
+    rows = [*csv.DictReader(means_to_csv(Report([Section(setting, [], [], [])], [], tmp_path)).splitlines())]
     fedavg, fedprox = rows
     assert (fedavg["methods"], fedavg["seeds"], fedavg["protocol"]) == ("FedAvg", "2", "domain_il")
     assert float(fedavg["average accuracy, %"]) == pytest.approx(62.5)

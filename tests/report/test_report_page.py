@@ -99,7 +99,7 @@ def test_what_was_left_out_commands_and_configs_are_on_it(page: Page, written: W
 
 
 def test_the_best_are_bold(page: Page, written: Written) -> None:
-    tables = written.report.sections[0].results
+    tables = written.report.sections[0].tables
     best = [cell.text for table in tables for row in table.rows for cell in row if cell.best]
     assert best != []
     bold = [around for (tag, _), around in zip(page.found, page.around, strict=True) if tag == "b"]

@@ -4,17 +4,17 @@ import math
 
 import pytest
 
-from raysim.report.statistics import Summary, paired, summary
+from raysim.report.tables import MeanOverSeeds, average, compare_pairs
 
 
 def test_the_deviation_is_the_sample_s() -> None:
     """50, 60, 70: mean 60; squares of the differences 100 + 0 + 100 over n - 1 = 2 give 100, whose root is 10."""
-    assert summary([50, 60, 70]) == Summary(60, 10, 3)
+    assert average([50, 60, 70]) == MeanOverSeeds(60, 10)
 
 
-def test_one_value_has_no_deviation_and_none_no_summary() -> None:
-    assert summary([42.5]) == Summary(42.5, None, 1)
-    assert summary([]) is None
+def test_one_value_has_no_deviation_and_none_no_mean() -> None:
+    assert average([42.5]) == MeanOverSeeds(42.5, None)
+    assert average([]) is None
 
 
 def test_the_paired_test_over_common_seeds() -> None:
@@ -22,9 +22,9 @@ def test_the_paired_test_over_common_seeds() -> None:
 
     With 2 degrees of freedom P(|T| > t) = 1 - t / sqrt(t^2 + 2) = 1 - sqrt(48/50) = 0.0202041.
     """
-    found = paired({0: 50, 1: 60, 2: 70, 7: 0}, {2: 75, 1: 64, 0: 53, 8: 0})
+    found = compare_pairs({0: 50, 1: 60, 2: 70, 7: 0}, {2: 75, 1: 64, 0: 53, 8: 0})
     assert found is not None
-    assert (found.mean, found.std, found.n) == (4, 1, 3)
+    assert (found.mean, found.std) == (4, 1)
     assert found.p == pytest.approx(1 - math.sqrt(48 / 50), rel=1e-9)
 
 
@@ -34,10 +34,10 @@ def test_the_paired_test_over_common_seeds() -> None:
     ids=["one pair", "equal differences"],
 )
 def test_without_a_deviation_there_is_no_p(before: dict[int, float], after: dict[int, float], std: object) -> None:
-    found = paired(before, after)
+    found = compare_pairs(before, after)
     assert found is not None
     assert (found.std, found.p) == (std, None)
 
 
 def test_no_common_seed_is_no_difference() -> None:
-    assert paired({0: 1.0}, {1: 2.0}) is None
+    assert compare_pairs({0: 1.0}, {1: 2.0}) is None

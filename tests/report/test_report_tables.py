@@ -8,25 +8,25 @@ from pathlib import Path
 
 from made_runs import make_run
 
-from raysim.report.grouping import Setting, settings_of
-from raysim.report.reading import find
-from raysim.report.tables import gains, results
+from raysim.report.grouping import ExperimentSetting, group_runs
+from raysim.report.reading import find_runs
+from raysim.report.tables import tabulate_gains, tabulate_results
 
 DER = {"methods": {"der": {}}}
 BOTH = {"methods": {"der": {}, "fed_a_gem": {}}}
 Matrix = Sequence[Sequence[float]]
 
 
-def setting(directory: Path, *runs: tuple[Mapping[str, object], int, Matrix], **summary: object) -> Setting:
+def setting(directory: Path, *runs: tuple[Mapping[str, object], int, Matrix], **summary: object) -> ExperimentSetting:
     for number, (overrides, seed, matrix) in enumerate(runs):
         make_run(directory / str(number), {**overrides, "seed": seed}, {"domain_il": matrix}, **summary)
-    (found,) = settings_of(find([directory]).runs, [])
+    (found,) = group_runs(find_runs([directory]).runs, [])
     return found
 
 
 def test_means_deviations_and_what_is_best(tmp_path: Path) -> None:
     """FedAvg: accuracies 50, 60, 70 (mean 60, std 10); forgetting 30, 20, 10 (20, 10). DER, one seed: 65 and 5."""
-    found = results(
+    found = tabulate_results(
         setting(
             tmp_path,
             ({}, 0, [[0.7, 0], [0.4, 0.6]]),
@@ -50,9 +50,9 @@ def test_the_cheaper_one_is_best_and_equals_share_it(tmp_path: Path) -> None:
     matrix = [[0.7, 0], [0.6, 0.6]]
     for name, overrides, up in (("a", {}, 2), ("b", DER, 2), ("c", BOTH, 4)):
         make_run(tmp_path / name, overrides, {"domain_il": matrix}, bytes_up=up * 2**20)
-    (found,) = settings_of(find([tmp_path]).runs, [])
-    assert [row[6].best for row in results(found, "domain_il").rows] == [True, True, False]
-    assert results(found, "domain_il").note == ""
+    (found,) = group_runs(find_runs([tmp_path]).runs, [])
+    assert [row[6].best for row in tabulate_results(found, "domain_il").rows] == [True, True, False]
+    assert tabulate_results(found, "domain_il").note == ""
 
 
 def test_clients_own_accuracies_are_columns_where_a_run_has_them(tmp_path: Path) -> None:
@@ -61,19 +61,19 @@ def test_clients_own_accuracies_are_columns_where_a_run_has_them(tmp_path: Path)
     for seed, worst in ((0, 0.2), (1, 0.4)):
         make_run(tmp_path / str(seed), {"seed": seed}, per_client={"domain_il": {**over, "worst": worst}})
     make_run(tmp_path / "der", DER)
-    (found,) = settings_of(find([tmp_path]).runs, [])
-    table = results(found, "domain_il")
+    (found,) = group_runs(find_runs([tmp_path]).runs, [])
+    table = tabulate_results(found, "domain_il")
     assert table.headings[5:8] == ("clients' mean, %", "worst client, %", "deviation over clients, %")
     fedavg, der = table.rows
     assert [cell.text for cell in fedavg[5:8]] == ["45.00 ± 0.00", "30.00 ± 14.14", "25.00 ± 0.00"]
     assert [cell.text for cell in der[5:8]] == ["-", "-", "-"]
-    assert len(results(found, "class_il").headings) == len(table.headings) - 3
+    assert len(tabulate_results(found, "class_il").headings) == len(table.headings) - 3
 
 
 def test_one_task_has_no_forgetting(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]}, seconds_per_round=None)
-    (found,) = settings_of(find([tmp_path]).runs, [])
-    assert [cell.text for cell in results(found, "domain_il").rows[0][2:6]] == ["50.00", "-", "-", "-"]
+    (found,) = group_runs(find_runs([tmp_path]).runs, [])
+    assert [cell.text for cell in tabulate_results(found, "domain_il").rows[0][2:6]] == ["50.00", "-", "-", "-"]
 
 
 def test_what_an_add_on_changes_over_common_seeds(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_what_an_add_on_changes_over_common_seeds(tmp_path: Path) -> None:
         *((DER, seed, [[0.7, 0], [c, 0.6]]) for seed, c in before.items()),
         *((BOTH, seed, [[0.7, 0], [c, 0.6]]) for seed, c in after.items()),
     ]
-    found = gains(setting(tmp_path, *runs), "domain_il")
+    found = tabulate_gains(setting(tmp_path, *runs), "domain_il")
     assert found is not None
     assert [[cell.text for cell in row] for row in found.rows] == [
         ["fed_a_gem", "der", "3", "+4.00 ± 1.00, p 0.020", "-8.00 ± 2.00, p 0.020", "+8.00 ± 2.00, p 0.020"]
@@ -103,7 +103,7 @@ def test_only_one_more_method_with_all_else_alike_is_an_add_on(tmp_path: Path) -
         {"fedprox": {}, "der": {"alpha": 0.5}},
         {"der": {"alpha": 0.5}, "fedprox": {}, "fed_a_gem": {}},
     ]
-    found = gains(setting(tmp_path, *(({"methods": block}, 0, matrix) for block in blocks)), "domain_il")
+    found = tabulate_gains(setting(tmp_path, *(({"methods": block}, 0, matrix) for block in blocks)), "domain_il")
     assert found is not None
     pairs = {(row[0].text, row[1].text) for row in found.rows}
     assert pairs == {
@@ -115,4 +115,4 @@ def test_only_one_more_method_with_all_else_alike_is_an_add_on(tmp_path: Path) -
 
 def test_without_a_pair_there_is_no_table(tmp_path: Path) -> None:
     runs = [({"methods": {"der": {"alpha": alpha}}}, 0, [[0.7, 0], [0.6, 0.6]]) for alpha in (0.5, 1.0)]
-    assert gains(setting(tmp_path, *runs), "domain_il") is None
+    assert tabulate_gains(setting(tmp_path, *runs), "domain_il") is None

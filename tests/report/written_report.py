@@ -9,9 +9,9 @@ from made_runs import BASE, make_run
 from rich.console import Console
 
 import raysim
-from raysim.report import report
 from raysim.report.content import Report
-from raysim.report.terminal import show
+from raysim.report.terminal import show_report
+from raysim.report.write import write_report
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Written:
     elsewhere: str
 
 
-def write_report(folder: Path) -> Written:
+def write_example(folder: Path) -> Written:
     every = {"evaluation": {"every_rounds": 1}, "logging": {"tensorboard": False}}
     evaluated = {"evaluation": {"domain_il": [0.5, 0.25]}}
     rounds = [{"round": number, "tasks": [1 + (number > 2)], **evaluated} for number in range(1, 5)]
@@ -33,8 +33,8 @@ def write_report(folder: Path) -> Written:
         raysim.run(BASE, every, out="runs/real", local=True)
         make_run(Path("runs/made"), {**every, "methods": {"fedprox": {"mu": 0.1}}}, rounds=rounds)
         make_run(Path("runs/<b>failed</b>"), status="failed")
-        made = report(["runs"], "out")
+        made = write_report(["runs"], "out")
     terminal, file = StringIO(), StringIO()
-    show(made, Console(file=terminal, force_terminal=True, width=200))
-    show(made, Console(file=file, width=200))
+    show_report(made, Console(file=terminal, force_terminal=True, width=200))
+    show_report(made, Console(file=file, width=200))
     return Written(made, folder / "out", folder / "runs", terminal.getvalue(), file.getvalue())

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from raysim.sweeps.grid import Cell, cells
-from raysim.sweeps.reading import read_sweep
+from raysim.sweeps.file import read_sweep
+from raysim.sweeps.grid import Cell, expand_grid
 
 BASE = {
     "name": "tiny",
@@ -33,7 +33,7 @@ def cells_of(grid: Callable[..., dict[str, Any]]) -> Callable[..., list[Cell]]:
     """A function that gives the runs of a grid of axes, with KEY=VALUEs."""
 
     def make(axes: dict[str, Any], *overrides: str) -> list[Cell]:
-        return cells(read_sweep(grid(axes), overrides))
+        return expand_grid(read_sweep(grid(axes), overrides))
 
     return make
 

@@ -10,8 +10,8 @@ from rich.console import Console
 
 import raysim
 from raysim.cli import main
-from raysim.sweeps.agenda import prepare
-from raysim.sweeps.display import display, listed
+from raysim.sweeps.directory import plan_sweep
+from raysim.sweeps.display import list_runs, open_sweep_display
 
 Captured = pytest.CaptureFixture[str]
 Write = Callable[..., Path]
@@ -119,11 +119,11 @@ def test_the_table_says_where_runs_are_and_leaves_out_what_has_no_room(
     monkeypatch.setattr("raysim.sweeps.display.Console", terminal)
     path = sweep_file("grid: {seed: [0, 1, 2, 3]}")
     raysim.sweep(path, ["seed=0"], "out", local=True)
-    agenda = prepare(path, (), "out")
-    cells = [cell for cell, _ in agenda.runs]
+    plan = plan_sweep(path, (), "out")
+    cells = [cell for cell, _ in plan.runs]
     from raysim.engine.events import RoundDone, Started
 
-    with display(agenda, quiet=False) as shown:
+    with open_sweep_display(plan, quiet=False) as shown:
         first = rows()
         assert [row[:2] for row in first] == [("seed-0", "done"), ("seed-1", "waiting"), ("seed-2", "waiting")]
         assert first[0][3].startswith("class-IL ")
@@ -145,5 +145,5 @@ def test_the_sweeps_that_come_with_raysim_are_valid_without_their_data(path: Pat
     said = re.search(r"(\d+) runs of ", path.read_text())
     assert said
     assert len(lines) == int(said[1])
-    assert listed(prepare(path, (), None)) == lines
+    assert list_runs(plan_sweep(path, (), None)) == lines
     assert not Path("runs").exists()

@@ -13,12 +13,11 @@ from carrying import carried_out, standings, statuses
 import raysim
 from raysim.config import load
 from raysim.engine.events import RoundDone
-from raysim.sweeps.agenda import prepare
-from raysim.sweeps.display import Silence
-from raysim.sweeps.register import labels
-from raysim.sweeps.running import carry_out
+from raysim.sweeps.directory import plan_sweep, read_labels
+from raysim.sweeps.display import SweepDisplay
+from raysim.sweeps.sweep import carry_out
 from raysim.system.errors import ConfigError, RunError
-from raysim.system.lock import alone
+from raysim.system.lock import lock_directory
 
 Grid = Callable[..., dict[str, Any]]
 
@@ -66,7 +65,7 @@ def test_clients_that_change_tasks_at_their_own_times_are_pictured(grid: Grid, t
 
 
 def test_the_register_names_every_run_on_every_axis(swept: Path) -> None:
-    assert labels(swept) == {
+    assert read_labels(swept) == {
         "FL/seed-0": {"seed": "0", "methods": "FL"},
         "FL + ER/seed-0": {"seed": "0", "methods": "FL + ER"},
         "FL/seed-1": {"seed": "1", "methods": "FL"},
@@ -87,11 +86,11 @@ def test_what_is_done_is_not_run_again(copy: Path, grid: Grid) -> None:
 
 
 def test_a_narrowed_sweep_leaves_the_register_of_the_others(copy: Path, grid: Grid) -> None:
-    before = labels(copy)
+    before = read_labels(copy)
     shutil.rmtree(copy / "FL/seed-1")
     assert statuses(carried_out(grid(AXES), copy, "seed=0")) == ["done"] * 2
     del before["FL/seed-1"]  # neither of this sweep nor there
-    assert labels(copy) == before
+    assert read_labels(copy) == before
 
 
 def test_unfinished_runs_are_done_again_and_only_they(copy: Path, grid: Grid) -> None:
@@ -126,15 +125,15 @@ def test_a_disk_that_is_full_ends_a_sweep_in_one_line(grid: Grid, tmp_path: Path
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     everything = grid({"seed": [0, 1]})
 
-    class Fills(Silence):
+    class Fills(SweepDisplay):
         def take(self, cell: object, event: object) -> None:
             if isinstance(event, RoundDone):
                 resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
 
     try:
-        agenda = prepare(everything, (), tmp_path / "out")
+        plan = plan_sweep(everything, (), tmp_path / "out")
         with pytest.raises(RunError, match=r"seed-0/rounds\.jsonl could not be written \(File too large\); make room"):
-            carry_out(agenda, True, None, Fills())
+            carry_out(plan, True, None, Fills())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
@@ -232,12 +231,12 @@ def test_what_is_not_this_sweeps_is_refused_and_stays(case: str, copy: Path, gri
 def test_a_changed_config_is_refused_with_what_differs(swept: Path, grid: Grid) -> None:
     words = r"FL/seed-0: a run \(done\) of another config is there: training\.optimizer\.lr: 0\.01 there, 0\.5 here"
     with pytest.raises(ConfigError, match=words):
-        prepare(grid(AXES), ["training.optimizer.lr=0.5"], swept)
+        plan_sweep(grid(AXES), ["training.optimizer.lr=0.5"], swept)
 
 
 def test_two_sweeps_keep_out_of_each_others_way(grid: Grid, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with alone(out, "sweep"), pytest.raises(ConfigError, match="another sweep is at work there"):
+    with lock_directory(out, "sweep"), pytest.raises(ConfigError, match="another sweep is at work there"):
         carried_out(grid({"seed": [0]}), out)
     assert list(out.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""A sweep's way through its runs, in this process: failures, interrupts, and how many at a time."""
+"""A sweep's way through its runs, in this process: failures and interrupts."""
 
 import json
 from collections.abc import Callable
@@ -9,9 +9,9 @@ import pytest
 from carrying import carried_out, standings, statuses
 
 import raysim
-from raysim.sweeps.agenda import prepare
-from raysim.sweeps.display import Silence
-from raysim.sweeps.running import carry_out
+from raysim.sweeps.directory import plan_sweep
+from raysim.sweeps.display import SweepDisplay
+from raysim.sweeps.sweep import carry_out
 from raysim.system.errors import ConfigError, RunError
 
 Grid = Callable[..., dict[str, Any]]
@@ -86,22 +86,5 @@ def test_resources_that_are_not_there_are_refused_before_anything_is_written(gri
     }
     for words, source in cases.items():
         with pytest.raises(ConfigError, match=words):
-            carry_out(prepare(source, (), tmp_path / "out"), False, None, Silence())
+            carry_out(plan_sweep(source, (), tmp_path / "out"), False, None, SweepDisplay())
     assert not (tmp_path / "out").exists()
-
-
-def test_as_many_runs_at_a_time_as_there_is_room_for() -> None:
-    """Of 8 GiB 80% is 6.4; Ray and the driver have theirs; what is left is shared by processes of PROCESS_BYTES."""
-    from raysim.estimate.memory import PROCESS_BYTES, SHARED_BYTES
-    from raysim.sweeps.room import runs_at_once
-    from raysim.system.capacity import Capacity
-
-    assert runs_at_once(Capacity(4, 0, None), 0, None) == 4
-    assert runs_at_once(Capacity(4, 0, None), 0, 3) == 3
-    assert runs_at_once(Capacity(4, 0, None), 0, 9) == 4
-    assert runs_at_once(Capacity(16, 1, None), 0.25, None) == 4
-    assert runs_at_once(Capacity(16, 2, None), 1, None) == 2
-    assert runs_at_once(Capacity(1000, 0, 8 * 2**30), 0, None) == int((6.4 * 2**30 - SHARED_BYTES) / PROCESS_BYTES) - 1
-    assert runs_at_once(Capacity(2, 0, 2**30), 0, None) == 1
-    with pytest.raises(ConfigError, match="the cluster has 0 CPUs, and each run of a sweep takes 1"):
-        runs_at_once(Capacity(0, 0, None), 0, None)

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from raysim import ClientHalf, Method
+from raysim.api import ClientHalf, Method
 
 
 @dataclass(frozen=True, kw_only=True)

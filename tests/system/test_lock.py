@@ -9,7 +9,7 @@ import raysim
 from raysim.config import Config
 from raysim.engine.events import RoundDone
 from raysim.system.errors import ConfigError
-from raysim.system.lock import alone
+from raysim.system.lock import lock_directory
 
 
 class Intruder:
@@ -42,13 +42,13 @@ def test_nobody_goes_on_with_a_run_that_is_under_way(tiny: Callable[..., Config]
 
 def test_who_was_refused_leaves_nothing(tiny: Callable[..., Config], tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with alone(out, "run"), pytest.raises(ConfigError, match="another run is at work there"):
+    with lock_directory(out, "run"), pytest.raises(ConfigError, match="another run is at work there"):
         raysim.run(tiny(), out=out, local=True)
     assert list(out.iterdir()) == []
 
 
 def test_it_ends_with_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="x"), alone(tmp_path, "run"):
+    with pytest.raises(ValueError, match="x"), lock_directory(tmp_path, "run"):
         raise ValueError("x")
-    with alone(tmp_path, "run"):
+    with lock_directory(tmp_path, "run"):
         pass

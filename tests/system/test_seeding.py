@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from raysim.api.client import Phase
+from raysim.engine.order import Phase
 from raysim.system import seeding
 
 
@@ -102,7 +102,7 @@ def client(host_of, tiny, quiet_torch):
     def make(phases=1):
         made = host_of(tiny(model__dropout=0.5)).clients[1]
         for number in range(phases):
-            made.enter(Phase(number + 1, 0, 0.1), 0.5)
+            made.begin_phase(Phase(number + 1, 0, 0.1), 0.5)
         return made
 
     return make
@@ -139,7 +139,7 @@ def test_a_stream_aside_continues_within_a_phase_and_starts_anew_in_the_next(cli
             drawn.append(torch.rand(4))
     number = seeding.hashed(0, 1, 1, 0, "teacher", bits=64)
     assert torch.equal(torch.cat(drawn), torch.rand(8, generator=torch.Generator().manual_seed(number)))
-    one.enter(Phase(2, 0, 0.1), 0.5)
+    one.begin_phase(Phase(2, 0, 0.1), 0.5)
     with one.aside("teacher"):
         later = torch.rand(4)
     number = seeding.hashed(0, 1, 2, 0, "teacher", bits=64)
@@ -181,8 +181,8 @@ def test_an_exchange_has_streams_of_its_own(client):
     """The name's fourth part counts the exchanges since the last phase: 0 is the phase itself."""
     one = client()
     assert one.generator("x").random() == seeding.generator(0, 1, 1, 0, "x").random()
-    one.enter_exchange("x", 0.5)
+    one.begin_exchange("x", 0.5)
     inside = one.generator("x").random()
     assert inside != seeding.generator(0, 1, 1, 0, "x").random()
-    one.enter(Phase(2, 0, 0.1), 0.5)
+    one.begin_phase(Phase(2, 0, 0.1), 0.5)
     assert one.generator("x").random() == seeding.generator(0, 1, 2, 0, "x").random()

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import psutil
 import torch
 from torch import Tensor
 
-from raysim.engine.local_training import batches
-from raysim.estimate.placement import MOST_OF_MEMORY
+from raysim.api.client import Client
 from raysim.system import seeding
+from raysim.system.capacity import GIB, MOST_OF_MEMORY
 from raysim.system.errors import RunError
-
-if TYPE_CHECKING:
-    from raysim.api.client import Client
-
-
-GIB = 2**30
 
 
 class Components:
@@ -37,14 +29,14 @@ class Components:
 
     def __init__(self, client: Client, phase: int) -> None:
         self._client = client
-        self._phase = (client.host.config.seed, client.id, phase, 0)
-        samples, size = len(client.arrived), client.host.config.training.batch_size
-        members = seeding.generator(client.host.config.seed, client.id, "components of window", client.window)
+        self._phase = phase
+        samples = len(client.arrived)
+        members = client.fixed_generator("components of window", client.window)
         positions = client.arrived[torch.from_numpy(members.permutation(samples))]
         draws = None
         if client.data.augment:
-            draws = torch.from_numpy(client.data.draw(seeding.generator(*self._phase, "augment"), samples))
-        parts = batches(samples, size, client.model.normalises)
+            draws = torch.from_numpy(client.data.draw(client.fixed_generator(phase, 0, "augment"), samples))
+        parts = client.batches(samples)
         if parts:  # a last sample that BatchNorm cannot take alone joins the part before it, else it is never seen
             parts[-1] = slice(parts[-1].start, samples)
         self._shown = [client.show(positions[part], None if draws is None else draws[part]) for part in parts]
@@ -56,7 +48,7 @@ class Components:
     def gradient(self, component: int) -> tuple[Tensor, Tensor]:
         """Return a component's mean cross-entropy at the model at hand, and its gradient [P]."""
         model = self._client.model
-        mask = seeding.hashed(*self._phase, "component", component, bits=64)
+        mask = self._client.fixed_seed(self._phase, 0, "component", component)
         seeding.default_generator(model.device).manual_seed(mask)
         x, y = self._shown[component]
         loss = self._client.cross_entropy(model.module(x), y)
@@ -80,20 +72,23 @@ def empty_table(client: Client, components: Components) -> Tensor:
     return client.model.parameters.new_zeros(len(components), len(client.model.parameters))
 
 
-def check_room(parameters: Tensor, rows: int, what: str, clients: int) -> None:
-    """Refuse tables of that many rows in all, with the figure, where they do not fit. Raises RunError.
+def check_table_fits(client: Client, rows: int, what: str) -> None:
+    """Refuse a table of that many rows, with the figure, if it does not fit into the memory that is left.
 
-    A run that would not fit into the memory of its machine never starts (see resources.place); this is for what nobody
-    knows by then: a GPU's memory, that of a cluster that is joined, and what others hold of it.
+    A run that would not fit into the memory of its machine never starts; this is for what is not known by then: a GPU's
+    memory, that of a cluster that is joined, and what others take of it.
+
+    Raises:
+        RunError: it does not fit.
     """
+    parameters = client.model.parameters
     wanted = rows * parameters.nbytes
     on_gpu = parameters.device.type == "cuda"
     free = torch.cuda.mem_get_info()[0] if on_gpu else psutil.virtual_memory().available
     if wanted > MOST_OF_MEMORY * free:
         raise RunError(
-            f"{what} would take {wanted / GIB:.1f} GiB for {clients} clients of one host, allowed: "
-            f"{MOST_OF_MEMORY:.0%} of the {free / GIB:.1f} GiB that are free; set it to rebuild, or give each host "
-            "fewer clients"
+            f"{what} would take {wanted / GIB:.1f} GiB for client {client.id}, allowed: {MOST_OF_MEMORY:.0%} of the "
+            f"{free / GIB:.1f} GiB that are free; set it to rebuild, or give each host fewer clients"
         )
 
 
@@ -104,7 +99,7 @@ def refresh(rows: Tensor, total: Tensor, components: Components, component: int)
     rows[component] = gradient
 
 
-def choices(order: str, steps: int, components: int, draws: np.random.Generator) -> list[int]:
+def choose_components(order: str, steps: int, components: int, draws: np.random.Generator) -> list[int]:
     """Return the component of each step: random (with replacement), cyclic, or reshuffled whenever all had a turn."""
     if order == "random":
         return [int(c) for c in draws.integers(components, size=steps)] if components else []

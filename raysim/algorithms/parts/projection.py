@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def projected(gradient: Tensor, reference: Tensor) -> Tensor:
+def project(gradient: Tensor, reference: Tensor) -> Tensor:
     """Return the nearest vector to `gradient` [P] that does not point against `reference` [P].
 
     g - <g, r> / <r, r> r where <g, r> < 0, else g to the bit; also where r is zero or not finite. Chaudhry et al., ICLR

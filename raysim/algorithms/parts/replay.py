@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
+from raysim.api.client import Client
 from raysim.memory import Entries
 
-if TYPE_CHECKING:
-    from raysim.api.client import Client
 
-
-def drawn(client: Client, count: int, purpose: str) -> Entries | None:
+def draw_entries(client: Client, count: int, purpose: str) -> Entries | None:
     """Draw up to `count` entries of the client's memory without replacement.
 
     None where it is empty, or where there would be one entry and the model has BatchNorm: one sample has no statistics.
@@ -24,7 +20,7 @@ def drawn(client: Client, count: int, purpose: str) -> Entries | None:
     return client.memory.sample(count, client.generator(purpose))
 
 
-def batch(client: Client, entries: Entries) -> tuple[Tensor, Tensor]:
+def to_batch(client: Client, entries: Entries) -> tuple[Tensor, Tensor]:
     """Return the entries as x [n, ...] and y [n], with the very pixels that were trained on."""
     return client.show(entries.positions, entries.draws)
 
@@ -38,7 +34,7 @@ def gradient_on(client: Client, entries: Entries, purpose: str) -> Tensor:
     model = client.model
     buffers, integers = model.buffers.clone(), model.integers.clone()
     model.module.train()
-    x, y = batch(client, entries)
+    x, y = to_batch(client, entries)
     with client.aside(purpose):
         gradient = model.gradient_of(client.cross_entropy(model.module(x), y))
     model.buffers.copy_(buffers)

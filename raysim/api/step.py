@@ -1,0 +1,32 @@
+"""One step of local training, as the methods' hooks see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from raysim.api.client import Client
+
+NONE = torch.zeros(())  # what a step's logits and loss are before the forward pass
+
+
+@dataclass(slots=True)
+class Step:
+    """One mini-batch of a client's local training.
+
+    `positions` (int64 [n]) are those of the new data, `draws` (int64 [n, 3] or None) their augmentation, both on the
+    CPU; x [n, ...] and y [n] may hold more rows, which a method added. `logits` and `loss` are there after the forward
+    pass. `number` counts the steps of the phase from 0; `ends_epoch` marks the last step of an epoch.
+    """
+
+    client: Client
+    number: int
+    ends_epoch: bool
+    positions: Tensor
+    draws: Tensor | None
+    x: Tensor
+    y: Tensor
+    logits: Tensor = NONE
+    loss: Tensor = NONE

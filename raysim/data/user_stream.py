@@ -1,0 +1,120 @@
+"""A client's samples from a stream of the user's own: an iterator that can be opened at any position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.data.augmentation import Augmentation
+from raysim.data.dataset import Array, Dataset, Split
+from raysim.data.pixels import Source
+from raysim.system.errors import RunError
+
+Opener = Callable[[int, int], Iterator[tuple[Array, int]]]
+"""stream(client, start) yields a client's samples (x, y) from position `start` on, the same ones each time."""
+
+
+class UserStream:
+    """The Source of one client's stream: it holds the samples of the window and of the memory, and no others.
+
+    Args:
+        opener: the user's stream.
+        client: the client's number.
+        like: the data set whose shape, dtype and classes these samples must have.
+        source: makes a Source of a split, without maps.
+    """
+
+    def __init__(self, opener: Opener, client: int, like: Dataset, source: Callable[[Split], Source]) -> None:
+        self._open = opener
+        self._client = client
+        self._like = like
+        self._source = source
+        self._positions = np.array([-1])  # nothing yet: one sample at no position, so that the split is not empty
+        self._split = Split(like.train.x[:1], like.train.y[:1])  # on the CPU, from which `_hold` copies
+        self._held = source(self._split)
+
+    @property
+    def augment(self) -> tuple[Augmentation, ...]:
+        """The augmentation of training samples."""
+        return self._held.augment
+
+    def hold(self, positions: Tensor) -> None:
+        """Hold the samples at these positions (int64), in place of those held before.
+
+        Raises:
+            RunError: the stream ends before them, or its samples are not like the data set's.
+        """
+        self._hold(np.unique(positions.numpy()))
+
+    def held(self, positions: Tensor) -> Tensor:
+        """Return the rows of these positions (int64 [B], on the CPU), which are valid until `hold` is called again.
+
+        Positions that are not held (Joint's, say) are read again and added behind those that are.
+
+        Raises:
+            RunError: see `hold`.
+        """
+        wanted = positions.numpy()
+        missing = np.setdiff1d(wanted, self._positions)
+        if len(missing):
+            self._hold(np.concatenate([self._positions, missing]))
+        return torch.from_numpy(self._places(wanted))
+
+    def labels(self, rows: Tensor) -> Tensor:
+        """See Source; `rows` are those that `held` returned."""
+        return self._held.labels(rows)
+
+    def draw(self, generator: np.random.Generator, n: int) -> Array:
+        """See Source."""
+        return self._held.draw(generator, n)
+
+    def fetch(self, rows: Tensor, task: int | Tensor, drawn: Tensor | None = None) -> Tensor:
+        """See Source; `rows` are those that `held` returned, and tasks do not transform them."""
+        return self._held.fetch(rows, 0, drawn)
+
+    def _hold(self, wanted: Array) -> None:
+        """Hold the samples at these positions, in this order."""
+        kept = np.isin(wanted, self._positions)
+        rows = self._places(wanted[kept])
+        x = np.empty((len(wanted), *self._like.shape), self._like.train.x.dtype)
+        y = np.empty(len(wanted), np.int64)
+        x[kept], y[kept] = self._split.x[rows], self._split.y[rows]
+        missing = np.flatnonzero(~kept)
+        for part in np.split(missing, np.flatnonzero(np.diff(wanted[missing]) != 1) + 1):
+            for row, (sample, label) in zip(part, self._read(wanted[part]), strict=True):
+                x[row], y[row] = sample, label
+        self._positions, self._split = wanted, Split(x, y)
+        self._held = self._source(self._split)
+
+    def _places(self, positions: Array) -> Array:
+        """Return the rows of positions that are held."""
+        order = np.argsort(self._positions)
+        return order[np.searchsorted(self._positions, positions, sorter=order)]
+
+    def _read(self, positions: Array) -> Iterator[tuple[Array, int]]:
+        """Read consecutive positions."""
+        if not len(positions):
+            return
+        start, found = int(positions[0]), 0
+        for sample, label in islice(self._open(self._client, start), len(positions)):
+            yield self._check(start + found, sample, label)
+            found += 1
+        if found < len(positions):
+            raise RunError(
+                f"client {self._client}: its stream ended at position {start + found}, but {start + len(positions)} "
+                "samples are asked for; lower scenario.boundaries.asynchronous.windows"
+            )
+
+    def _check(self, position: int, sample: object, label: object) -> tuple[Array, int]:
+        where = f"client {self._client}: its stream's sample {position}"
+        x, wanted = np.asarray(sample), self._like.train.x
+        if x.shape != self._like.shape or x.dtype != wanted.dtype:
+            raise RunError(f"{where} is {x.dtype} {x.shape}, allowed: {wanted.dtype} {self._like.shape}, as the tests'")
+        number = int(np.asarray(label))
+        if not 0 <= number < self._like.classes:
+            raise RunError(f"{where} has the label {number}, allowed: 0 to {self._like.classes - 1}")
+        return x, number

@@ -1,0 +1,222 @@
+"""A batch of whole runs, each in one process: begun as there is room, heard event by event, each failing alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Generic, Protocol, TypeVar
+
+from raysim.config import Config
+from raysim.engine.events import Event, RoundDone
+from raysim.engine.local_runner import LocalRunner
+from raysim.engine.simulation import Simulation
+from raysim.federation.federation import Federation, build_federation
+from raysim.models.building import check_model
+from raysim.system.errors import ConfigError, RunError, convert_to_run_error
+from raysim.system.footprint import Footprint
+
+ResumeState = tuple[bytes, Mapping[int, bytes]]
+"""The records of the server and of the clients, by client, from which a run goes on."""
+
+DEBUGGING = "raysim run --local helps to debug it"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a batch: its folder, which no other run has, and its resolved config."""
+
+    folder: str
+    config: Config
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """A job's next event, and the most memory in bytes that its process has taken so far."""
+
+    job: Job
+    event: Event
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True)
+class JobFailed:
+    """A job has ended before its last event, or could not begin."""
+
+    job: Job
+    error: ConfigError | RunError
+
+
+class RunningJob(Protocol):
+    """A job that is under way."""
+
+    def __next__(self) -> tuple[Event, int]:
+        """Wait for the next event; with it the most memory so far, its process's, in bytes.
+
+        Raises:
+            ConfigError: the run's config does not serve it.
+            RunError: the run failed, or its process died.
+            StopIteration: there are no more.
+        """
+
+    def stop(self) -> None:
+        """End the run after the round in progress. It is called from another thread."""
+
+    def end(self) -> None:
+        """Free what the run still holds."""
+
+
+R = TypeVar("R", bound=RunningJob)
+
+
+@dataclass(frozen=True)
+class Executor(Generic[R]):
+    """Where the jobs of a batch are carried out.
+
+    Attributes:
+        at_once: the most jobs under way at a time.
+        start: starts a job on its data, from its first round or where it goes on.
+        wait: waits for one of those under way that can be asked for its next event.
+    """
+
+    at_once: int
+    start: Callable[[Config, Federation, ResumeState | None], R]
+    wait: Callable[[Sequence[R]], R]
+
+
+class Batch(Generic[R]):
+    """Carries jobs out. Their data are read here, so that no other node needs the files.
+
+    Args:
+        jobs: the jobs in the order in which they begin.
+        executor: where they are carried out.
+        begin: called with each job that has its data, these, and when reading them began, by time.perf_counter;
+            returns where the run goes on, or None for its start. A ConfigError or RunError of it fails the job.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        executor: Executor[R],
+        begin: Callable[[Job, Federation, float], ResumeState | None],
+    ) -> None:
+        self._waiting = list(reversed(jobs))
+        self._executor = executor
+        self._begin = begin
+        self._running: dict[R, Job] = {}
+        self._stopping = False
+
+    def events(self) -> Generator[JobEvent | JobFailed, None, None]:
+        """Carry all jobs out; those under way end once this is left."""
+        try:
+            while True:
+                while self._waiting and len(self._running) < self._executor.at_once and not self._stopping:
+                    yield from self._start(self._waiting.pop())
+                if not self._running:
+                    return
+                yield from self._next(self._executor.wait(list(self._running)))
+        finally:
+            for run in self._running:
+                run.end()
+
+    def stop(self) -> None:
+        """Begin no more jobs, and let those under way end after the round in progress."""
+        self._stopping = True
+        for run in list(self._running):
+            run.stop()
+
+    def _start(self, job: Job) -> Iterator[JobFailed]:
+        began = time.perf_counter()
+        try:
+            federation = load_federation(job.config)
+            if self._stopping:
+                return
+            resume_from = self._begin(job, federation, began)
+        except (ConfigError, RunError) as error:
+            yield JobFailed(job, error)
+            return
+        run = self._executor.start(job.config, federation, resume_from)
+        self._running[run] = job
+        if self._stopping:
+            run.stop()
+
+    def _next(self, run: R) -> Iterator[JobEvent | JobFailed]:
+        """Give a run's next event, or its failure, or nothing at its end; afterwards the others come first."""
+        job = self._running[run]
+        try:
+            event, peak_memory_bytes = next(run)
+        except (StopIteration, ConfigError, RunError) as end:
+            run.end()
+            del self._running[run]
+            if not isinstance(end, StopIteration):
+                yield JobFailed(job, end)
+        else:
+            self._running[run] = self._running.pop(run)
+            yield JobEvent(job, event, peak_memory_bytes)
+
+
+class WholeRun:
+    """Runs all clients of a run in this process, one after the other; a RunningJob.
+
+    `events` is the run, as a generator: each event, and with it the most memory so far, this process's, in bytes.
+
+    Args:
+        config: the resolved config.
+        federation: its data.
+        resume_from: where the run goes on from a checkpoint, or None for its start.
+    """
+
+    def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None = None) -> None:
+        self._config = config
+        self._federation = federation
+        self._resume_from = resume_from
+        self._simulation: Simulation | None = None
+        self._stopping = False
+        self.events = self._run()
+
+    def __next__(self) -> tuple[Event, int]:
+        """Run until the next event; with it the most memory so far, this process's, in bytes.
+
+        Raises:
+            RunError: the run failed.
+        """
+        return next(self.events)
+
+    def stop(self) -> None:
+        """End the run after the round in progress."""
+        self._stopping = True
+        if self._simulation is not None:
+            self._simulation.stop()
+
+    def end(self) -> None:
+        """Leave the run where it is."""
+        self.events.close()
+
+    def _run(self) -> Generator[tuple[Event, int], None, None]:
+        with convert_to_run_error(DEBUGGING), Footprint() as footprint:
+            server, clients = self._resume_from or (None, None)
+            runner = LocalRunner(self._config, self._federation, clients)
+            self._simulation = Simulation(self._config, self._federation, runner, server)
+            if self._stopping:
+                self._simulation.stop()
+            for event in self._simulation.events():
+                if not isinstance(event, RoundDone):
+                    footprint.sample()  # at the start and at the end, as a run may be shorter than its interval
+                yield event, footprint.peak_bytes
+
+
+IN_THIS_PROCESS = Executor(1, WholeRun, itemgetter(0))
+
+
+def load_federation(config: Config) -> Federation:
+    """Return a run's data, which serve it and its model.
+
+    Raises:
+        ConfigError: they are missing, or they or the model do not serve the scenario.
+        RunError: the user's own code for them failed.
+    """
+    with convert_to_run_error(DEBUGGING):
+        federation = build_federation(config)
+        check_model(config, federation.shape, federation.classes)
+        return federation

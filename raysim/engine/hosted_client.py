@@ -1,0 +1,138 @@
+"""A client as its host runs it: phases and exchanges begin and end, the memory is filled, what lasts is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.api.client import Client, Shared
+from raysim.api.messages import Delta
+from raysim.api.method import ClientHalf
+from raysim.api.step import Step
+from raysim.data.pixels import Source
+from raysim.data.user_stream import UserStream
+from raysim.engine.local_training import LocalLoop, train
+from raysim.engine.optimizer import make_optimizer
+from raysim.engine.order import Phase
+from raysim.federation.stream import Stream
+from raysim.memory import Memory
+from raysim.system import seeding
+from raysim.system.device import to_device
+
+
+class HostedClient(Client):
+    """One client with its methods' halves. All its attributes last from phase to phase, but for `made_again`.
+
+    `stage` is the stage that its window is in, `begun` that of its last phase.
+    """
+
+    made_again: ClassVar = frozenset(
+        {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records"}
+        | {"_exchange", "_aside", "_generators", "_kept_out"}
+    )
+
+    def __init__(
+        self,
+        number: int,
+        stream: Stream,
+        data: Source | UserStream,
+        memory: Memory | None,
+        shared: Shared,
+        halves: Mapping[str, ClientHalf],
+    ) -> None:
+        super().__init__(number, stream, data, memory, shared)
+        self.halves = dict(halves)
+        self.stage = -1
+        self.begun = -1
+        self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
+
+    def begin_phase(self, phase: Phase, share: float) -> None:
+        """Begin a training phase: take up the data that arrived, reseed, forget the last phase's streams."""
+        self.take_up(phase.window)
+        self.phases += 1
+        self.exchanges, self._exchange = {}, 0
+        self.round, self.lr, self.share = phase.round, phase.lr, share
+        self.trained, self.steps = len(self.arrived), 0
+        self.forget()
+        seeding.seed_torch(*self._stream_name("model"))
+        stage = self.stream.stage(phase.window)
+        if stage != self.begun:
+            self.finished = self.stream.span(max(self.begun, 0), stage)
+            self.begun = stage
+            for half in self.halves.values():
+                half.begin_task(self)
+
+    def begin_exchange(self, method: str, share: float) -> None:
+        """Begin an exchange of messages outside a training phase; its streams are its own, whatever others exchange."""
+        self.exchanges[method] = self._exchange = self.exchanges.get(method, 0) + 1
+        self.share = share
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what belongs to one phase or exchange: at its beginning, and at its end, so that nothing outlives it."""
+        self.records, self._aside, self._generators = {}, {}, {}
+
+    def take_up(self, window: int) -> None:
+        """See the data that arrived, before a phase or before an exchange that precedes one; fill a boundary's memory.
+
+        The fill draws from the stream of the coming phase, so that it is the same whoever exchanges first.
+        """
+        self._kept_out = self.shared.kept_out(self.stream, window)
+        if window == self.window:
+            return
+        stage = self.stream.stage(window)
+        over = self.stream.span(max(self.stage, 0), stage)
+        new_stage, self.stage = stage != self.stage, stage
+        self.window = window
+        self._see_window()
+        if new_stage and self.memory is not None and self.memory.fill == "boundary":
+            draws = self.fixed_generator(self.phases + 1, 0, "memory")
+            self._remember(over[torch.from_numpy(draws.permutation(len(over)))], draws)
+
+    def local_training(self) -> Delta:
+        """Run the local loop with all methods' hooks, and return what it changed."""
+        halves, training = [*self.halves.values()], self.shared.training
+        remember = self.offer if self.memory is not None and self.memory.fill == "arrival" else None
+        loop = LocalLoop(self, halves, make_optimizer(training.optimizer), training.clip_norm, remember)
+        return train(self, halves, loop)
+
+    def offer(self, step: Step) -> None:
+        """Offer a step's new data to the memory: each sample once, after the first step that trained on it."""
+        fresh = ~self.offered[step.positions]
+        if fresh.any():
+            self.offered[step.positions] = True
+            which = fresh.nonzero().view(-1)  # places, not a mask: a GPU would have to count one first
+            logits = None
+            if self.memory is not None and self.memory.keeps_logits:
+                logits = step.logits.detach().index_select(0, to_device(which, step.logits.device))
+            shown = None if step.draws is None else step.draws[which]
+            self._remember(step.positions[which], self.generator("memory"), shown, logits)
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        """Become what a client of the same run was between two phases."""
+        super().restore(state)
+        if self.window >= 0:
+            self._see_window()
+
+    def _see_window(self) -> None:
+        self.arrived = self.stream.span(self.window, self.window + 1)
+        if isinstance(self.data, UserStream):
+            held = [] if self.memory is None else [self.memory.entries().positions]
+            self.data.hold(torch.cat([self.arrived, *held]))
+
+    def _remember(
+        self,
+        positions: Tensor,
+        draws: np.random.Generator,
+        augmentation: Tensor | None = None,
+        logits: Tensor | None = None,
+    ) -> None:
+        assert self.memory is not None
+        rows, task = self.stream.locate(positions)
+        tasks = task.numpy() if isinstance(task, Tensor) else np.full(len(positions), task)
+        labels = self.data.labels(self.data.held(rows)).numpy()
+        self.memory.offer(positions, labels, tasks, draws, augmentation, logits)

@@ -1,0 +1,73 @@
+"""report.csv, one row per run in summary.json's units, and means.csv, the result tables with all their digits."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+
+from raysim.report.content import Report
+from raysim.report.grouping import ExperimentSetting, MethodGroup
+from raysim.report.reading import ClientMetrics, FinishedRun, ProtocolMetrics
+from raysim.report.tables import COSTS, FAIRNESS, LEARNING
+
+METRICS = [name for name in ProtocolMetrics.model_fields if name != "accuracy"]
+OF_THE_RUN = (
+    *("rounds", "updates", "seconds", "seconds_per_round"),
+    *("bytes_up", "bytes_down", "peak_memory_bytes", "model_sha256"),
+)
+
+
+def runs_to_csv(report: Report) -> str:
+    """Return the runs as CSV. Every number reads back as the one in summary.json; what a run does not have is empty."""
+    return _to_csv(
+        dict(_run_row(section.setting, group, run))
+        for section in report.sections
+        for group in section.setting.groups
+        for run in group.runs
+    )
+
+
+def means_to_csv(report: Report) -> str:
+    """Return mean and sample standard deviation over seeds of every quantity as CSV, a row per group and protocol.
+
+    Units are the tables'; what there is none of is empty.
+    """
+    return _to_csv(
+        dict(_mean_row(section.setting, group, protocol))
+        for section in report.sections
+        for protocol in section.setting.protocols
+        for group in section.setting.groups
+    )
+
+
+def _to_csv(rows: Iterator[Mapping[str, object]]) -> str:
+    """Return rows as CSV, with a column for every key that one of them has; None and what is absent are empty."""
+    every = list(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in every for key in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(every)
+    return text.getvalue()
+
+
+def _run_row(setting: ExperimentSetting, group: MethodGroup, run: FinishedRun) -> Iterator[tuple[str, object]]:
+    yield from (("directory", str(run.directory)), ("setting", setting.number), ("label", group.label))
+    yield from (("name", run.summary.name), ("seed", run.summary.seed), ("methods", json.dumps(run.methods)))
+    for key, value in setting.differing.items():
+        yield key, value if isinstance(value, str | int | float | None) else json.dumps(value)
+    for protocol, values in run.summary.evaluation.items():
+        yield from ((f"{protocol}.{metric}", getattr(values, metric)) for metric in METRICS)
+    for protocol, clients in run.summary.per_client.items():
+        yield from ((f"{protocol}.clients.{key}", getattr(clients, key)) for key in ClientMetrics.model_fields)
+    yield from ((key, getattr(run.summary, key)) for key in OF_THE_RUN)
+
+
+def _mean_row(setting: ExperimentSetting, group: MethodGroup, protocol: str) -> Iterator[tuple[str, object]]:
+    yield from (("setting", setting.number), ("title", setting.title), ("protocol", protocol))
+    yield from (("methods", group.label), ("seeds", len(group.runs)))
+    for quantity in (*LEARNING, *FAIRNESS, *COSTS):
+        found = quantity.average_group(group, protocol)
+        yield quantity.title, found and found.mean
+        yield f"{quantity.title}, std", found and found.std

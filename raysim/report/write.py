@@ -1,0 +1,93 @@
+"""A report from its runs to its files: sections with their tables and plots, then every format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from matplotlib import rc_context
+
+from raysim.report.against import compare_with_paper, explain_misfit, load_paper
+from raysim.report.content import Plot, Report, Section
+from raysim.report.csv_files import means_to_csv, runs_to_csv
+from raysim.report.documents import fill_template
+from raysim.report.grouping import ExperimentSetting, group_runs
+from raysim.report.plots.accuracy import draw_over_rounds, draw_over_tasks, draw_tradeoffs
+from raysim.report.plots.data import draw_data_distribution
+from raysim.report.plots.style import STYLE, Drawing, save_drawing
+from raysim.report.reading import find_runs
+from raysim.report.tables import tabulate_gains, tabulate_results
+from raysim.system.errors import ConfigError, single_line
+
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "report.csv": runs_to_csv,
+    "means.csv": means_to_csv,
+    **{name: partial(fill_template, name) for name in ("report.md", "report.tex", "report.html")},
+}
+
+PLOTS: dict[str, Callable[[ExperimentSetting], Iterator[Drawing]]] = {
+    "plots by task": draw_over_tasks,
+    "plots over rounds": draw_over_rounds,
+    "plots of a swept knob": draw_tradeoffs,
+    "who holds what": draw_data_distribution,
+}
+
+
+def write_report(
+    directories: Sequence[str | Path], out: str | Path | None = None, against: str | None = None
+) -> Report:
+    """Write a report and return what it says.
+
+    Args:
+        directories: where finished runs are looked for, at any depth.
+        out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory.
+        against: the name of a paper whose published figures stand beside the measured ones.
+
+    Raises:
+        ConfigError: no finished run was found, the paper is not known, or `out` cannot be written to.
+    """
+    paper = None if against is None else load_paper(against)
+    found = find_runs([Path(directory) for directory in directories])
+    settings = group_runs(found.runs, found.left_out)
+    target = Path(directories[0] if out is None else out)
+    with _writing(target):
+        (target / "plots").mkdir(parents=True, exist_ok=True)
+    sections = []
+    for setting in settings:
+        plots, missing = draw_plots(setting, target / "plots")
+        found.left_out += missing
+        results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
+        gains = [table for protocol in setting.protocols if (table := tabulate_gains(setting, protocol))]
+        comparisons = compare_with_paper(paper, setting) if paper else []
+        if paper and not comparisons:
+            found.left_out.append(explain_misfit(paper, setting))
+        sections.append(Section(setting, [*results, *gains], comparisons, plots))
+    report = Report(sections, [single_line(line) for line in found.left_out], target)
+    with _writing(target):
+        for name, convert in FORMATS.items():
+            (target / name).write_text(convert(report), encoding="utf-8")
+    return report
+
+
+def draw_plots(setting: ExperimentSetting, folder: Path) -> tuple[list[Plot], list[str]]:
+    """Draw a setting's plots into a folder that exists; return them, and a line for each kind that cannot be drawn."""
+    plots: list[Plot] = []
+    left_out = []
+    for kind, draw in PLOTS.items():
+        try:
+            with rc_context(STYLE):
+                plots += [save_drawing(drawing, folder) for drawing in draw(setting)]
+        except (ConfigError, OSError) as error:
+            left_out.append(f"setting {setting.number}: {kind}: {error}")
+    return plots, left_out
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        found = f"{error.filename or target}: {error.strerror}"
+        raise ConfigError(f"--out {target}: {found}; allowed: a directory that can be written to") from None

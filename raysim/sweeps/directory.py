@@ -1,0 +1,168 @@
+"""A sweep's directory: how far each run below it has come, and sweep.yaml, what reports call each run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from raysim.config import load
+from raysim.config.comparison import describe_difference
+from raysim.config.document import Document
+from raysim.config.error_text import show
+from raysim.config.yaml_reading import read_yaml
+from raysim.config.yaml_writing import to_yaml
+from raysim.engine.batch import Job
+from raysim.evaluation.metrics import PROTOCOL_LABELS
+from raysim.records.result import Result, load_result
+from raysim.sweeps.file import read_sweep
+from raysim.sweeps.grid import SWEEP_FILE, Cell, expand_grid
+from raysim.system.errors import ConfigError
+from raysim.system.files import is_partial, write_whole
+
+RunLabels = Mapping[str, str]
+"""By axis: the name of the run's value."""
+
+RunProgress = Literal["new", "done", "interrupted", "failed", "unfinished"]
+RunEnd = Literal["done", "failed", "interrupted", "not started"]
+
+FILES_OF_A_RUN = ("config.yaml", "summary.json", "rounds.jsonl", "model.pt", "clients_at_tasks.png", "events.out.*")
+FOLDERS_OF_A_RUN = ("checkpoints",)
+INSTEAD = "allowed: another --out, or this directory moved out of the way"
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run of a sweep ended, what it came to where it has a directory, and what went wrong."""
+
+    job: Job
+    directory: Path
+    status: RunEnd
+    result: Result | None = None
+    problem: str = ""
+
+    @property
+    def accuracy(self) -> str:
+        """Return the average accuracy after the last task, in words, by protocol; nothing where there is none."""
+        evaluation = self.result.evaluation if self.result else {}
+        means = {protocol: values["average_accuracy"] for protocol, values in evaluation.items()}
+        return ", ".join(
+            f"{PROTOCOL_LABELS[protocol]} {100 * mean:.1f}%" for protocol, mean in means.items() if mean is not None
+        )
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """The runs of a sweep, all valid, and how far each has come in the sweep's directory."""
+
+    name: str
+    out: Path
+    runs: Sequence[tuple[Cell, RunProgress]]
+
+    @property
+    def to_do(self) -> list[Cell]:
+        """Return the runs that are not done."""
+        return [cell for cell, progress in self.runs if progress != "done"]
+
+    def outcomes(self) -> dict[str, RunOutcome]:
+        """Return, by folder, what has become of each run before the sweep goes on."""
+        return {cell.folder: self._outcome(cell, progress) for cell, progress in self.runs}
+
+    def _outcome(self, cell: Cell, progress: RunProgress) -> RunOutcome:
+        directory = self.out / cell.folder
+        if progress == "done":
+            return RunOutcome(cell, directory, "done", load_result(directory))
+        return RunOutcome(cell, directory, "not started")
+
+
+def plan_sweep(
+    source: str | Path | Mapping[str, object],
+    overrides: Sequence[str] | Mapping[str, object],
+    out: str | Path | None,
+) -> SweepPlan:
+    """Check every run of a sweep and its place, and start nothing.
+
+    Raises:
+        ConfigError: something is wrong.
+    """
+    sweep = read_sweep(source, overrides)
+    directory = Path(out) if out is not None else Path("runs") / sweep.name
+    return SweepPlan(sweep.name, directory, [(cell, find_progress(cell, directory)) for cell in expand_grid(sweep)])
+
+
+def find_progress(job: Job, out: Path) -> RunProgress:
+    """Return how far a run of a sweep has come: new, done, or how it ended before its end.
+
+    Args:
+        job: the run.
+        out: the sweep's directory.
+
+    Raises:
+        ConfigError: its directory holds something else, another config's run, or a run that cannot be read.
+    """
+    directory = out / job.folder
+    for above in (out, *(parent for parent in reversed(directory.parents) if out in parent.parents)):
+        if above.exists() and not above.is_dir():
+            raise ConfigError(f"{above}: this is a file, allowed: a directory of this sweep")
+        if any((above / name).is_file() for name in ("config.yaml", "rounds.jsonl")):
+            raise ConfigError(f"{above}: this is a run's directory, and '{job.folder}' would lie in it; {INSTEAD}")
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"{directory}: this is a file, allowed: a directory of this sweep")
+    held = sorted(path for path in directory.iterdir() if not is_partial(path)) if directory.is_dir() else []
+    if not held:
+        return "new"
+    if directory / "config.yaml" not in held:
+        raise ConfigError(f"{directory}: found {held[0].name} and no config.yaml, so this is no run's; {INSTEAD}")
+    status = load_result(directory).status if directory / "summary.json" in held else "unfinished"
+    unlike = describe_difference(load(directory / "config.yaml"), job.config)
+    if unlike is not None:
+        raise ConfigError(f"{directory}: a run ({status}) of another config is there: {unlike}; {INSTEAD}")
+    if status == "done":
+        return "done"
+    foreign = next((path for path in held if not _of_a_run(path)), None)
+    if foreign is not None:
+        raise ConfigError(f"{directory}: found {foreign.name}, which no run writes, in a run to do again; {INSTEAD}")
+    return "failed" if status == "failed" else "interrupted" if status == "interrupted" else "unfinished"
+
+
+def _of_a_run(path: Path) -> bool:
+    if path.is_dir():
+        return path.name in FOLDERS_OF_A_RUN and not path.is_symlink()
+    return any(path.match(pattern) for pattern in FILES_OF_A_RUN)
+
+
+def read_labels(out: str | Path) -> dict[str, RunLabels]:
+    """Return the names on every axis of each run of a sweep, by its folder.
+
+    Raises:
+        ConfigError: the directory has no sweep.yaml, or not one that raysim wrote.
+    """
+    document = read_yaml(Path(out) / SWEEP_FILE)
+    runs = document.values.get("runs")
+    if not isinstance(runs, dict):
+        raise _not_ours(document, ("runs",), runs)
+    for folder, names in runs.items():
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise _not_ours(document, ("runs", folder), names)
+    return runs
+
+
+def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
+    """Write the sweep's runs into its sweep.yaml; others that it has stay as long as they have a directory.
+
+    Raises:
+        ConfigError: there is a sweep.yaml that raysim did not write, or nothing can be written there.
+    """
+    here = {cell.folder: dict(cell.labels) for cell in cells}
+    before = read_labels(out) if (out / SWEEP_FILE).exists() else {}
+    kept = {folder: names for folder, names in before.items() if folder not in here and (out / folder).is_dir()}
+    try:
+        write_whole(out / SWEEP_FILE, to_yaml({"name": name, "runs": {**here, **kept}}))
+    except OSError as error:
+        raise ConfigError(f"--out {out}: it cannot be written to: {error.strerror or error}") from error
+
+
+def _not_ours(document: Document, keys: tuple[str, ...], found: object) -> ConfigError:
+    words = f"found {show(found)}, allowed: a file that a sweep wrote; give another --out"
+    return ConfigError(document.locate(keys, words))

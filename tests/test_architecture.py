@@ -1,0 +1,162 @@
+"""The structure that ARCHITECTURE.md promises, read off the imports: which way they point, and what a name means."""
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "raysim"
+LAYERS = (
+    ("system",),
+    ("config",),
+    ("data", "memory", "models"),
+    ("federation",),
+    ("api",),
+    ("evaluation",),
+    ("algorithms",),
+    ("engine",),
+    ("records",),
+    ("estimate",),
+    ("actors",),
+    ("launch",),
+    ("sweeps",),
+    ("report",),
+    ("cli", "moved", "__init__", "__main__"),
+)
+"""From the ground up: a module imports from its own folder and from those below it, never from beside or above."""
+
+FILES = {file.relative_to(ROOT): ast.parse(file.read_text(encoding="utf-8")) for file in sorted(PACKAGE.rglob("*.py"))}
+LONGEST = 260  # lines of a file
+
+
+def module_of(file: Path) -> str:
+    parts = file.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(file) for file in FILES}
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Yield the modules of raysim that a file imports, those for types alone and those inside functions included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "raysim")
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "raysim":
+            for alias in node.names:
+                below = f"{node.module}.{alias.name}"
+                yield below if below in MODULES else node.module
+
+
+def layer(module: str) -> int:
+    folder = module.split(".")[1] if "." in module else "__init__"
+    return next(number for number, folders in enumerate(LAYERS) if folder in folders)
+
+
+def folder(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
+def test_every_folder_has_a_layer_and_says_what_it_is():
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert folders == {name for names in LAYERS[:-1] for name in names}
+    for name in folders:
+        said = ast.get_docstring(FILES[Path("raysim", name, "__init__.py")])
+        assert said, f"raysim/{name}/__init__.py says nothing"
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_imports_point_downward(file: Path):
+    own = module_of(file)
+    for other in imports(FILES[file]):
+        inside = folder(other) == folder(own) and layer(own) < len(LAYERS) - 1
+        downward = layer(other) < layer(own) or layer(own) == len(LAYERS) - 1
+        assert inside or downward, f"{own} imports {other}, which is not below it"
+
+
+def test_no_files_import_each_other_in_a_circle():
+    graph = {module_of(file): set(imports(tree)) - {module_of(file)} for file, tree in FILES.items()}
+    left = dict(graph)
+    while free := [module for module, used in left.items() if not used & left.keys()]:
+        for module in free:
+            del left[module]
+    assert not left, f"in or above a circle: {sorted(left)}"
+
+
+@pytest.mark.parametrize("kind", [ast.ClassDef, ast.FunctionDef])
+def test_a_public_name_means_one_thing(kind: type):
+    """Of what stands at the top of a module; a name that begins with _ is its module's own."""
+    places = defaultdict(list)
+    for file, tree in FILES.items():
+        for node in tree.body:
+            if isinstance(node, kind) and not node.name.startswith("_"):
+                places[node.name].append(str(file))
+    # contract: Ray's actors are called Host and Coordinator; a method's class may be called as its paper calls it
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_a_file_has_one_subject(file: Path):
+    assert len((ROOT / file).read_text(encoding="utf-8").splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_only_actors_know_ray(file: Path):
+    used = {
+        name.split(".")[0]
+        for node in ast.walk(FILES[file])
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert "ray" not in used or file.parts[1] == "actors"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.parts[1] == "algorithms"], ids=str)
+def test_a_method_knows_the_api_alone(file: Path):
+    """No host, no config block of another subject, no estimator: only raysim.api and what methods share."""
+    below = {"raysim.api", "raysim.algorithms"} | (
+        {"raysim.models", "raysim.system"} if "parts" in file.parts else set()
+    )
+    assert {folder(module) for module in imports(FILES[file])} <= below
+    text = (ROOT / file).read_text(encoding="utf-8")
+    assert not re.search(r"\bclient\.host\b|\bhost\.|\bserver\._|\bconfig\.", text)
+
+
+def read_files(page: str, heading: str) -> list[Path]:
+    """Return the files that a page tells a method's author to read, from the line that begins with a heading."""
+    (line,) = re.findall(rf"^{re.escape(heading)}.*?(?:\n\n|\Z)", page, re.MULTILINE | re.DOTALL)
+    return [Path(name) for name in re.findall(r"`(raysim/[\w/]+\.py)`", line)]
+
+
+@pytest.mark.parametrize(("heading", "most"), [("Like FedProx:", 500), ("Like Fed-A-GEM:", 900)])
+def test_what_an_author_reads_is_short(heading: str, most: int):
+    page = (ROOT / "docs" / "writing_a_method.md").read_text(encoding="utf-8")
+    own = Path("raysim/algorithms/fedprox.py" if "Prox" in heading else "raysim/algorithms/fed_a_gem.py")
+    files = read_files(page, heading)
+    assert own in files
+    known = {module_of(file) for file in files} | {"raysim.api", "raysim.algorithms.parts"}
+    unread = {module for module in imports(FILES[own]) if module not in known}
+    assert not unread, f"{own} uses {sorted(unread)}, which the page does not name"
+    lines = Counter({str(file): len((ROOT / file).read_text(encoding="utf-8").splitlines()) for file in files})
+    assert lines.total() <= most, lines
+
+
+def test_the_picture_is_the_folder_tree():
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    tree = re.search(r"```text\nraysim/\n(.*?)```", page, re.DOTALL)
+    assert tree, "ARCHITECTURE.md begins with the folder tree"
+    drawn = re.findall(r"^  (\w+)/ ", tree.group(1), re.MULTILINE)
+    order = [name for names in reversed(LAYERS[:-1]) for name in names]
+    assert sorted(drawn) == sorted(order)
+    assert [layer(f"raysim.{name}") for name in drawn] == sorted(
+        (layer(f"raysim.{name}") for name in drawn), reverse=True
+    )

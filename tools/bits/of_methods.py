@@ -1,0 +1,78 @@
+"""Runs of the methods: each alone with its knobs, and those that go together."""
+
+from __future__ import annotations
+
+from bits.run import Keys, Run, alone, classes, domains
+
+THREE: Keys = {**domains(3), "participation": {"fraction": 0.75}}
+SHARP: Keys = {"memory": {"capacity": 6, "per": "task"}}  # a memory for each task
+BATCH_NORM: Keys = {"model": {"name": "bits.own:normalised"}}
+
+
+def with_fed_a_gem(name: str, **knobs: object) -> Run:
+    """Return a method's run beside Fed-A-GEM, class-incremental."""
+    return Run({**classes(3), "methods": {name: knobs, "fed_a_gem": {"sample_size": 4}}})
+
+
+ALONE = {
+    "fedavg": Run(),
+    "fedavg, batch norm": Run(BATCH_NORM),
+    "fedprox": Run(alone("fedprox", mu=0.3)),
+    "scaffold": Run(alone("scaffold")),
+    "scaffold, rate, batch norm": Run({**alone("scaffold", global_rate=0.7), **BATCH_NORM}),
+    "fedavgm": Run(alone("fedavgm", beta=0.8, lr=0.9)),
+    "fedadam": Run(alone("fedadam", lr=0.05, beta1=0.8, beta2=0.95, tau=0.01)),
+    "fedyogi": Run(alone("fedyogi", lr=0.05, beta1=0.8, beta2=0.95, tau=0.01)),
+    "a_gem": Run({**alone("a_gem", sample_size=5), **THREE}),
+    "er": Run({**alone("er"), **THREE}),
+    "er, sample size": Run({**alone("er", sample_size=3), **classes()}),
+    "der": Run({**alone("der", alpha=0.7, sample_size=5), **THREE}),
+    "der++": Run({**alone("der", alpha=0.5, beta=0.4, sample_size=5), **classes(3)}),
+    "fed_a_gem": Run({**alone("fed_a_gem", sample_size=6), **THREE}),
+    "fed_a_gem, every 2nd": Run({**alone("fed_a_gem", every=2, sample_size=4), **BATCH_NORM}),
+    "re_fed": Run({**alone("re_fed", epochs=3), **THREE}),
+    "re_fed, late": Run(alone("re_fed", epochs=3, emphasis="late", lam=0.3)),
+    "re_fed, average, plain": Run({**alone("re_fed", epochs=4, emphasis="average", norm="plain"), **classes(3)}),
+    "re_fed, random": Run(alone("re_fed", epochs=2, importance="random")),
+    "re_fed, total": Run({**alone("re_fed", epochs=2, budget="total"), "memory.capacity": 40, **BATCH_NORM}),
+    "c_flag": Run({**alone("c_flag", sample_size=5), **THREE}),
+    "c_flag, keep": Run(alone("c_flag", table="keep", order="cyclic", sample_size=5, alpha=0.05, beta=0.1)),
+    "c_flag, average": Run(
+        alone("c_flag", adaptive="average", interference="as_printed", smoothness=3.0, bias=0.5, sample_size=6)
+    ),
+    "c_flag, constant": Run(
+        {**alone("c_flag", adaptive="off", objective_weights="h", correction="nominal", order="reshuffled"), **THREE}
+    ),
+    "c_flag, svrg": Run({**alone("c_flag", mode="svrg", beta_range=[0.01, 0.5], sample_size=4), **SHARP}),
+    "fedtrack": Run(alone("fedtrack")),
+    "fedtrack, keep": Run(alone("fedtrack", table="keep", order="reshuffled", beta=0.05)),
+    "fedtrack, cyclic": Run({**alone("fedtrack", order="cyclic"), **BATCH_NORM}),
+    "special": Run({**alone("special", lam=0.5), **THREE}),
+    "special, rate, buffers": Run({**alone("special", global_rate=0.8, anchor_buffers=False), **BATCH_NORM}),
+    "special_c": Run({**alone("special_c", lam=0.1), **THREE}),
+    "special_c, step": Run(alone("special_c", prox_every="step", prox_scale="lr", global_rate=0.9)),
+    "joint": Run({**alone("joint"), **THREE}),
+    "fixed": Run({**alone("fixed"), **THREE}),
+}
+
+TOGETHER = {
+    "er + fed_a_gem": with_fed_a_gem("er", sample_size=4),
+    "der + fed_a_gem": with_fed_a_gem("der", sample_size=4),
+    "a_gem + fed_a_gem": with_fed_a_gem("a_gem", sample_size=4),
+    "fedprox + fed_a_gem": with_fed_a_gem("fedprox", mu=0.2),
+    "scaffold + fed_a_gem": with_fed_a_gem("scaffold"),
+    "fedavgm + fed_a_gem": with_fed_a_gem("fedavgm"),
+    "fedadam + fed_a_gem": with_fed_a_gem("fedadam"),
+    "fedyogi + fed_a_gem": with_fed_a_gem("fedyogi"),
+    "re_fed + fed_a_gem": with_fed_a_gem("re_fed", epochs=2),
+    "special + fed_a_gem": with_fed_a_gem("special"),
+    "special_c + fed_a_gem": with_fed_a_gem("special_c"),
+    "joint + fed_a_gem": with_fed_a_gem("joint"),
+    "fixed + fed_a_gem": with_fed_a_gem("fixed"),
+    "fed_a_gem + er": Run({**THREE, "methods": {"fed_a_gem": {}, "er": {}}}),
+    "c_flag + fedavgm": Run({"methods": {"c_flag": {"sample_size": 4}, "fedavgm": {}}}),
+    "er, der, a_gem and four more": Run(
+        {**classes(3), "methods": {"er": {}, "der": {"beta": 0.2}, "a_gem": {}, "fedprox": {}, "scaffold": {}}}
+        | {"participation.count": 2, "training.local_epochs": 2}
+    ),
+}

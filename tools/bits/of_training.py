@@ -1,0 +1,121 @@
+"""Runs of training, memory, evaluation, and of ways to carry a run out: on Ray, cut off and resumed, evaluated."""
+
+from __future__ import annotations
+
+from bits.run import DATA, Keys, Run, alone, classes, domains
+
+ADAM = {"name": "adam", "lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.01}
+FILLED = {
+    "arrival": ("reservoir", "class_balanced", "class_ring", "task_ring", "sliding_window", "random"),
+    "boundary": ("reservoir", "class_balanced", "class_ring", "task_ring", "sliding_window", "random"),
+}
+OWN: Keys = {"model": {"name": "bits.own:normalised", "width": 6}}
+DROPPING: Keys = {"model": {"name": "bits.own:dropping"}}
+CHECKPOINTS: Keys = {"checkpoint": {"every_rounds": 2, "keep": 1}, "evaluation.every_rounds": 1}
+
+TRAINING = {
+    "adam": Run({"training.optimizer": ADAM, "training.local_epochs": 2}),
+    "momentum, decay": Run(
+        {"training.optimizer": {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}, **alone("er"), **OWN}
+    ),
+    "falling rate": Run({"training.lr_decay": {"per_round": 0.8, "per_task": 0.5, "restart": False}}),
+    "falling rate, anew": Run({"training.lr_decay": {"per_round": 0.7}, **alone("fedprox")}),
+    "clipped": Run({"training.clip_norm": 0.4, **alone("fed_a_gem", sample_size=4)}),
+    "mlp, batch norm": Run({"model": {"name": "mlp", "hidden": [8, 6], "batch_norm": True}, **alone("er")}),
+    "dropout in a module": Run({**DROPPING, **alone("der", beta=0.3)}),
+    "mnist_cnn": Run(
+        {"model": {"name": "mnist_cnn"}, "dataset": {"name": "npz", "path": "large.npz", "root": DATA}}
+        | {**alone("fed_a_gem", sample_size=4), "training.batch_size": 10}
+    ),
+    "mcmahan_cnn": Run(
+        {"model": {"name": "mcmahan_cnn"}, "dataset": {"name": "npz", "path": "large.npz", "root": DATA}}
+        | {"participation.count": 1, "training.rounds_per_task": 1, "training.batch_size": 10}
+    ),
+    "resnet18": Run(
+        {"model": {"name": "resnet18"}, "training.rounds_per_task": 1, "training.batch_size": 36, **alone("scaffold")}
+        | {"participation.count": 1}
+    ),
+    "from given weights": Run({"model": {"name": "bits.own:normalised", "width": 6, "weights": f"{DATA}/weights.pt"}}),
+    "another seed": Run({"seed": 11, **alone("er")}),
+}
+
+MEMORY = {
+    f"memory, {policy}, {fill}": Run({**classes(3), **alone("er"), "memory.policy": policy, "memory.fill": fill})
+    for fill, policies in FILLED.items()
+    for policy in policies
+} | {
+    "memory, importance, boundary": Run(
+        {**classes(3), "methods": {"re_fed": {"epochs": 2}, "a_gem": {}}}
+        | {"memory": {"capacity": 7, "policy": "importance", "fill": "boundary"}}
+    ),
+    "memory per task": Run({**domains(3), **alone("a_gem"), "memory": {"capacity": 4, "per": "task"}}),
+    "memory per task, class_balanced": Run(
+        {**classes(3), **alone("der"), "memory": {"capacity": 4, "per": "task", "policy": "class_balanced"}}
+    ),
+}
+
+EVALUATION = {
+    "evaluated every round": Run({"evaluation.every_rounds": 1, **classes(3)}),
+    "evaluated every 3rd round only": Run({"evaluation": {"every": None, "every_rounds": 3}}),
+    "evaluated per client": Run({"evaluation.per_client": True, "partition": {"kind": "shards"}, **classes(3)}),
+    "validated": Run(
+        {"evaluation": {"split": "validation", "validation_fraction": 0.25, "per_client": True}, **alone("er")},
+        evaluate={"evaluation.split": "test"},
+    ),
+    "evaluated again": Run({**classes(3), **OWN}, evaluate={"evaluation.per_client": True}),
+}
+
+RESUMED = {
+    "resumed, er + scaffold": Run(
+        {"methods": {"er": {}, "scaffold": {}}, "training.rounds_per_task": 3, **CHECKPOINTS, **OWN}, cut_after=3
+    ),
+    "resumed, re_fed": Run({**alone("re_fed", epochs=2), **CHECKPOINTS, **domains(3)}, cut_after=5),
+    "resumed, fedbuff": Run(
+        {"schedule": {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "pareto"}}}
+        | {"participation": {}, **alone("der"), **CHECKPOINTS, "training.rounds_per_task": 3},
+        cut_after=3,
+    ),
+}
+
+
+def on_ray(per_actor: object, **keys: object) -> Keys:
+    """Return the keys of a run on Ray, with a module that shows whose code the actors have."""
+    return {**OWN, "resources": {"clients_per_actor": per_actor}, **keys}
+
+
+RAY = {
+    "ray, one client each": Run(
+        on_ray(1, methods={"fed_a_gem": {}, "er": {}}, evaluation={"per_client": True}), way="ray"
+    ),
+    "ray, two clients each": Run(
+        on_ray(2, methods={"scaffold": {}, "der": {}}, training={"rounds_per_task": 2, "local_epochs": 2}), way="ray"
+    ),
+    "ray, packed": Run({**on_ray("auto", methods={"c_flag": {"sample_size": 4}}), **domains(3)}, way="ray"),
+    "ray, fedbuff": Run(
+        on_ray("auto", participation={}, methods={"fed_a_gem": {"reference": "with_update"}})
+        | {"schedule": {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "pareto"}}},
+        way="ray",
+    ),
+    "ray, windows of a stream of one's own": Run(
+        on_ray("auto", methods={"er": {}}, training={"batch_size": 6})
+        | domains(boundaries={"asynchronous": {"window": 10, "windows": 3, "stream": "bits.own:stream"}})
+        | {"scenario.boundaries.asynchronous.rounds_per_window": 1},
+        way="ray",
+    ),
+    "ray, dropout in a module, domains": Run(
+        {**on_ray("auto", methods={"re_fed": {"epochs": 2}}), **DROPPING}
+        | {"dataset": {"name": "npz", "path": "one.npz", "root": DATA}}
+        | domains(shift={"domains": [{"name": "npz", "path": file} for file in ("one.npz", "two.npz")]}),
+        way="ray",
+    ),
+    "ray, resumed": Run(
+        {**on_ray("auto", methods={"er": {}, "fedavgm": {}}), **CHECKPOINTS, "training.rounds_per_task": 3},
+        way="ray",
+        cut_after=3,
+    ),
+    "ray, command line": Run(
+        {**on_ray(4, methods={"special": {}, "der": {}}), **CHECKPOINTS, "logging.tensorboard": True},
+        way="command",
+        evaluate={"evaluation.per_client": True},
+    ),
+}

@@ -1,0 +1,102 @@
+"""What the runs name as their user's own: modules, a stream, a sampler; and the data that are written for them.
+
+Every one of them says no in a process that has another raysim than its tree's, also in an actor on Ray.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+TREE = "RAYSIM_BITS_TREE"
+
+
+def of_this_tree() -> None:
+    """Raise RuntimeError if this process has another raysim than that of the tree whose turn it is."""
+    found = find_spec("raysim")
+    place = None if found is None or found.origin is None else Path(found.origin).parents[1]
+    if place is None or place.resolve() != Path(os.environ[TREE]).resolve():
+        raise RuntimeError(f"this process has the raysim of {place}, not of {os.environ[TREE]}")
+
+
+class Normalised(nn.Module):
+    """Two layers with BatchNorm between them."""
+
+    def __init__(self, features: int, classes: int, width: int) -> None:
+        super().__init__()
+        of_this_tree()
+        self.flat = nn.Flatten()
+        self.first = nn.Linear(features, width)
+        self.norm = nn.BatchNorm1d(width)
+        self.last = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""
+        hidden = torch.relu(self.norm(self.first(self.flat(x))))
+        return torch.as_tensor(self.last(hidden))
+
+
+def normalised(shape: tuple[int, ...], classes: int, *, width: int = 5) -> nn.Module:
+    """A module of one's own with BatchNorm."""
+    return Normalised(int(np.prod(shape)), classes, width)
+
+
+def dropping(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A convolution, and dropout of maps and of units."""
+    of_this_tree()
+    return nn.Sequential(
+        nn.Conv2d(shape[0], 3, 3),
+        nn.ReLU(),
+        nn.Dropout2d(0.2),
+        nn.Flatten(),
+        nn.Dropout(0.3),
+        nn.Linear(3 * (shape[1] - 2) * (shape[2] - 2), classes),
+    )
+
+
+def stream(client: int, start: int) -> Iterator[tuple[np.ndarray[Any, Any], int]]:
+    """Iterate over a client's samples of 1 x 6 x 6 from a position on."""
+    of_this_tree()
+    position = start
+    while True:
+        draws = np.random.default_rng([client, position])
+        yield draws.standard_normal((1, 6, 6)).astype(np.float32), int(draws.integers(6))
+        position += 1
+
+
+def last(server: Any, count: int, draws: np.random.Generator) -> Sequence[int]:
+    """Return one of the clients that are there, and those with the largest ids."""
+    of_this_tree()
+    present = sorted(server.present)
+    kept = present[len(present) - count + 1 :]
+    others = [client for client in present if client not in kept]
+    return [others[int(draws.integers(len(others)))], *kept]
+
+
+def write(folder: Path) -> None:
+    """Write the data: two small .npz and a larger one, images in folders, and weights to start from."""
+    draws = np.random.default_rng(0)
+    for name, side, train, test in (("one", 6, 96, 24), ("two", 6, 72, 24), ("large", 28, 40, 20)):
+        arrays: dict[str, Any] = {}
+        for part, count in (("train", train), ("test", test)):
+            arrays[f"x_{part}"] = draws.integers(0, 256, (count, side, side), dtype=np.uint8)
+            arrays[f"y_{part}"] = draws.permutation(count) % 6
+        np.savez(folder / f"{name}.npz", **arrays)
+    for domain in ("photo", "sketch"):
+        for kind in ("ant", "bee", "cat", "dog"):
+            place = folder / domain / kind
+            place.mkdir(parents=True)
+            for number in range(12):
+                pixels = draws.integers(0, 256, (9, 8, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(place / f"{number}.png")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        torch.save(normalised((1, 6, 6), 6, width=6).state_dict(), folder / "weights.pt")

@@ -1,0 +1,29 @@
+"""The list of runs, by name: those in one process first, then those on Ray."""
+
+from __future__ import annotations
+
+import re
+
+from bits import of_methods, of_scenarios, of_training
+from bits.run import Run
+
+RUNS: dict[str, Run] = {
+    **of_methods.ALONE,
+    **of_methods.TOGETHER,
+    **of_scenarios.DATA_AND_TASKS,
+    **of_scenarios.IN_TIME,
+    **of_training.TRAINING,
+    **of_training.MEMORY,
+    **of_training.EVALUATION,
+    **of_training.RESUMED,
+    **of_training.RAY,
+}
+
+
+def chosen(only: str | None = None, ray: bool = True) -> dict[str, Run]:
+    """Return the runs whose name has a match of a regular expression; all but those on Ray, if wanted."""
+    return {
+        name: run
+        for name, run in RUNS.items()
+        if (ray or not run.on_ray) and (only is None or re.search(only, name, re.IGNORECASE))
+    }
