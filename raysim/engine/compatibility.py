@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, Setting, overrides
 from raysim.config import Config
-from raysim.config.blocks import Sgd
-from raysim.config.named import resolve
+from raysim.config.experiment import SgdConfig
+from raysim.config.lookup import resolve
 from raysim.memory import MemoryKind
 from raysim.system.errors import ConfigError, RunError
 
@@ -161,7 +161,7 @@ def _nobody_inside_an_owned_loop(methods: Mapping[str, Method]) -> None:
 
 def _plain_sgd(config: Config) -> str | None:
     optimizer = config.training.optimizer
-    if isinstance(optimizer, Sgd) and not optimizer.momentum and not optimizer.weight_decay:
+    if isinstance(optimizer, SgdConfig) and not optimizer.momentum and not optimizer.weight_decay:
         return None
     return "needs plain SGD; set training.optimizer={name: sgd} with momentum and weight_decay 0"
 

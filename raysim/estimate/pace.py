@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from raysim.api.messages import Post
 from raysim.config import Config
-from raysim.config.time import Clients, Synchronous
+from raysim.config.timing import Clients, SynchronousSchedule
 from raysim.engine.events import RoundDone
 from raysim.engine.local_runner import LocalRunner
 from raysim.engine.simulation import Simulation
@@ -98,7 +98,7 @@ def _miniature(config: Config, federation: Federation, batches: int) -> tuple[Co
             ),
             "clients": Clients(count=1),
             "training": config.training.model_copy(update={"rounds_per_task": ROUNDS, "local_epochs": 1}),
-            "schedule": Synchronous(),
+            "schedule": SynchronousSchedule(),
             "participation": config.participation.model_copy(update={"fraction": 1.0, "count": None}),
         }
     )

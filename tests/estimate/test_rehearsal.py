@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from raysim.api import ClientHalf, Method, ServerHalf, Term
-from raysim.config.named import table
+from raysim.config.lookup import table
 from raysim.engine.compatibility import check_methods
 from raysim.estimate.dry_run import rehearse
 from raysim.federation.federation import build_federation

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 
 import raysim
-from raysim.config.named import table
+from raysim.config.lookup import table
 from raysim.estimate.memory import PROCESS_BYTES, demand
 from raysim.estimate.pace import Pace, pace
 from raysim.federation.federation import build_federation
