@@ -52,7 +52,7 @@ from raysim.system.capacity import this_machine
 WARM_UP = 2  # rounds that are not counted
 
 COORDINATOR = {
-    "draw the cohort": [(Server, "sample"), (Server, "gather")],
+    "draw the cohort": [(Server, "sample"), (Exchange, "gather")],
     "make orders": [(Exchange, "_order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
     "post the model": [(runner.RayRunner, "_by_reference")],

@@ -18,7 +18,7 @@ from typing import Any
 from bits.run import Run
 
 TOOLS = Path(__file__).resolve().parents[1]
-LONGEST = 900.0  # seconds that a process may take for its runs
+LONGEST = 3600.0  # seconds that a process may take for its runs
 PATIENCE = 20.0  # seconds that it has to end tidily
 
 
