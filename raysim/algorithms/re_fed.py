@@ -15,8 +15,7 @@ from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
 from raysim.algorithms.parts.sample_gradients import squared_norms
-from raysim.api import Client, ClientHalf, Counts, Diverged, MemoryUse, Method
-from raysim.system.device import sent
+from raysim.api import Client, ClientHalf, Counts, Diverged, MemoryUse, Method, to_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +92,9 @@ class ReFed(Method):
                     order = torch.from_numpy(shuffle.permutation(len(stored)))
                     for part in client.batches(len(stored), single=True):
                         x, y = client.show(stored[order[part]])
-                        of_epoch[sent(order[part], model.device)] = squared_norms(model, client.cross_entropy, x, y)
+                        of_epoch[to_device(order[part], model.device)] = squared_norms(
+                            model, client.cross_entropy, x, y
+                        )
                         if not (model.normalises and len(y) == 1):  # BatchNorm has no statistics of one sample
                             self._step(client, x, y)
             model.load(received)

@@ -10,6 +10,7 @@ from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf, Settin
 from raysim.api.server import Server
 from raysim.api.step import Step
 from raysim.memory import Entries, MemoryUse
+from raysim.system.device import to_device
 from raysim.system.errors import Diverged, RunError
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "Step",
     "Term",
     "Terms",
+    "to_device",
 ]

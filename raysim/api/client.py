@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from raysim.api.messages import Delta, Post
 from raysim.config.blocks import Training
-from raysim.data.opened import Opened
 from raysim.data.pixels import Source
+from raysim.data.user_stream import UserStream
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.models.flat import FlatModel
 from raysim.system import seeding
-from raysim.system.device import sent
+from raysim.system.device import to_device
 from raysim.system.state import Kept
 
 
@@ -50,7 +50,7 @@ class Client(Kept):
     """
 
     def __init__(
-        self, number: int, stream: Stream, data: Source | Opened, memory: Memory | None, shared: Shared
+        self, number: int, stream: Stream, data: Source | UserStream, memory: Memory | None, shared: Shared
     ) -> None:
         self.id = number
         self.stream = stream
@@ -113,11 +113,11 @@ class Client(Kept):
         """
         rows, task = self.stream.locate(positions)
         device = self.model.device
-        rows = sent(self.data.held(rows), device)
+        rows = to_device(self.data.held(rows), device)
         x = self.data.fetch(
             rows,
-            sent(task, device) if isinstance(task, Tensor) else task,
-            None if draws is None else sent(draws, device),
+            to_device(task, device) if isinstance(task, Tensor) else task,
+            None if draws is None else to_device(draws, device),
         )
         return x.to(self.model.dtype), self.data.labels(rows)
 

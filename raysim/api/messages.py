@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from raysim.models.flat import Weights
-from raysim.system.device import sent
+from raysim.system.device import to_device
 
 Reduction = Literal["mean", "sum", "by_client"]
 
@@ -64,7 +64,7 @@ class Ask:
 def move_to(value: Any, device: torch.device) -> Any:
     """Return a message with its tensors on a device, however deep in lists, tuples and mappings."""
     if isinstance(value, Tensor):
-        return sent(value, device)
+        return to_device(value, device)
     if isinstance(value, Weights):
         return value.to(device)
     if isinstance(value, Mapping):

@@ -1,13 +1,5 @@
-"""Data sets, how they are shared out among clients, and the tasks that are made of them.
-
-`DATASETS` names every data set that a config can ask for. A data set is a function
-
-    f(root: Path, download: bool, *, keys...) -> Dataset
-
-whose keyword-only parameters are its YAML keys (their annotations are the types and ranges) and whose docstring's
-first line is what `raysim list datasets` prints. A user's own has the same signature and is named in YAML as
-`package.module:function`.
-"""
+"""Data sets, the tasks made of them, their partition among clients, and the batches read from them.
+A data set is a function, named in DATASETS or as `package.module:function`, that returns a Dataset."""
 
 DATASETS: dict[str, str] = {
     "digits": "raysim.data.digits:digits",
@@ -23,4 +15,12 @@ DATASETS: dict[str, str] = {
     "npz": "raysim.data.npz:npz",
     "synthetic": "raysim.data.synthetic:synthetic",
 }
-"""Name in YAML -> `module:function`; references, so that naming a data set imports nothing."""
+"""Name in YAML -> `module:function`, imported when a config asks for it.
+
+A data set, one of these or a user's own, is a function
+
+    f(root: Path, download: bool, *, keys...) -> Dataset
+
+whose keyword-only parameters are its YAML keys (their annotations are the types and ranges) and whose docstring's
+first line is what `raysim list datasets` prints.
+"""

@@ -1,7 +1,7 @@
-"""Random crops and flips, drawn apart from being applied, so that what was drawn can be shown again.
+"""Random crops and flips of images, drawn and applied separately, so that a memory can replay the same augmentation.
 
-A draw is int64 [n, 3]: rows shifted by dy, columns shifted by dx (both -4..4), flipped or not (1, 0). Zeros change
-nothing.
+A draw is int64 [n, 3]: the shift of the rows dy, the shift of the columns dx (both -4..4), and 1 for a flip or 0.
+Zeros change nothing.
 """
 
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ PADDING = 4  # pixels, as in RandomCrop(size, padding=4)
 
 
 def check_images(augment: Sequence[Augmentation], shape: Sequence[int]) -> None:
-    """Refuse what only images have, for samples of another shape. Raises ConfigError."""
+    """Refuse augmentation of samples that are not images (C, H, W). Raises ConfigError."""
     if augment and len(shape) != 3:
         raise ConfigError(
             f"dataset.augment: {', '.join(augment)} needs images (C, H, W), the samples have shape {tuple(shape)}"
         )
 
 
-def draw(augment: Sequence[Augmentation], generator: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
-    """Draw for `n` images: `crop` in `augment` is RandomCrop with padding 4, `flip` a horizontal flip in half of all.
+def draw_augmentation(augment: Sequence[Augmentation], generator: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
+    """Draw the augmentation of `n` images: `crop` is RandomCrop with padding 4, `flip` a flip of half of them.
 
     Returns int64 [n, 3]; what `augment` does not list stays 0 and draws nothing.
     """
@@ -41,8 +41,8 @@ def draw(augment: Sequence[Augmentation], generator: np.random.Generator, n: int
     return drawn
 
 
-def augmented(images: Tensor, drawn: Tensor) -> Tensor:
-    """`images` [B, C, H, W] cropped (0 beyond the edge), then flipped, as `drawn` (int64 [B, 3], same device) says."""
+def apply_augmentation(images: Tensor, drawn: Tensor) -> Tensor:
+    """Return images [B, C, H, W] cropped (0 beyond the edge), then flipped, by `drawn` (int64 [B, 3], same device)."""
     batch, channels, height, width = images.shape
     across = torch.arange(width, device=images.device)
     down = torch.arange(height, device=images.device)

@@ -1,4 +1,4 @@
-"""What a data set is: two splits of samples and labels, and the rules they keep."""
+"""A data set: a training and a test split of samples and labels, and the rules for them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ import numpy.typing as npt
 from raysim.system.errors import ConfigError
 
 Array = npt.NDArray[Any]
-"""A numpy array whose dtype the text says."""
+"""A numpy array whose dtype is given in words where it is used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +42,8 @@ class Dataset:
         return tuple(int(size) for size in self.train.x.shape[1:])
 
 
-def check(dataset: Dataset, name: str) -> Dataset:
-    """Return `dataset` unchanged if it keeps the rules above; `name` is what errors call it.
+def check_dataset(dataset: Dataset, name: str) -> Dataset:
+    """Return `dataset` if it keeps the rules above; `name` is its name in errors.
 
     Raises:
         ConfigError: not a Dataset, an empty or uneven split, a dtype other than uint8 or float32, values that are
@@ -83,7 +83,7 @@ def _check_split(split: Split, where: str, classes: int) -> None:
 
 
 def channels_first(x: Array) -> Array:
-    """Images [N, H, W] or [N, H, W, C] as contiguous [N, C, H, W]; anything else contiguous, as it is."""
+    """Return images [N, H, W] or [N, H, W, C] as contiguous [N, C, H, W], and other samples contiguous."""
     if x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4:

@@ -15,20 +15,20 @@ ROWS = 2**20  # rows of pixels resized at once
 
 
 def domains(named: Sequence[tuple[str, Dataset]], reference: int) -> tuple[Dataset, list[Task]]:
-    """One data set of all, and for each a task of that name, which shows its own samples.
+    """Join data sets over the same classes into one, and return it with one task for each, named like it.
 
-    Images take the height and width of named[reference], by PIL's bilinear filter; where some are grey and some RGB,
-    the grey ones get three equal channels. Samples that are no images must be alike.
+    Images are resized to the height and width of named[reference] by PIL's bilinear filter; where some are grey and
+    some RGB, the grey ones get three equal channels. Other samples must have the same shape in all data sets.
 
     Raises:
-        ConfigError: their classes differ, or samples that cannot be made alike.
+        ConfigError: their classes differ, or their samples cannot be made alike.
     """
     _check(named, reference)
     shapes = [found.shape for _, found in named]
     sets = [found for _, found in named]
     if len(set(shapes)) > 1:
-        sets = [_alike(found, shapes[reference][1:], max(shape[0] for shape in shapes)) for found in sets]
-    train, test = _joined([found.train for found in sets]), _joined([found.test for found in sets])
+        sets = [_make_alike(found, shapes[reference][1:], max(shape[0] for shape in shapes)) for found in sets]
+    train, test = _concatenate([found.train for found in sets]), _concatenate([found.test for found in sets])
     classes = sets[reference].classes
     tasks = [
         Task(name, tuple(range(classes)), None, own_train, own_test)
@@ -69,28 +69,28 @@ def _check(named: Sequence[tuple[str, Dataset]], reference: int) -> None:
             )
 
 
-def _alike(found: Dataset, size: tuple[int, ...], channels: int) -> Dataset:
+def _make_alike(found: Dataset, size: tuple[int, ...], channels: int) -> Dataset:
     train, test = (
         Split(np.repeat(x, channels // x.shape[1], axis=1), split.y)
         for split in (found.train, found.test)
-        for x in [resized(split.x, size)]
+        for x in [resize(split.x, size)]
     )
     return replace(found, train=train, test=test)
 
 
-def resized(images: Array, size: tuple[int, ...]) -> Array:
-    """Images [N, C, H, W] (uint8 or float32) as [N, C, *size], each as PIL's bilinear filter makes it.
+def resize(images: Array, size: tuple[int, ...]) -> Array:
+    """Return images [N, C, H, W] (uint8 or float32) as [N, C, *size], resized by PIL's bilinear filter.
 
-    PIL resizes along the rows, rounds, then along the columns. So do two calls for many images on top of one another,
-    the second on their transposes. (PIL may start with the columns where the height shrinks and the width grows, which
-    can make a difference of one grey level.)
+    PIL resizes along the rows, rounds, then resizes along the columns. Two calls on many images stacked into one do the
+    same, the second on their transposes. (PIL may start with the columns where the height shrinks and the width grows,
+    which can make a difference of one grey level.)
     """
     height, width = size
     return _along_rows(_along_rows(images, width).swapaxes(2, 3), height).swapaxes(2, 3)
 
 
 def _along_rows(images: Array, width: int) -> Array:
-    """Images [N, C, H, W] as [N, C, H, width]."""
+    """Return images [N, C, H, W] resized to [N, C, H, width]."""
     n, channels, height, before = images.shape
     if before == width:
         return images
@@ -103,10 +103,10 @@ def _along_rows(images: Array, width: int) -> Array:
 
 
 def _rows(splits: Sequence[Split]) -> list[npt.NDArray[np.int32]]:
-    """Which rows of the joined split are each one's own."""
+    """Return the rows of the joined split that come from each split."""
     sizes = [len(split) for split in splits]
     return np.split(np.arange(sum(sizes), dtype=np.int32), np.cumsum(sizes)[:-1])
 
 
-def _joined(splits: Sequence[Split]) -> Split:
+def _concatenate(splits: Sequence[Split]) -> Split:
     return Split(np.concatenate([split.x for split in splits]), np.concatenate([split.y for split in splits]))

@@ -19,12 +19,12 @@ UINT8 = 0x08
 
 
 def find_idx(folder: Path, name: str) -> Path | None:
-    """The file `name` in `folder`, or else `name.gz`; None where neither exists."""
+    """Return the file `name` in `folder`, or else `name.gz`, or None where neither exists."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
 def read_idx(path: Path) -> npt.NDArray[np.uint8]:
-    """The uint8 array that the idx file at `path` holds (read-only); a name ending in .gz is unzipped.
+    """Return the array (uint8, read-only) in the idx file at `path`; a file that ends in .gz is unzipped.
 
     Raises:
         ConfigError: the file cannot be read, is no idx file of uint8, or its length is not what its header says.

@@ -1,4 +1,4 @@
-"""Images in folders, one for each class: PACS, Office-31, DomainNet and the like, as they are distributed."""
+"""Images in one folder per class, as PACS, Office-31, DomainNet and others are distributed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 
 from raysim.config.messages import nearest
 from raysim.data.dataset import Array, Dataset, Split
-from raysim.data.room import check_room
+from raysim.data.memory_limit import require_memory
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
@@ -57,7 +57,7 @@ def image_folder(
     else:
         train, test = _split(folder, _files(folder, classes), test_fraction, seed)
     count = sum(len(files) for split in (train, test) for files in split.values())
-    check_room(count * size * size * (1 if grey else 3), "dataset.size", f"{size} for {count} images")
+    require_memory(count * size * size * (1 if grey else 3), "dataset.size", f"{size} for {count} images")
     return Dataset(_read(train, size, grey), _read(test, size, grey), len(train), tuple(train))
 
 
@@ -108,14 +108,14 @@ def _split(folder: Path, files: Files, fraction: float, seed: int) -> tuple[File
 
 
 def _read(files: Files, size: int, grey: bool) -> Split:
-    """Decode every image once, in threads: Pillow lets go of the interpreter while it decodes and resizes."""
+    """Decode every image once, in threads: Pillow releases the interpreter's lock while it decodes and resizes."""
     paths = [path for images in files.values() for path in images]
     x = np.empty((len(paths), 1 if grey else 3, size, size), np.uint8)
 
     def fill(row: int) -> None:
-        x[row] = _decoded(paths[row], size, grey)
+        x[row] = _decode(paths[row], size, grey)
 
-    # catch_warnings is not for threads, so all of them share this one: palettes, EXIF data, large images
+    # catch_warnings is not thread-safe, so there is one around all threads: palettes, EXIF data, large images
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor() as pool:
         for start in range(0, len(paths), AT_ONCE):
             list(pool.map(fill, range(start, min(start + AT_ONCE, len(paths)))))
@@ -123,7 +123,7 @@ def _read(files: Files, size: int, grey: bool) -> Split:
     return Split(x, np.repeat(np.arange(len(sizes), dtype=np.int64), sizes))
 
 
-def _decoded(path: Path, size: int, grey: bool) -> Array:
+def _decode(path: Path, size: int, grey: bool) -> Array:
     """Return an image as uint8 [channels, size, size]."""
     try:
         with Image.open(path) as image:

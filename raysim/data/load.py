@@ -1,4 +1,4 @@
-"""From a data set's function and its keys to checked arrays."""
+"""Loading a data set: its root folder, its checks, and the part of its training samples that is used."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from raysim.data.dataset import Dataset, Split, check
+from raysim.data.dataset import Dataset, Split, check_dataset
 from raysim.system.errors import ConfigError
 
 DEFAULT_ROOT = Path("~/.cache/raysim")
 
 
 def resolve_root(root: str | None) -> Path:
-    """The folder where data sets are looked for: `root`, else $RAYSIM_DATA, else ~/.cache/raysim (made if absent).
+    """Return the folder of the data sets: `root`, else $RAYSIM_DATA, else ~/.cache/raysim (made if absent).
 
     Raises:
-        ConfigError: `root` or $RAYSIM_DATA is given and is no folder; only the default is ever created.
+        ConfigError: `root` or $RAYSIM_DATA is given and is not a folder; only the default is ever made.
     """
     given = [("dataset.root", root), ("RAYSIM_DATA", os.environ.get("RAYSIM_DATA") or None)]
     for key, value in given:
@@ -30,7 +30,7 @@ def resolve_root(root: str | None) -> Path:
             raise ConfigError(f"{key}: there is no folder {path}; make it, or leave {key} out to use {DEFAULT_ROOT}")
         return path
     path = DEFAULT_ROOT.expanduser()
-    with suppress(OSError):  # a home without write access matters only to what is stored there, and that says so
+    with suppress(OSError):  # a home that cannot be written to is an error only for a set to be stored there
         path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -42,17 +42,17 @@ def load_dataset(
 
     Raises:
         ConfigError: the root or the files are missing or cannot be read, or the data break the rules of
-            `dataset.check`.
+            `check_dataset`.
     """
     name = getattr(function, "__name__", repr(function))
     try:
-        return check(function(resolve_root(root), download, **keys), name)
+        return check_dataset(function(resolve_root(root), download, **keys), name)
     except OSError as error:
         raise ConfigError(f"data set {name}: its files cannot be read: {error}"[:300]) from error
 
 
-def drawn(dataset: Dataset, train_samples: int, generator: np.random.Generator) -> Dataset:
-    """The data set with so many of its training samples, drawn without replacement; the test split stays whole.
+def subsample(dataset: Dataset, train_samples: int, generator: np.random.Generator) -> Dataset:
+    """Return the data set with `train_samples` of its training samples, drawn without replacement; tests stay whole.
 
     Raises:
         ConfigError: it has fewer.

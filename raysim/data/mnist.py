@@ -1,4 +1,4 @@
-"""MNIST and the sets that share its files: read here, without torchvision; torchvision only downloads them."""
+"""MNIST and the data sets in its file format, read without torchvision, which only downloads them."""
 
 from pathlib import Path
 from typing import Literal
@@ -7,7 +7,7 @@ import numpy as np
 
 from raysim.data.dataset import Dataset, Split, channels_first
 from raysim.data.idx import find_idx, read_idx
-from raysim.data.vision import TorchvisionSet, Unavailable, missing, open_quietly
+from raysim.data.vision import TorchvisionSet, Unavailable, missing_files_error, open_quietly
 from raysim.system.errors import ConfigError
 
 EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
@@ -60,7 +60,7 @@ def read_idx_set(
 ) -> Dataset:
     """Read `<stem>-images-idx3-ubyte` and `<stem>-labels-idx1-ubyte` (or .gz) of both splits below `root / where`.
 
-    first_label: what the files call class 0.
+    first_label: the label of class 0 in the files.
 
     Raises:
         ConfigError: files are missing and were not downloaded, or are damaged.
@@ -70,16 +70,16 @@ def read_idx_set(
         try:
             open_quietly(known.name, known.kind, root, True, known.train)
         except Unavailable as failed:
-            raise missing(known, root, str(failed)) from failed
+            raise missing_files_error(known, root, str(failed)) from failed
         found = _find(root / known.where, stems)
     if found is None:
-        raise missing(known, root, None)
+        raise missing_files_error(known, root, None)
     train, test = (_read_split(images, labels, first_label) for images, labels in found)
     return Dataset(train, test, known.classes)
 
 
 def _find(folder: Path, stems: tuple[str, str]) -> list[tuple[Path, Path]] | None:
-    """(images, labels) of each split; None where a file is missing."""
+    """Return the files (images, labels) of each split, or None where one is missing."""
     pairs = []
     for stem in stems:
         images, labels = (find_idx(folder, f"{stem}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))

@@ -1,4 +1,4 @@
-"""The mean and spread that pixels are normalised with."""
+"""Normalisation of samples: the mean and standard deviation of every channel."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from raysim.system.errors import ConfigError
 
 @dataclass(frozen=True)
 class Normalization:
-    """x becomes (x - mean) / std, channel by channel; both on the scale of what is normalised (uint8: 0..1)."""
+    """x becomes (x - mean) / std, channel by channel; uint8 pixels are on the scale 0..1 by then."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -21,10 +21,10 @@ class Normalization:
 def normalization(
     wanted: Literal["none", "standard"] | Mapping[str, Sequence[float]], dataset: Dataset
 ) -> Normalization | None:
-    """What the config asks for: None, the training split's own figures, or the given {mean: [...], std: [...]}.
+    """Return the normalisation that `wanted` asks for; None is none.
 
-    Images have one figure per channel, other samples one for all features. `standard` looks at the untransformed
-    training split, in float64.
+    `standard` takes the mean and standard deviation of the training split, untransformed, in float64; a mapping gives
+    them as {mean: [...], std: [...]}. Images have one number per channel, other samples one for all features.
 
     Raises:
         ConfigError: a given list has the wrong length, or a std is not positive.
@@ -45,7 +45,7 @@ def normalization(
 
 
 def _standard(x: Array) -> Normalization:
-    """Mean and standard deviation (of the population) per channel of x [N, C, ...]; a constant channel gets std 1."""
+    """Compute mean and standard deviation (of the population) by channel of x [N, C, ...]; a constant channel has 1."""
     if x.dtype == np.uint8:
         pairs = [_from_counts(np.bincount(x[:, channel].reshape(-1), minlength=256)) for channel in range(x.shape[1])]
     else:
@@ -57,7 +57,7 @@ def _standard(x: Array) -> Normalization:
 
 
 def _from_counts(counts: Array) -> tuple[float, float]:
-    """Of pixels 0..255 counted, on the scale 0..1: from whole numbers, so that no order of summing can matter."""
+    """Compute both on the scale 0..1 from the counts of the values 0..255, so that no order of summing matters."""
     values = np.arange(256) / 255
     mean = float((counts * values).sum() / counts.sum())
     return mean, float(np.sqrt((counts * (values - mean) ** 2).sum() / counts.sum()))

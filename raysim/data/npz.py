@@ -1,4 +1,4 @@
-"""A data set in one .npz file of the user's."""
+"""A data set in an .npz file of the user's own."""
 
 import zipfile
 import zlib

@@ -1,7 +1,7 @@
-"""Who gets which rows: each function deals every row of `labels` to exactly one client.
+"""Partitions of samples among clients: each function deals every row of `labels` to exactly one client.
 
 All take `labels` (int64 [N]), the number of clients and a generator, and return one sorted int32 array of rows per
-client; rows count within `labels` (the whole training split, or one task's part of it).
+client: indices into `labels`, which are those of the whole training split or of one task's part of it.
 """
 
 import numpy as np
@@ -12,16 +12,16 @@ from raysim.system.errors import ConfigError
 Labels = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 
-TRIES = 1000  # a Dirichlet deal that fails this often asks for what its alpha hardly ever gives
+TRIES = 1000  # after so many Dirichlet draws, alpha hardly ever gives min_samples to all clients
 
 
 def iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[Rows]:
-    """Random parts, equal in size up to one row.
+    """Deal the rows at random, in parts whose sizes differ by at most one.
 
     Raises:
         ConfigError: fewer rows than clients.
     """
-    _enough(len(labels), clients, "clients.count", clients)
+    _check_enough(len(labels), clients, "clients.count", clients)
     return [_sorted(part) for part in np.array_split(generator.permutation(len(labels)), clients)]
 
 
@@ -35,7 +35,7 @@ def shards(labels: Labels, clients: int, shards_per_client: int, generator: np.r
         ConfigError: fewer rows than shards.
     """
     count = clients * shards_per_client
-    _enough(len(labels), count, "partition.shards_per_client", shards_per_client)
+    _check_enough(len(labels), count, "partition.shards_per_client", shards_per_client)
     pieces = np.array_split(np.argsort(labels, kind="stable"), count)
     hands = generator.permutation(count).reshape(clients, shards_per_client)
     return [_sorted(np.concatenate([pieces[shard] for shard in hand])) for hand in hands]
@@ -75,7 +75,7 @@ def dirichlet(
 def _deal(
     labels: Labels, clients: int, alpha: float, balanced: bool, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """One deal of all classes: the owner of each row, int64 [N]."""
+    """Deal all classes once and return the owner of each row, int64 [N]."""
     owners = np.empty(len(labels), dtype=np.int64)
     held = np.zeros(clients, dtype=np.int64)
     for label in np.unique(labels):
@@ -98,6 +98,6 @@ def _sorted(rows: npt.NDArray[np.int64]) -> Rows:
     return np.sort(rows).astype(np.int32)
 
 
-def _enough(rows: int, parts: int, key: str, value: int) -> None:
+def _check_enough(rows: int, parts: int, key: str, value: int) -> None:
     if rows < parts:
         raise ConfigError(f"{key}: {value} asks for {parts} parts of {rows} samples; ask for at most {rows} parts")

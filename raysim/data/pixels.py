@@ -1,4 +1,4 @@
-"""Batches out of a split: rows gathered, shown as their task shows them, augmented, scaled and normalised."""
+"""Batches of a split: rows gathered, transformed by their task, augmented, scaled and normalised."""
 
 import warnings
 from collections.abc import Sequence
@@ -8,16 +8,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysim.data.augmentation import Augmentation, augmented, check_images, draw
+from raysim.data.augmentation import Augmentation, apply_augmentation, check_images, draw_augmentation
 from raysim.data.dataset import Array, Split
 from raysim.data.normalization import Normalization
 
 
 class Source:
-    """One split on one device, seen through the maps of the tasks.
+    """One split on one device, with the pixel map of every task.
 
-    split: its arrays may be read-only and are not copied on a CPU. maps: per task, int32 [D] or None (scenario.Task).
-    augment: any of "crop" and "flip", for images only.
+    Args:
+        split: its arrays may be read-only and are not copied on a CPU.
+        maps: the `pixels` of every task, int32 [D] or None (see scenario.Task).
+        device: where batches are made.
+        normalization: how they are normalised; None leaves them as they are.
+        augment: any of "crop" and "flip", for images only.
     """
 
     def __init__(
@@ -35,7 +39,7 @@ class Source:
         self.augment = tuple(augment)
         self.x = _borrow(split.x.reshape(len(split), -1)).to(self.device)
         self.y = _borrow(split.y).to(self.device)
-        self._known = _borrow(split.y)  # the labels for whoever asks on the CPU, so that no GPU has to be asked
+        self._known = _borrow(split.y)  # the labels on the CPU, so that looking them up there waits for no GPU
         self._maps = None if all(pixels is None for pixels in maps) else self._stack(maps)
         self._identity = tuple(pixels is None for pixels in maps)
         self._white = torch.tensor(255.0, device=self.device)  # a tensor: CUDA divides by a number only roughly
@@ -52,26 +56,30 @@ class Source:
         return len(self.y)
 
     def held(self, rows: Tensor) -> Tensor:
-        """Return where these rows (int64 [B], on the CPU) are: of a split all are, at their places."""
+        """Return the rows to `fetch` for these positions (int64 [B], on the CPU): in a split they are the same."""
         return rows
 
     def labels(self, rows: Tensor) -> Tensor:
-        """The labels (int64 [B]) of `rows` (int64 [B]), where those are: on this device or on the CPU."""
+        """Return the labels (int64 [B]) of `rows` (int64 [B]), on the rows' device: this one or the CPU."""
         return (self._known if rows.device.type == "cpu" else self.y).index_select(0, rows)
 
     def draw(self, generator: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
         """Draw this source's augmentation for `n` samples: int64 [n, 3] (dy, dx, flip), for `fetch`."""
-        return draw(self.augment, generator, n)
+        return draw_augmentation(self.augment, generator, n)
 
     def fetch(self, rows: Tensor, task: int | Tensor, drawn: Tensor | None = None) -> Tensor:
-        """The samples of `rows` as `task` shows them: float32 [B, *shape], on this device, the caller's to keep.
+        """Return a batch, float32 [B, *shape] on this device: a copy that the caller may change.
 
-        rows: int64 [B]. task: one for all rows, or int64 [B]. drawn: what `draw` gave, as int64 [B, 3]; None shows the
-        samples unaugmented. uint8 pixels are divided by 255, as torchvision's ToTensor does, then normalised.
+        Args:
+            rows: int64 [B].
+            task: the number of the task by whose map the samples are transformed, one for all or int64 [B].
+            drawn: the augmentation that `draw` returned, int64 [B, 3]; None leaves the samples unaugmented.
+
+        uint8 pixels are divided by 255, as torchvision's ToTensor does, then normalised.
         """
-        x = self._shown(self.x.index_select(0, rows), task).view(-1, *self.shape)
+        x = self._transform(self.x.index_select(0, rows), task).view(-1, *self.shape)
         if drawn is not None:
-            x = augmented(x, drawn)
+            x = apply_augmentation(x, drawn)
         if x.dim() == 4 and x.device.type == "cpu":
             x = _channels_last(x)
         if x.dtype == torch.uint8:
@@ -81,8 +89,8 @@ class Source:
             x = x.sub_(mean).div_(std)  # in place: indexing has made a copy already
         return x
 
-    def _shown(self, x: Tensor, task: int | Tensor) -> Tensor:
-        """Samples [B, D] through the map of their task."""
+    def _transform(self, x: Tensor, task: int | Tensor) -> Tensor:
+        """Apply the map of their task to samples [B, D]."""
         if self._maps is None:
             return x
         pixels, keep = self._maps
@@ -94,7 +102,7 @@ class Source:
         return x.gather(1, pixels[task].expand(len(x), -1)).mul_(keep[task])
 
     def _stack(self, maps: Sequence[npt.NDArray[np.int32] | None]) -> tuple[Tensor, Tensor]:
-        """All maps as int64 [T, D] with 0 for -1, and what to multiply by (0 where the -1 were, else 1) as [T, D]."""
+        """Return all maps as int64 [T, D] with 0 in place of -1, and the factors [T, D]: 0 where -1 was, else 1."""
         features = self.x.shape[1]
         rows = np.stack([np.arange(features) if pixels is None else pixels.astype(np.int64) for pixels in maps])
         keep = torch.from_numpy(rows >= 0).to(self.device, self.x.dtype)
@@ -102,16 +110,16 @@ class Source:
 
 
 def _borrow(array: Array) -> Tensor:
-    """A tensor over the array's own memory, which may be read-only (Ray's object store): nothing here writes to it."""
+    """Return a tensor over the array's memory, read-only in Ray's object store: nothing here writes to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
 
 
 def _channels_last(x: Tensor) -> Tensor:
-    """The same images [B, C, H, W] with the channels of a pixel side by side: convolutions on CPUs are a fifth faster.
+    """Return images [B, C, H, W] in channels-last memory order, in which convolutions on CPUs are a fifth faster.
 
-    By way of a flat row, because of one channel torch takes either layout for the other and moves no stride.
+    They go through flat rows, because with one channel torch takes either order for the other and changes no stride.
     """
     batch, channels, height, width = x.shape
     rows = x.permute(0, 2, 3, 1).reshape(batch, -1)

@@ -1,7 +1,7 @@
-"""The stream of tasks that a data set is turned into.
+"""The tasks of a scenario: rotations, permutations, or blocks of classes of one data set.
 
-A task shows some rows of the data set through a map of pixels, so that the images are stored once, however many tasks
-there are, and a transformed batch is one gather.
+A task is some rows of the data set and a map of their pixels, so that images are stored once for all tasks and a
+transformed batch is one gather.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Map = npt.NDArray[np.int32]
 class Task:
     """One task of the stream.
 
-    name: what reports call it. classes: the labels that exist in it, ascending.
+    name: its name in reports. classes: the labels that exist in it, ascending.
     pixels: int32 [D], D = product of the sample's shape: output feature d shows input feature pixels[d], and 0 where
         that is -1; None shows the samples as they are.
     train, test: int32 rows of the data set's splits.
@@ -35,7 +35,7 @@ class Task:
 
 
 def rotations(dataset: Dataset, tasks: int, generator: np.random.Generator) -> list[Task]:
-    """Domain-incremental: every task (the first too) shows all images turned by its own angle, from U(0, 180) degrees.
+    """Domain-incremental: every task (the first too) rotates all images by its own angle, from U(0, 180) degrees.
 
     The pixels are those of torchvision's `rotate` on a PIL image: nearest neighbour, no expansion, fill 0 (the
     official code of Fed-A-GEM; torchvision's rotation of tensors gives others).
@@ -53,7 +53,7 @@ def rotations(dataset: Dataset, tasks: int, generator: np.random.Generator) -> l
 
 
 def permutations(dataset: Dataset, tasks: int, generator: np.random.Generator) -> list[Task]:
-    """Domain-incremental: every task (the first too) shows all samples with its own random order of the pixels.
+    """Domain-incremental: every task (the first too) has its own random order of the pixels of all samples.
 
     Images (C, H, W) have their H * W positions permuted, all channels alike; other samples all their features.
     """
@@ -68,9 +68,9 @@ def permutations(dataset: Dataset, tasks: int, generator: np.random.Generator) -
 def classes(
     dataset: Dataset, tasks: int, order: Literal["natural", "seeded"], generator: np.random.Generator
 ) -> list[Task]:
-    """Class-incremental: task t shows the t-th block of classes/tasks classes, unchanged.
+    """Class-incremental: task t has the t-th block of classes/tasks classes, its samples unchanged.
 
-    order: `natural` takes the labels as they count, `seeded` in an order drawn from `generator`.
+    order: `natural` takes the labels in ascending order, `seeded` in an order drawn from `generator`.
 
     Raises:
         ConfigError: the classes do not divide into `tasks` equal blocks, or a block has no samples.
@@ -86,9 +86,9 @@ def classes(
 
 
 def rotation_map(shape: tuple[int, ...], angle: float) -> Map:
-    """The map (int32 [C * H * W]) that turns images of `shape` (C, H, W) by `angle` degrees counter-clockwise.
+    """Return the map (int32 [C * H * W]) that rotates images of `shape` (C, H, W) by `angle` degrees counter-clockwise.
 
-    Read off an image of pixel numbers that PIL itself has turned, so it is exact by construction.
+    It is read off an image of pixel numbers that PIL has rotated, so it is exactly PIL's.
     """
     channels, height, width = shape
     numbers = np.arange(1, height * width + 1, dtype=np.int32).reshape(height, width)  # from 1: the fill is 0
@@ -97,7 +97,7 @@ def rotation_map(shape: tuple[int, ...], angle: float) -> Map:
 
 
 def _on_each_channel(positions: npt.NDArray[np.integer], channels: int) -> Map:
-    """A map of H * W positions (-1: fill) as a map of C * H * W features."""
+    """Return a map of H * W positions (-1: fill) as a map of C * H * W features."""
     starts = np.arange(channels)[:, None] * len(positions)
     return np.where(positions < 0, -1, starts + positions).reshape(-1).astype(np.int32)
 

@@ -1,4 +1,4 @@
-"""Made-up data of any size: for tests, benchmarks and first tries."""
+"""Synthetic Gaussian data of any size, for tests, benchmarks and first tries."""
 
 import math
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, MaxLen
 
 from raysim.data.dataset import Dataset, Split
-from raysim.data.room import check_room
+from raysim.data.memory_limit import require_memory
 
 WHILE_MADE = 32  # bytes per feature: float64 numbers, twice what is drawn of them, and the float32 ones
 
@@ -35,13 +35,13 @@ def synthetic(
     """
     features = math.prod(shape)
     largest = max([("classes", classes), ("train", train), ("test", test)], key=lambda size: size[1])
-    check_room(largest[1] * features * WHILE_MADE, f"dataset.{largest[0]}", f"{largest[1]} of {features} features")
+    require_memory(largest[1] * features * WHILE_MADE, f"dataset.{largest[0]}", f"{largest[1]} of {features} features")
     generator = np.random.default_rng(seed)
     means = generator.standard_normal((classes, math.prod(shape)))
 
-    def draw(samples: int) -> Split:
+    def make_split(samples: int) -> Split:
         y = generator.permutation(np.arange(samples, dtype=np.int64) % classes)
         x = means[y] + noise * generator.standard_normal((samples, means.shape[1]))
         return Split(x.astype(np.float32).reshape(samples, *shape), y)
 
-    return Dataset(draw(train), draw(test), classes)
+    return Dataset(make_split(train), make_split(test), classes)

@@ -1,4 +1,4 @@
-"""Samples held out from training, to choose hyper-parameters by: the tests stay unseen."""
+"""A validation split: training samples held out to choose hyper-parameters by, while the test split stays unseen."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
 
-def held_out(dataset: Dataset, tasks: Sequence[Task], fraction: float, seed: int) -> tuple[Dataset, list[Task]]:
-    """Return the data set whose test split is a part of the training samples, and the same tasks over it.
+def hold_out(dataset: Dataset, tasks: Sequence[Task], fraction: float, seed: int) -> tuple[Dataset, list[Task]]:
+    """Return the data set with a part of its training samples as the test split, and the same tasks over it.
 
     Of every task's training samples `fraction` (rounded, at least one) is drawn with the run's seed and taken out of
-    training. A sample that several tasks show, turned say, is held out in all of them or in none. The true test split
-    is dropped.
+    training. A sample of several tasks, rotated say, is held out in all of them or in none. The true test split is
+    dropped.
 
     Raises:
         ConfigError: a task has one training sample only.
@@ -37,11 +37,11 @@ def held_out(dataset: Dataset, tasks: Sequence[Task], fraction: float, seed: int
             held[seeding.generator(seed, "validation", number).permutation(rows)[:count]] = True
         drawn[rows] = True
     train, test = (Split(dataset.train.x[part], dataset.train.y[part]) for part in (~held, held))
-    return replace(dataset, train=train, test=test), [_moved(task, held) for task in tasks]
+    return replace(dataset, train=train, test=test), [_move(task, held) for task in tasks]
 
 
-def _moved(task: Task, held: npt.NDArray[np.bool_]) -> Task:
-    """Return the task over the two new splits, whose rows keep their order."""
+def _move(task: Task, held: npt.NDArray[np.bool_]) -> Task:
+    """Return the task with its rows renumbered for the two new splits, which keep the order of the rows."""
     place = np.where(held, np.cumsum(held), np.cumsum(~held)) - 1
     train, test = (place[task.train[held[task.train] == part]].astype(np.int32) for part in (False, True))
     return replace(task, train=train, test=test)

@@ -1,7 +1,7 @@
-"""torchvision's classification sets: reading them, downloading them, and what to say where neither works.
+"""Data sets that torchvision reads and downloads, and one-line errors where neither works.
 
-torchvision is imported when a set is asked for and never before: a torchvision that does not fit the installed torch
-breaks these sets and nothing else.
+torchvision is imported when one of them is loaded, never before: a torchvision that does not fit the installed torch
+breaks these data sets and nothing else.
 """
 
 import contextlib
@@ -39,10 +39,17 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class TorchvisionSet:
-    """How one set is found in torchvision and on disk.
+    """Where one data set is in torchvision and on disk.
 
-    name: in YAML; kind: the class in torchvision.datasets; where: its files below the root; site: where they are from.
-    train, test: the constructor's arguments for each split. channels_first: its arrays are [N, C, H, W] already.
+    Args:
+        name: its name in YAML.
+        kind: the name of its class in torchvision.datasets.
+        classes: how many classes it has.
+        where: its files, below the root.
+        site: the web page that has them.
+        train: the class's arguments for the training split.
+        test: the class's arguments for the test split.
+        channels_first: whether its arrays are [N, C, H, W] already.
     """
 
     name: str
@@ -58,7 +65,7 @@ class TorchvisionSet:
 def usps(root: Path, download: bool) -> Dataset:
     """USPS handwritten digits 16 x 16, 10 classes, 7291 + 2007 images, by torchvision (Hull 1994)."""
     site = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps"
-    return read(TorchvisionSet("usps", "USPS", 10, "usps.bz2, usps.t.bz2", site), root, download)
+    return read_torchvision_set(TorchvisionSet("usps", "USPS", 10, "usps.bz2, usps.t.bz2", site), root, download)
 
 
 def svhn(root: Path, download: bool) -> Dataset:
@@ -66,26 +73,27 @@ def svhn(root: Path, download: bool) -> Dataset:
     files = "train_32x32.mat, test_32x32.mat"
     site = "http://ufldl.stanford.edu/housenumbers/"
     halves: dict[str, Any] = {"train": {"split": "train"}, "test": {"split": "test"}}
-    return read(TorchvisionSet("svhn", "SVHN", 10, files, site, channels_first=True, **halves), root, download)
+    known = TorchvisionSet("svhn", "SVHN", 10, files, site, channels_first=True, **halves)
+    return read_torchvision_set(known, root, download)
 
 
 def cifar10(root: Path, download: bool) -> Dataset:
     """CIFAR-10 natural images 32 x 32 RGB, 10 classes, 50000 + 10000 images, by torchvision (Krizhevsky 2009)."""
     site = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
-    return read(TorchvisionSet("cifar10", "CIFAR10", 10, "cifar-10-batches-py/", site), root, download)
+    return read_torchvision_set(TorchvisionSet("cifar10", "CIFAR10", 10, "cifar-10-batches-py/", site), root, download)
 
 
 def cifar100(root: Path, download: bool) -> Dataset:
     """CIFAR-100 natural images 32 x 32 RGB, 100 classes, 50000 + 10000 images, by torchvision (Krizhevsky 2009)."""
     site = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
-    return read(TorchvisionSet("cifar100", "CIFAR100", 100, "cifar-100-python/", site), root, download)
+    return read_torchvision_set(TorchvisionSet("cifar100", "CIFAR100", 100, "cifar-100-python/", site), root, download)
 
 
-def read(known: TorchvisionSet, root: Path, download: bool) -> Dataset:
-    """Both splits of a set below `root`, downloaded first where they are missing and `download` allows it.
+def read_torchvision_set(known: TorchvisionSet, root: Path, download: bool) -> Dataset:
+    """Read both splits of a data set below `root`, downloading those that are missing if `download` is true.
 
     Raises:
-        ConfigError: torchvision cannot be imported, or the files are missing or damaged and did not come.
+        ConfigError: torchvision cannot be imported, or the files are missing or damaged and were not downloaded.
     """
     splits = [_read_split(known, root, download, options) for options in (known.train, known.test)]
     return Dataset(splits[0], splits[1], known.classes)
@@ -96,11 +104,11 @@ def _read_split(known: TorchvisionSet, root: Path, download: bool, options: dict
         found = open_quietly(known.name, known.kind, root, False, options)
     except Unavailable as unavailable:
         if not download:
-            raise missing(known, root, None) from unavailable
+            raise missing_files_error(known, root, None) from unavailable
         try:
             found = open_quietly(known.name, known.kind, root, True, options)
         except Unavailable as failed:
-            raise missing(known, root, str(failed)) from failed
+            raise missing_files_error(known, root, str(failed)) from failed
     images: Array = np.asarray(found.data)
     labels = found.targets if hasattr(found, "targets") else found.labels
     x = np.ascontiguousarray(images) if known.channels_first else channels_first(images)
@@ -108,7 +116,7 @@ def _read_split(known: TorchvisionSet, root: Path, download: bool, options: dict
 
 
 def open_quietly(name: str, kind: str, root: Path, download: bool, options: dict[str, Any]) -> Any:
-    """`torchvision.datasets.<kind>(root, download=download, **options)` with nothing on the terminal.
+    """Return `torchvision.datasets.<kind>(root, download=download, **options)`, printing nothing.
 
     Raises:
         ConfigError: torchvision cannot be imported.
@@ -125,8 +133,8 @@ def open_quietly(name: str, kind: str, root: Path, download: bool, options: dict
             raise Unavailable((lines[-1] if lines else type(error).__name__)[:200]) from error
 
 
-def missing(known: TorchvisionSet, root: Path, failure: str | None) -> ConfigError:
-    """The one line for a set whose files are not there: where it looked and how to get them.
+def missing_files_error(known: TorchvisionSet, root: Path, failure: str | None) -> ConfigError:
+    """Return the error for a data set without its files: where they were looked for and how to get them.
 
     failure: why downloading failed; None where it was not allowed.
     """
@@ -155,7 +163,7 @@ def _import_datasets(name: str) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Nothing printed or warned, and no endless wait for a network that swallows packets."""
+    """Suppress output and warnings, and end downloads that get no byte for TIMEOUT seconds."""
     waiting = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)
     try:

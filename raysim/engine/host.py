@@ -12,8 +12,8 @@ from raysim.api.client import Shared
 from raysim.api.messages import Post, Term, Terms, move_to
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
-from raysim.data.opened import Opened
 from raysim.data.pixels import Source
+from raysim.data.user_stream import UserStream
 from raysim.engine.compatibility import choose_memory, make_methods, name_methods
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.order import Order
@@ -24,7 +24,7 @@ from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
-from raysim.system.device import sent
+from raysim.system.device import to_device
 from raysim.system.errors import RunError
 from raysim.system.state import decode, encode
 
@@ -92,7 +92,7 @@ class ClientHost:
 
     def _client(self, number: int) -> HostedClient:
         federation, device = self.federation, self.model.device
-        data: Source | Opened = self._samples
+        data: Source | UserStream = self._samples
         if federation.opener is not None:  # a stream of the user's own
             data = federation.opened(number, device)
         memory = None if self._memory is None else Memory(self._memory)
@@ -106,7 +106,7 @@ class ClientHost:
             return None
         mask = torch.ones(self.federation.classes, dtype=torch.bool)
         mask[list(admitted)] = False
-        return sent(mask, self.model.device)
+        return to_device(mask, self.model.device)
 
     def _train(self, client: HostedClient, order: Order, reply: Reply) -> None:
         share = order.shares[client.id]

@@ -13,15 +13,15 @@ from raysim.api.client import Client, Shared
 from raysim.api.messages import Delta
 from raysim.api.method import ClientHalf
 from raysim.api.step import Step
-from raysim.data.opened import Opened
 from raysim.data.pixels import Source
+from raysim.data.user_stream import UserStream
 from raysim.engine.local_training import LocalLoop, train
 from raysim.engine.optimizer import make_optimizer
 from raysim.engine.order import Phase
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.system import seeding
-from raysim.system.device import sent
+from raysim.system.device import to_device
 
 
 class HostedClient(Client):
@@ -39,7 +39,7 @@ class HostedClient(Client):
         self,
         number: int,
         stream: Stream,
-        data: Source | Opened,
+        data: Source | UserStream,
         memory: Memory | None,
         shared: Shared,
         halves: Mapping[str, ClientHalf],
@@ -108,7 +108,7 @@ class HostedClient(Client):
             which = fresh.nonzero().view(-1)  # places, not a mask: a GPU would have to count one first
             logits = None
             if self.memory is not None and self.memory.keeps_logits:
-                logits = step.logits.detach().index_select(0, sent(which, step.logits.device))
+                logits = step.logits.detach().index_select(0, to_device(which, step.logits.device))
             shown = None if step.draws is None else step.draws[which]
             self._remember(step.positions[which], self.generator("memory"), shown, logits)
 
@@ -120,7 +120,7 @@ class HostedClient(Client):
 
     def _see_window(self) -> None:
         self.arrived = self.stream.span(self.window, self.window + 1)
-        if isinstance(self.data, Opened):
+        if isinstance(self.data, UserStream):
             held = [] if self.memory is None else [self.memory.entries().positions]
             self.data.hold(torch.cat([self.arrived, *held]))
 

@@ -12,10 +12,10 @@ from raysim.api.client import Client
 from raysim.api.messages import Delta
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.api.step import Step
-from raysim.data.opened import Opened
 from raysim.data.pixels import Source
+from raysim.data.user_stream import UserStream
 from raysim.engine.optimizer import Optimizer
-from raysim.system.device import sent
+from raysim.system.device import to_device
 
 
 def train(client: Client, halves: Sequence[ClientHalf], loop: LocalLoop) -> Delta:
@@ -41,17 +41,17 @@ def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, f
     model, parts = client.model, client.batches(len(epoch))
     draws = None if augment is None else _draw(client.data, augment, parts)
     rows, task = client.stream.locate(epoch)
-    rows = sent(client.data.held(rows), model.device)
-    tasks = sent(task, model.device) if isinstance(task, Tensor) else task
+    rows = to_device(client.data.held(rows), model.device)
+    tasks = to_device(task, model.device) if isinstance(task, Tensor) else task
     labels = client.data.labels(rows)
-    shown = None if draws is None else sent(draws, model.device)
+    shown = None if draws is None else to_device(draws, model.device)
     for number, part in enumerate(parts, first):
         of_task = tasks[part] if isinstance(tasks, Tensor) else tasks
         x = client.data.fetch(rows[part], of_task, _part(shown, part)).to(model.dtype)
         yield Step(client, number, part is parts[-1], epoch[part], _part(draws, part), x, labels[part])
 
 
-def _draw(data: Source | Opened, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
+def _draw(data: Source | UserStream, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
     """Draw an epoch's augmentation (int64 [n, 3]), batch by batch."""
     drawn = [data.draw(augment, part.stop - part.start) for part in parts]
     return torch.from_numpy(np.concatenate([np.zeros((0, 3), np.int64), *drawn]))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from raysim.data.pixels import Source
 from raysim.federation.federation import Federation
-from raysim.system.device import sent
+from raysim.system.device import to_device
 
 CHUNK = 500  # samples: fixed, as a matrix product may round differently with another number of rows
 
@@ -48,7 +48,7 @@ def score(
         for part in parts:
             task = federation.tasks[part.task]
             rows = torch.from_numpy(task.test[part.start : part.start + CHUNK].astype("int64"))
-            rows = sent(rows, test.device)
+            rows = to_device(rows, test.device)
             logits = module(test.fetch(rows, part.task).to(dtype))
             labels = test.labels(rows)
             for protocol, seen in _views(logits, task.classes, federation):

@@ -15,12 +15,12 @@ from raysim.data import scenario
 from raysim.data.augmentation import Augmentation, check_images
 from raysim.data.dataset import Dataset, Split
 from raysim.data.domains import domains
-from raysim.data.load import drawn, load_dataset
+from raysim.data.load import load_dataset, subsample
 from raysim.data.normalization import Normalization, normalization
-from raysim.data.opened import Opened, Opener
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task
-from raysim.data.validation import held_out
+from raysim.data.user_stream import Opener, UserStream
+from raysim.data.validation import hold_out
 from raysim.federation.assignment import deal
 from raysim.federation.availability import Availability, plan_availability
 from raysim.federation.stream import Stream
@@ -65,14 +65,14 @@ class Federation:
             augment=self.augment if training else (),
         )
 
-    def opened(self, client: int, device: torch.device) -> Opened:
+    def opened(self, client: int, device: torch.device) -> UserStream:
         """Return what a client reads out of the user's own stream."""
         assert self.opener is not None
 
         def source(split: Split) -> Source:
             return Source(split, [None], device=device, normalization=self.normalization, augment=self.augment)
 
-        return Opened(self.opener, client, self.dataset, source)
+        return UserStream(self.opener, client, self.dataset, source)
 
     def admitted(self, stream: Stream, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
         """Return the classes in the training softmax of a client with this window, or None for all of them."""
@@ -129,7 +129,7 @@ def _opener(config: Config) -> Opener | None:
 def _data(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
     dataset, tasks = _loaded(config, download)
     fraction = config.evaluation.validation_fraction
-    return (dataset, tasks) if fraction is None else held_out(dataset, tasks, fraction, config.seed)
+    return (dataset, tasks) if fraction is None else hold_out(dataset, tasks, fraction, config.seed)
 
 
 def _loaded(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
@@ -139,7 +139,7 @@ def _loaded(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
         dataset = load_dataset(component.function(), spec.root, spec.download and download, component.keys())
         if spec.train_samples is None:
             return dataset
-        return drawn(dataset, spec.train_samples, seeding.generator(config.seed, "train_samples", number))
+        return subsample(dataset, spec.train_samples, seeding.generator(config.seed, "train_samples", number))
 
     if config.domains is None:
         dataset = load(spec)

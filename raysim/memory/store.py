@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from raysim.memory.policies import POLICIES, Ints, Policy
-from raysim.system.device import sent
+from raysim.system.device import to_device
 from raysim.system.state import Kept
 
 
@@ -95,7 +95,7 @@ class Memory(Kept):
                 torch.from_numpy(kept),
                 positions[index],
                 None if augmentation is None else augmentation[index],
-                None if logits is None else logits[sent(index, logits.device)],
+                None if logits is None else logits[to_device(index, logits.device)],
             )
 
     def replace(self, positions: Tensor) -> None:
@@ -115,7 +115,7 @@ class Memory(Kept):
             return Entries(torch.zeros(0, dtype=torch.int64), None, None)
         columns = [_concatenate([getattr(part, name) for part in parts]) for name in ("positions", "draws", "logits")]
         if chosen is not None:
-            columns = [None if c is None else c[sent(chosen, c.device)] for c in columns]
+            columns = [None if c is None else c[to_device(chosen, c.device)] for c in columns]
         positions, draws, logits = columns
         assert positions is not None
         return Entries(positions, draws, logits)
@@ -156,7 +156,7 @@ class Part:
         if draws is not None:
             self.draws = _write_rows(self.draws, rows, slots, draws)
         if logits is not None:
-            self.logits = _write_rows(self.logits, rows, sent(slots, logits.device), logits)
+            self.logits = _write_rows(self.logits, rows, to_device(slots, logits.device), logits)
 
 
 def _drop_overwritten(slots: Ints) -> tuple[Ints, Ints]:

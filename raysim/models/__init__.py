@@ -1,12 +1,5 @@
-"""The models, one file each, and how one is built alike on every host.
-
-`MODELS` names them. A model is a function
-
-    f(shape: tuple[int, ...], classes: int, *, keys...) -> nn.Module
-
-whose keyword-only parameters are its YAML keys and whose docstring's first line is what `raysim list models` prints.
-A user's own has the same signature and is named in YAML as `package.module:function`.
-"""
+"""Models, one file each, the same initial weights of a run on every host, and flat vectors of their parameters.
+A model is a function, named in MODELS or as `package.module:function`, that returns a torch module."""
 
 MODELS = {
     "mnist_cnn": "raysim.models.mnist_cnn:mnist_cnn",
@@ -14,4 +7,11 @@ MODELS = {
     "mlp": "raysim.models.mlp:mlp",
     "resnet18": "raysim.models.resnet18:resnet18",
 }
-"""Name in YAML -> `module:function`; references, so that naming a model imports nothing."""
+"""Name in YAML -> `module:function`, imported when a config asks for it.
+
+A model, one of these or a user's own, is a function
+
+    f(shape: tuple[int, ...], classes: int, *, keys...) -> nn.Module
+
+whose keyword-only parameters are its YAML keys and whose docstring's first line is what `raysim list models` prints.
+"""

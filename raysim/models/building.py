@@ -1,4 +1,4 @@
-"""A run's model, built alike wherever it is built: initial weights come from a stream of the run's own."""
+"""Building a run's model: the same initial weights wherever it is built, drawn from a random stream of their own."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from raysim.system.errors import ConfigError
 
 
 def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build the module with the run's initial weights, leaving torch's generators as they were.
+    """Build the module for samples of `shape` with the run's initial weights; torch's generators stay as they were.
 
     Raises:
-        ConfigError: the function failed, returned no module, or the weights' file does not fit.
+        ConfigError: the model's function failed or returned no module, or the file of weights does not fit.
     """
     knobs = config.model
     with torch.random.fork_rng(devices=[]):
@@ -38,7 +38,7 @@ def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Modu
 
 
 def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatModel:
-    """Build the model and try it on two samples of zeros, so that a wrong one is found before anything starts.
+    """Build the model and try it on two samples of zeros, so that an unfit one is refused before anything starts.
 
     Raises:
         ConfigError: see `build_model`; or the model cannot take the samples, or its output is not [B, classes].
@@ -64,7 +64,7 @@ def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatMod
 
 def _load(module: nn.Module, weights: str) -> None:
     path = Path(weights).expanduser()
-    if not os.path.isfile(path):  # where pathlib's raises for a path that no file can have
+    if not os.path.isfile(path):  # pathlib's raises an error for a path that no file can have
         raise ConfigError(f"model.weights: there is no file {shorten(str(path))}")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)

@@ -1,4 +1,4 @@
-"""A model as flat vectors: what is trained, its gradient, and the statistics, with the module's tensors as views."""
+"""A model as flat vectors: its parameters, gradient and buffers, of which the module's tensors are views."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from raysim.system.device import sent
+from raysim.system.device import to_device
 from raysim.system.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A global model on its way: the trainable parameters [P], the float buffers [B], the integer buffers [I]."""
+    """The weights of a global model: trainable parameters [P], float buffers [B], integer buffers [I]."""
 
     parameters: Tensor
     buffers: Tensor
@@ -23,24 +23,23 @@ class Weights:
 
     @property
     def nbytes(self) -> int:
-        """Bytes as a deployment would send it."""
+        """The bytes that a deployment would send."""
         return self.parameters.nbytes + self.buffers.nbytes + self.integers.nbytes
 
     def to(self, device: torch.device) -> Weights:
-        """Return it on a device."""
-        return Weights(*(sent(vector, device) for vector in (self.parameters, self.buffers, self.integers)))
+        """Return the weights on a device."""
+        return Weights(*(to_device(vector, device) for vector in (self.parameters, self.buffers, self.integers)))
 
 
 class FlatModel:
-    """One module laid out on flat vectors.
+    """A module whose tensors are views of flat vectors, so that one operation on a vector changes the whole model.
 
-    `parameters` and `gradient` [P] are in the model's dtype, `buffers` [B] likewise (BatchNorm's statistics),
-    `integers` [I] int64 (its counts of batches). The module's own tensors are views into them, so that one operation on
-    a vector moves the whole model. Frozen parameters and boolean buffers (constants) are part of no vector: every
-    host builds the same, none is sent.
+    `parameters` and `gradient` [P] and `buffers` [B] (BatchNorm's statistics) are in the model's dtype, `integers` [I]
+    (BatchNorm's counts of batches) are int64. Frozen parameters and boolean buffers (constants) are in no vector:
+    every host builds the same ones, and none is sent.
 
     Raises:
-        ConfigError: the module has nothing to train, parameters of several dtypes, or a buffer that cannot travel.
+        ConfigError: the module has nothing to train, parameters of several dtypes, or a buffer that cannot be sent.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -60,10 +59,10 @@ class FlatModel:
                 raise ConfigError(f"model: the buffer {name} is {buffer.dtype}, allowed: {allowed}")
         self._trained = list(trained.values())
         self.layout = {name: p.shape for name, p in trained.items()}
-        self.parameters = _joined(trained.values(), self.dtype, device)
+        self.parameters = _concatenate(trained.values(), self.dtype, device)
         self.gradient = torch.zeros_like(self.parameters)
-        self.buffers = _joined(floats.values(), self.dtype, device)
-        self.integers = _joined(others.values(), torch.int64, device)
+        self.buffers = _concatenate(floats.values(), self.dtype, device)
+        self.integers = _concatenate(others.values(), torch.int64, device)
         gradients = self.named(self.gradient)
         for name, view in self.named(self.parameters).items():
             trained[name].data = view
@@ -76,37 +75,37 @@ class FlatModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the vectors live."""
+        """The device of the vectors."""
         return self.parameters.device
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
-        """Views of a vector [P] by the parameters' names and shapes, for methods that work by layer."""
+        """Return views of a vector [P] by the parameters' names and in their shapes, for methods that work by layer."""
         return _views(self.layout, vector)
 
     def gradient_of(self, loss: Tensor) -> Tensor:
-        """Return the gradient [P] of a loss, leaving the step's own (`gradient`) as it is."""
+        """Return the gradient [P] of a loss; the step's own (`gradient`) stays as it is."""
         parts = torch.autograd.grad(loss, self._trained, materialize_grads=True)
         return torch.cat([part.reshape(-1) for part in parts])
 
     def load(self, weights: Weights) -> None:
-        """Copy a global model in."""
+        """Copy the weights of a global model into this one."""
         self.parameters.copy_(weights.parameters)
         self.buffers.copy_(weights.buffers)
         self.integers.copy_(weights.integers)
 
     def weights(self) -> Weights:
-        """Copy the model out, to the CPU."""
+        """Return a copy of the weights on the CPU."""
         return Weights(*(v.detach().to("cpu", copy=True) for v in (self.parameters, self.buffers, self.integers)))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Copy the module's state_dict, every tensor contiguous and with storage of its own, on the CPU."""
+        """Return a copy of the module's state_dict on the CPU, every tensor contiguous and with its own storage."""
         return {
             k: v.detach().cpu().clone(memory_format=torch.contiguous_format)
             for k, v in self.module.state_dict().items()
         }
 
 
-def _joined(tensors: Iterable[Tensor], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _concatenate(tensors: Iterable[Tensor], dtype: torch.dtype, device: torch.device) -> Tensor:
     flat = [t.detach().reshape(-1).to(dtype) for t in tensors]
     return torch.cat(flat) if flat else torch.zeros(0, dtype=dtype, device=device)
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class Block(nn.Module):
+class BasicBlock(nn.Module):
     """Two 3x3 convolutions with BatchNorm beside a shortcut, which is a 1x1 convolution where the shape changes."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
@@ -27,16 +27,16 @@ class Block(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """A 3x3 stem of stride 1 and no pooling, four stages of two blocks, the mean over what remains, a linear head."""
+    """A 3x3 stem of stride 1 without pooling, four stages of two blocks, global average pooling, a linear head."""
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        self.layer1 = nn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
-        self.layer2 = nn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
-        self.layer3 = nn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
-        self.layer4 = nn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
+        self.layer1 = nn.Sequential(BasicBlock(64, 64, 1), BasicBlock(64, 64, 1))
+        self.layer2 = nn.Sequential(BasicBlock(64, 128, 2), BasicBlock(128, 128, 1))
+        self.layer3 = nn.Sequential(BasicBlock(128, 256, 2), BasicBlock(256, 256, 1))
+        self.layer4 = nn.Sequential(BasicBlock(256, 512, 2), BasicBlock(512, 512, 1))
         self.linear = nn.Linear(512, classes)
 
     def forward(self, x: Tensor) -> Tensor:

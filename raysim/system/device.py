@@ -1,4 +1,4 @@
-"""Tensors on their way to where the model is."""
+"""Copies of tensors to the model's device that do not wait for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return the tensor on a device, without waiting for what the device still has to do.
 
     A copy from pinned memory takes its turn among a GPU's other work; from any other memory torch waits for all of it.

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from raysim.data.augmentation import augmented, draw
+from raysim.data.augmentation import apply_augmentation, draw_augmentation
 from raysim.data.dataset import Split
 from raysim.data.normalization import Normalization
 from raysim.data.pixels import Source
@@ -21,7 +21,7 @@ def slowly(image: np.ndarray, dy: int, dx: int, flip: int) -> np.ndarray:
 def test_every_draw_is_the_slow_way(colours):
     draws = torch.tensor([[dy, dx, flip] for dy in (-4, -1, 0, 3, 4) for dx in (-4, 0, 2, 4) for flip in (0, 1)])
     images = torch.from_numpy(colours.train.x).repeat(2, 1, 1, 1)
-    result = augmented(images, draws)
+    result = apply_augmentation(images, draws)
     assert result.dtype == torch.uint8
     for image, drawn, shown in zip(images.numpy(), draws.tolist(), result.numpy(), strict=True):
         assert np.array_equal(shown, slowly(image, *drawn))
@@ -35,7 +35,7 @@ def test_the_slow_way_is_torchvisions(colours):
 
 
 def test_draws_are_uniform_and_only_what_is_asked_for():
-    drawn = draw(["crop", "flip"], np.random.default_rng(0), 9000)
+    drawn = draw_augmentation(["crop", "flip"], np.random.default_rng(0), 9000)
     assert drawn.dtype == np.int64
     for column in (0, 1):
         values, counts = np.unique(drawn[:, column], return_counts=True)
@@ -43,9 +43,9 @@ def test_draws_are_uniform_and_only_what_is_asked_for():
         assert abs(counts - 1000).max() < 5 * 30  # each a ninth of 9000: a standard deviation of 30
     assert abs(drawn[:, 2].mean() - 0.5) < 0.03
     assert set(drawn[:, 2]) == {0, 1}
-    assert not draw(["flip"], np.random.default_rng(0), 50)[:, :2].any()
-    assert not draw(["crop"], np.random.default_rng(0), 50)[:, 2].any()
-    assert not draw([], np.random.default_rng(0), 50).any()
+    assert not draw_augmentation(["flip"], np.random.default_rng(0), 50)[:, :2].any()
+    assert not draw_augmentation(["crop"], np.random.default_rng(0), 50)[:, 2].any()
+    assert not draw_augmentation([], np.random.default_rng(0), 50).any()
 
 
 def test_a_source_shows_the_task_then_the_draw_then_normalises_and_does_it_again(colours):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from raysim.data import DATASETS
-from raysim.data.dataset import Dataset, Split, channels_first, check
+from raysim.data.dataset import Dataset, Split, channels_first, check_dataset
 from raysim.data.digits import digits
-from raysim.data.load import drawn, load_dataset, resolve_root
+from raysim.data.load import load_dataset, resolve_root, subsample
 from raysim.data.synthetic import synthetic
 from raysim.system.errors import ConfigError
 
@@ -33,7 +33,7 @@ BROKEN = {
 
 def test_a_sound_data_set_passes_unchanged():
     dataset = Dataset(GOOD, GOOD, classes=2)
-    assert check(dataset, "mine") is dataset
+    assert check_dataset(dataset, "mine") is dataset
     assert dataset.shape == (2,)
 
 
@@ -42,7 +42,7 @@ def test_a_sound_data_set_passes_unchanged():
 def test_each_broken_rule_is_named(words, part):
     dataset = Dataset(**{"train": GOOD, "test": GOOD, part: BROKEN[words]}, classes=2)
     with pytest.raises(ConfigError) as error:
-        check(dataset, "mine")
+        check_dataset(dataset, "mine")
     assert words in str(error.value)
     assert f"data set mine, {part} split" in str(error.value)
     assert "\n" not in str(error.value)
@@ -51,12 +51,12 @@ def test_each_broken_rule_is_named(words, part):
 @pytest.mark.parametrize("x", [np.zeros((3, 4), np.float32), np.zeros((3, 2), np.uint8)])
 def test_the_splits_must_be_alike(x):
     with pytest.raises(ConfigError, match="must be alike"):
-        check(Dataset(GOOD, split(x, np.array([0, 1, 1])), classes=2), "mine")
+        check_dataset(Dataset(GOOD, split(x, np.array([0, 1, 1])), classes=2), "mine")
 
 
 def test_what_is_no_data_set_is_named():
     with pytest.raises(ConfigError, match="got tuple"):
-        check((1, 2), "mine")
+        check_dataset((1, 2), "mine")
 
 
 def test_channels_come_first():
@@ -152,13 +152,13 @@ def test_a_users_data_set_is_called_with_its_keys_and_checked(tmp_path):
 def test_a_part_of_the_training_samples_is_drawn_without_replacement_and_in_order():
     numbered = split(np.arange(40, dtype=np.float32).reshape(20, 2), np.arange(20) % 2)
     whole = Dataset(numbered, GOOD, classes=2)
-    part = drawn(whole, 5, np.random.default_rng(3))
+    part = subsample(whole, 5, np.random.default_rng(3))
     rows = part.train.x[:, 0] / 2  # a sample's first feature is twice its row
     assert len(part.train) == 5
     assert (np.diff(rows) > 0).all()
     assert part.train.y.tolist() == (rows % 2).tolist()
     assert part.test is whole.test
-    assert not np.array_equal(drawn(whole, 5, np.random.default_rng(4)).train.x, part.train.x)
-    assert np.array_equal(drawn(whole, 20, np.random.default_rng(3)).train.x, numbered.x)
+    assert not np.array_equal(subsample(whole, 5, np.random.default_rng(4)).train.x, part.train.x)
+    assert np.array_equal(subsample(whole, 20, np.random.default_rng(3)).train.x, numbered.x)
     with pytest.raises(ConfigError, match=r"dataset\.train_samples: found 21, allowed: 1 to 20"):
-        drawn(whole, 21, np.random.default_rng(3))
+        subsample(whole, 21, np.random.default_rng(3))

@@ -8,9 +8,9 @@ from PIL import Image
 from raysim.config import ConfigError, dump, load, schema
 from raysim.config.reading import parse_value
 from raysim.data import domains as module
-from raysim.data.dataset import Dataset, Split, check
+from raysim.data.dataset import Dataset, Split, check_dataset
 from raysim.data.digits import digits
-from raysim.data.domains import domains, resized
+from raysim.data.domains import domains, resize
 from raysim.federation.federation import build_federation
 
 
@@ -33,21 +33,21 @@ def test_resizing_is_pils_for_every_image(colours, size, rows, monkeypatch):
     monkeypatch.setattr(module, "ROWS", rows)
     x = colours.train.x
     height, width = size
-    for image, found in zip(x, resized(x, size), strict=True):
+    for image, found in zip(x, resize(x, size), strict=True):
         pil = Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0)))
         expected = np.asarray(pil.resize((width, height), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
         if size == (7, 31):  # PIL may start with the columns here
             assert np.abs(found.astype(int) - expected).max() <= 1
         else:
             assert np.array_equal(found, expected)
-    for image, found in zip(x[:, :1], resized(x[:, :1], size), strict=True):
+    for image, found in zip(x[:, :1], resize(x[:, :1], size), strict=True):
         expected = Image.fromarray(image[0]).resize((width, height), Image.Resampling.BILINEAR)
         assert np.abs(found[0].astype(int) - np.asarray(expected)).max() <= (size == (7, 31))
 
 
 def test_floats_are_resized_as_floats():
     x = np.random.default_rng(0).standard_normal((4, 2, 5, 6)).astype(np.float32)
-    found = resized(x, (9, 4))
+    found = resize(x, (9, 4))
     assert found.dtype == np.float32
     for n in range(4):
         for c in range(2):
@@ -61,7 +61,7 @@ def test_floats_are_resized_as_floats():
 def test_every_task_owns_its_rows():
     sets = [images((1, 6, 6), 5, 3, seed=1), images((1, 6, 6), 7, 2, seed=2), images((1, 6, 6), 4, 6, seed=3)]
     whole, tasks = domains([(f"set {n}", found) for n, found in enumerate(sets)], 0)
-    check(whole, "domains")
+    check_dataset(whole, "domains")
     assert [task.name for task in tasks] == ["set 0", "set 1", "set 2"]
     assert [len(task.train) for task in tasks] == [5, 7, 4]
     assert np.concatenate([task.train for task in tasks]).tolist() == list(range(16))
@@ -86,7 +86,7 @@ def test_all_take_the_references_size_and_rgb_wins(reference):
     assert whole.train.x.dtype == np.uint8
     for task, found in zip(tasks, sets, strict=True):
         shown = whole.test.x[task.test]
-        expected = resized(found.test.x, size)
+        expected = resize(found.test.x, size)
         for channel in range(3):
             assert np.array_equal(shown[:, channel], expected[:, channel % found.shape[0]])
 

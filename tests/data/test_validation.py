@@ -6,7 +6,7 @@ import pytest
 from raysim.config import load
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
-from raysim.data.validation import held_out
+from raysim.data.validation import hold_out
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
@@ -28,7 +28,7 @@ def shown(split, rows):
 
 def test_of_every_task_a_fraction_is_held_out():
     """0.3 of 10 and of 4 samples: 3 and 1."""
-    dataset, tasks = held_out(numbered(14), [task(range(10)), task(range(10, 14))], 0.3, seed=0)
+    dataset, tasks = hold_out(numbered(14), [task(range(10)), task(range(10, 14))], 0.3, seed=0)
     assert [(len(t.train), len(t.test)) for t in tasks] == [(7, 3), (3, 1)]
     assert (len(dataset.train), len(dataset.test), dataset.names) == (10, 4, ("even", "odd"))
     for found, whole in zip(tasks, (range(10), range(10, 14)), strict=True):
@@ -40,7 +40,7 @@ def test_of_every_task_a_fraction_is_held_out():
 
 
 def test_a_sample_that_tasks_share_is_held_out_in_all_of_them():
-    dataset, tasks = held_out(numbered(10), [task(range(10))] * 3, 0.2, seed=0)
+    dataset, tasks = hold_out(numbered(10), [task(range(10))] * 3, 0.2, seed=0)
     assert len(dataset.test) == 2
     for found in tasks:
         assert (len(found.train), len(found.test)) == (8, 2)
@@ -48,16 +48,16 @@ def test_a_sample_that_tasks_share_is_held_out_in_all_of_them():
 
 
 def test_it_is_drawn_with_the_seed():
-    draws = [shown(held_out(numbered(40), [task(range(40))], 0.25, seed)[0].test, slice(None)) for seed in (0, 0, 1)]
+    draws = [shown(hold_out(numbered(40), [task(range(40))], 0.25, seed)[0].test, slice(None)) for seed in (0, 0, 1)]
     assert draws[0] == draws[1] != draws[2]
 
 
 def test_something_is_left_on_both_sides():
     for fraction in (0.001, 0.999):
-        _, (found,) = held_out(numbered(3), [task(range(3))], fraction, seed=0)
+        _, (found,) = hold_out(numbered(3), [task(range(3))], fraction, seed=0)
         assert min(len(found.train), len(found.test)) == 1
     with pytest.raises(ConfigError, match=r"evaluation.split: found validation, but task 2 has one training sample"):
-        held_out(numbered(4), [task(range(3)), task([3])], 0.1, seed=0)
+        hold_out(numbered(4), [task(range(3)), task([3])], 0.1, seed=0)
 
 
 SCENARIOS = {

@@ -49,7 +49,7 @@ class Waits(TorchDispatchMode):
     def move_to(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor) and (value.is_floating_point() or id(value) in self._sent)
 
-    def sent(self, tensor: torch.Tensor, device: object = None) -> torch.Tensor:
+    def to_device(self, tensor: torch.Tensor, device: object = None) -> torch.Tensor:
         """Return a copy that counts as being on the device."""
         copy = tensor.clone()
         self._sent[id(copy)] = copy
@@ -75,7 +75,7 @@ class Waits(TorchDispatchMode):
             for name in ASKING:
                 patch.setattr(torch.Tensor, name, self._noted(name, getattr(torch.Tensor, name)))
             for module in (local_training, client, hosted_client):
-                patch.setattr(module, "sent", self.sent)
+                patch.setattr(module, "to_device", self.to_device)
             yield
 
     def _noted(self, name: str, call: Any) -> Any:
@@ -188,7 +188,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any) -> Iterator[list[int]]
     """The lengths of what a module sends to the device."""
     sizes: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(module, "sent", lambda tensor, device: sizes.append(len(tensor)) or tensor)
+        patch.setattr(module, "to_device", lambda tensor, device: sizes.append(len(tensor)) or tensor)
         yield sizes
 
 

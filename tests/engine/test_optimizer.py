@@ -91,7 +91,7 @@ def test_the_gradient_is_left_as_it_was(knobs):
     assert gradient.tolist() == [1, 1, 1]
 
 
-def test_each_call_of_fresh_starts_without_a_past():
+def test_every_optimizer_starts_without_a_past():
     """With momentum the first step is lr * g whatever was done before."""
     knobs = SgdKnobs(momentum=0.9)
     used = make_optimizer(knobs)

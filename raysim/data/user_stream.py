@@ -1,4 +1,4 @@
-"""A client's samples out of a stream of the user's own: an iterator that can be opened at any position."""
+"""A client's samples from a stream of the user's own: an iterator that can be opened at any position."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from raysim.data.pixels import Source
 from raysim.system.errors import RunError
 
 Opener = Callable[[int, int], Iterator[tuple[Array, int]]]
-"""stream(client, start): the samples (x, y) of a client from position `start` on, the same ones each time."""
+"""stream(client, start) yields a client's samples (x, y) from position `start` on, the same ones each time."""
 
 
-class Opened:
-    """What a Source is, for one client's stream: it holds the window and what the memory refers to, and no more.
+class UserStream:
+    """The Source of one client's stream: it holds the samples of the window and of the memory, and no others.
 
     Args:
         opener: the user's stream.
-        client: whose.
-        like: the data set whose test samples these must be like, in shape, dtype and classes.
+        client: the client's number.
+        like: the data set whose shape, dtype and classes these samples must have.
         source: makes a Source of a split, without maps.
     """
 
@@ -33,30 +33,30 @@ class Opened:
         self._client = client
         self._like = like
         self._source = source
-        self._positions = np.array([-1])  # nothing yet: a sample that no position refers to stands in
-        self._split = Split(like.train.x[:1], like.train.y[:1])  # on the CPU, where it is asked for what it holds
+        self._positions = np.array([-1])  # nothing yet: one sample at no position, so that the split is not empty
+        self._split = Split(like.train.x[:1], like.train.y[:1])  # on the CPU, from which `_hold` copies
         self._held = source(self._split)
 
     @property
     def augment(self) -> tuple[Augmentation, ...]:
-        """What training samples are augmented by."""
+        """The augmentation of training samples."""
         return self._held.augment
 
     def hold(self, positions: Tensor) -> None:
         """Hold the samples at these positions (int64), in place of those held before.
 
         Raises:
-            RunError: the stream ends before, or its samples are not like the data set's.
+            RunError: the stream ends before them, or its samples are not like the data set's.
         """
         self._hold(np.unique(positions.numpy()))
 
     def held(self, positions: Tensor) -> Tensor:
-        """Return where positions (int64 [B], on the CPU) are held, until `hold` is called again.
+        """Return the rows of these positions (int64 [B], on the CPU), which are valid until `hold` is called again.
 
-        Those that are not held (Joint's, say) are read again, and come behind those that are.
+        Positions that are not held (Joint's, say) are read again and added behind those that are.
 
         Raises:
-            RunError: as `hold`.
+            RunError: see `hold`.
         """
         wanted = positions.numpy()
         missing = np.setdiff1d(wanted, self._positions)
@@ -65,7 +65,7 @@ class Opened:
         return torch.from_numpy(self._places(wanted))
 
     def labels(self, rows: Tensor) -> Tensor:
-        """See Source; `rows` are what `held` gave."""
+        """See Source; `rows` are those that `held` returned."""
         return self._held.labels(rows)
 
     def draw(self, generator: np.random.Generator, n: int) -> Array:
@@ -73,7 +73,7 @@ class Opened:
         return self._held.draw(generator, n)
 
     def fetch(self, rows: Tensor, task: int | Tensor, drawn: Tensor | None = None) -> Tensor:
-        """See Source; `rows` are what `held` gave, and no task changes what they show."""
+        """See Source; `rows` are those that `held` returned, and tasks do not transform them."""
         return self._held.fetch(rows, 0, drawn)
 
     def _hold(self, wanted: Array) -> None:
@@ -91,7 +91,7 @@ class Opened:
         self._held = self._source(self._split)
 
     def _places(self, positions: Array) -> Array:
-        """Return where positions lie that are held."""
+        """Return the rows of positions that are held."""
         order = np.argsort(self._positions)
         return order[np.searchsorted(self._positions, positions, sorter=order)]
 
@@ -101,7 +101,7 @@ class Opened:
             return
         start, found = int(positions[0]), 0
         for sample, label in islice(self._open(self._client, start), len(positions)):
-            yield self._checked(start + found, sample, label)
+            yield self._check(start + found, sample, label)
             found += 1
         if found < len(positions):
             raise RunError(
@@ -109,7 +109,7 @@ class Opened:
                 "samples are asked for; lower scenario.boundaries.asynchronous.windows"
             )
 
-    def _checked(self, position: int, sample: object, label: object) -> tuple[Array, int]:
+    def _check(self, position: int, sample: object, label: object) -> tuple[Array, int]:
         where = f"client {self._client}: its stream's sample {position}"
         x, wanted = np.asarray(sample), self._like.train.x
         if x.shape != self._like.shape or x.dtype != wanted.dtype:

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from raysim.data.dataset import Dataset, Split
-from raysim.data.opened import Opened
 from raysim.data.pixels import Source
+from raysim.data.user_stream import UserStream
 from raysim.system.errors import ConfigError, RunError
 
 LIKE = Dataset(*(Split(np.zeros((3, 6), np.float32), np.array([0, 1, 2])) for _ in range(2)), classes=4)
@@ -42,7 +42,7 @@ def label_of_its_own(client, start):
 @pytest.fixture
 def opened():
     OPENED.clear()
-    return Opened(endless, 2, LIKE, lambda split: Source(split, [None]))
+    return UserStream(endless, 2, LIKE, lambda split: Source(split, [None]))
 
 
 def test_a_window_is_read_once_and_what_is_kept_is_not_read_again(opened):
@@ -75,11 +75,11 @@ def test_what_is_no_longer_held_is_opened_at_its_position_and_moves_nothing(open
 )
 def test_what_is_wrong_with_a_stream_is_one_line(opener, words):
     with pytest.raises(RunError, match=words):
-        Opened(opener, 2, LIKE, lambda split: Source(split, [None])).hold(torch.arange(20, 30))
+        UserStream(opener, 2, LIKE, lambda split: Source(split, [None])).hold(torch.arange(20, 30))
 
 
 def streamed(tiny, name="endless", **more):
-    windows = {"window": 8, "windows": 3, "rounds_per_window": 2, "stream": f"test_opened:{name}"}
+    windows = {"window": 8, "windows": 3, "rounds_per_window": 2, "stream": f"test_user_stream:{name}"}
     scenario = {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"}
     boundaries = {"boundaries": {"asynchronous": windows}}
     return tiny(scenario=scenario | boundaries, training__rounds_per_task=None, **more)
@@ -96,7 +96,7 @@ def test_a_run_trains_on_it(tiny, simulate, methods):
 def test_it_gives_the_bits_of_the_same_samples_in_a_data_set(tiny, simulate):
     """The data set's own samples, handed over one by one; in one window, so that nothing is shuffled beforehand."""
     one = {"kind": "domain_incremental", "tasks": 1, "shift": "permutation"}
-    windows = {"window": 12, "windows": 1, "rounds_per_window": 3, "stream": "test_opened:again"}
+    windows = {"window": 12, "windows": 1, "rounds_per_window": 3, "stream": "test_user_stream:again"}
     config = tiny(scenario=one | {"boundaries": {"asynchronous": windows}}, training__rounds_per_task=None,
                   methods={"er": {}}, memory={"capacity": 5})  # fmt: skip
     plain = tiny(scenario=one, training__rounds_per_task=3, methods={"er": {}}, memory={"capacity": 5})
@@ -119,9 +119,9 @@ def again(client, start):
 @pytest.mark.parametrize(
     ("stream", "words"),
     [
-        ({"stream": "test_opened:endless"}, "windows: found one of stream and windows, allowed: both or none"),
+        ({"stream": "test_user_stream:endless"}, "windows: found one of stream and windows, allowed: both or none"),
         ({"stream": "endless", "windows": 2}, "stream: unknown stream 'endless'; allowed: none, or your own as"),
-        ({"stream": "test_opened:gone", "windows": 2}, "stream: .*gone"),
+        ({"stream": "test_user_stream:gone", "windows": 2}, "stream: .*gone"),
     ],
 )
 def test_a_stream_that_is_not_there_is_refused_at_once(tiny, stream, words):

@@ -1,4 +1,4 @@
-"""Whether arrays whose sizes a config sets fit into this machine's memory: asked before they are made."""
+"""A limit on the arrays whose size a config sets, asked before they are made."""
 
 import psutil
 
@@ -6,11 +6,11 @@ from raysim.system.capacity import GIB, MOST_FOR_DATA
 from raysim.system.errors import ConfigError
 
 
-def check_room(nbytes: int, key: str, found: object) -> None:
-    """Refuse what would take more than half of the memory that there is; `key` and `found` say what asks for it.
+def require_memory(nbytes: int, key: str, found: object) -> None:
+    """Refuse arrays of more than half of this machine's memory; `key` and `found` name the setting that asks for them.
 
     Raises:
-        ConfigError: it would.
+        ConfigError: `nbytes` is more than that.
     """
     most = MOST_FOR_DATA * psutil.virtual_memory().total
     if nbytes > most:
