@@ -26,7 +26,7 @@ from rich.table import Table
 from workload import config, saved
 
 from raysim import config as configs
-from raysim.actors import allocator, placing, runner, tensors
+from raysim.actors import placing, process, runner
 from raysim.actors.cluster import own_cluster
 from raysim.api.client import Client
 from raysim.api.server import Server
@@ -143,7 +143,7 @@ def rounds(simulation: Simulation, shares: Shares, many: int) -> tuple[int, floa
 
 def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
     shares, federation = Shares(), build_federation(asked)
-    tensors.register()
+    process.register_tensors()
     places = placing.reserved(place(asked, this_machine()))
     try:
         hosts = runner.RayRunner(asked, ray.put(federation), places)
@@ -155,7 +155,7 @@ def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float
 
 def of_host(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
     shares, federation = Shares(), build_federation(asked)
-    allocator.keep_memory()
+    process.keep_memory()
     with shares.of(HOST):
         simulation = Simulation(asked, federation, LocalRunner(asked, federation))
         return shares, *rounds(simulation, shares, many)

@@ -14,7 +14,7 @@ import ray
 
 from raysim.actors import authentication, joining
 from raysim.actors.folder import session_folder
-from raysim.actors.loopback import LOOPBACK, on_loopback
+from raysim.actors.joining import LOOPBACK, on_loopback
 from raysim.config import Config
 from raysim.config.own_code import find_own_code
 from raysim.config.schema import RAYS_OWN

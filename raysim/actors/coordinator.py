@@ -12,9 +12,9 @@ import ray
 import torch
 from ray.exceptions import RayError
 
-from raysim.actors import failures, placing, tensors
-from raysim.actors.gpus import hide_gpus
+from raysim.actors import failures, placing
 from raysim.actors.placing import Places
+from raysim.actors.process import hide_gpus, register_tensors
 from raysim.actors.runner import RayRunner
 from raysim.config import Config
 from raysim.engine.events import Checkpoint, Event, Finished, Notice, Started
@@ -49,28 +49,26 @@ class Coordinator:
     def __init__(self, start: Start) -> None:
         hide_gpus()
         self._start: Start | None = start
-        self._simulation: Simulation | None = None
-        self._stopping = False
+        self._stopping = threading.Event()
         self._written = threading.Semaphore(0)
 
     def events(self) -> Iterator[Event]:
         """Run to the last round; after a checkpoint, wait until it is written, so that no more can be lost."""
-        tensors.register()
+        register_tensors()
         set_torch(torch.device("cpu"), True)
         start = self._start
         assert start is not None
         (reference,) = start.federation
         with convert_to_run_error():
             runner = RayRunner(start.config, reference, start.places, start.clients, start.apart)
-            self._simulation = Simulation(start.config, ray.get(reference), runner, start.server)
+            simulation = Simulation(start.config, ray.get(reference), runner, start.server)
+            simulation.stopping = self._stopping
             joined = start.config.resources.address is not None
             self._start = None
             del start  # the clients' records, which the object store would keep for as long as the run takes
-            if self._stopping:
-                self._simulation.stop()
             if notice := hardware.describe_differences(runner.machines):
                 yield Notice(notice)
-            for event in self._simulation.events():
+            for event in simulation.events():
                 if not isinstance(event, Checkpoint):
                     yield _told(event, runner, joined)
                     continue
@@ -86,9 +84,7 @@ class Coordinator:
 
     def stop(self) -> None:
         """End the run after the round in progress."""
-        self._stopping = True
-        if self._simulation is not None:
-            self._simulation.stop()
+        self._stopping.set()
 
 
 def _told(event: Event, runner: RayRunner, joined: bool) -> Event:
@@ -107,7 +103,7 @@ def _peaks(runner: RayRunner) -> list[Peak]:
 
 def shared(federation: Federation) -> Any:
     """Put the data into the object store, once for all that read them; return the reference."""
-    tensors.register()
+    register_tensors()
     return ray.put(federation)
 
 
@@ -125,7 +121,7 @@ class Remote:
     def __init__(
         self, config: Config, federation: Any, placement: Placement, saved: SavedCheckpoint | None, apart: bool
     ) -> None:
-        tensors.register()
+        register_tensors()
         clients = [] if saved is None else [ray.put({k: saved.clients[k] for k in own}) for own in placement.clients]
         places = placing.reserved(placement)
         start = Start(config, [federation], places, None if saved is None else saved.server, clients, apart)

@@ -14,9 +14,10 @@ import ray
 from ray.exceptions import AuthenticationError
 
 from raysim.actors import authentication
-from raysim.actors.loopback import LOOPBACK, on_loopback
 from raysim.system.errors import Unreachable
 
+LOOPBACK = "127.0.0.1"
+REACHABLE = "ENABLE_RAY_CLUSTER"  # a constant of Ray's: whether a node's address must be one that others can reach
 ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # Ray tries once a second, twenty times unless this says otherwise
 
 
@@ -82,6 +83,22 @@ def _no_cluster(address: str, told: str) -> Unreachable:
         f"resources.address: no cluster answers at {address} ({told}); start one with `ray start --head`, "
         "or leave address out"
     )
+
+
+@contextmanager
+def on_loopback() -> Iterator[None]:
+    """Have the nodes that are started or joined meanwhile listen on the loopback interface alone.
+
+    Ray takes a node's address of 127.0.0.1 for the machine's public one, and then listens on all interfaces. The
+    constant is what RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 sets in a process that has not imported Ray yet.
+    """
+    constants = ray._private.ray_constants
+    before = getattr(constants, REACHABLE, True)
+    setattr(constants, REACHABLE, False)
+    try:
+        yield
+    finally:
+        setattr(constants, REACHABLE, before)
 
 
 @contextmanager

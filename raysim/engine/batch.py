@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,8 +160,6 @@ class Batch(Generic[R]):
 class WholeRun:
     """Runs all clients of a run in this process, one after the other; a RunningJob.
 
-    `events` is the run, as a generator: each event, and with it the most memory so far, this process's, in bytes.
-
     Args:
         config: the resolved config.
         federation: its data.
@@ -168,12 +167,8 @@ class WholeRun:
     """
 
     def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None = None) -> None:
-        self._config = config
-        self._federation = federation
-        self._resume_from = resume_from
-        self._simulation: Simulation | None = None
-        self._stopping = False
-        self.events = self._run()
+        self._stopping = threading.Event()
+        self._events = self._run(config, federation, resume_from)
 
     def __next__(self) -> tuple[Event, int]:
         """Run until the next event; with it the most memory so far, this process's, in bytes.
@@ -181,26 +176,25 @@ class WholeRun:
         Raises:
             RunError: the run failed.
         """
-        return next(self.events)
+        return next(self._events)
 
     def stop(self) -> None:
         """End the run after the round in progress."""
-        self._stopping = True
-        if self._simulation is not None:
-            self._simulation.stop()
+        self._stopping.set()
 
     def end(self) -> None:
         """Leave the run where it is."""
-        self.events.close()
+        self._events.close()
 
-    def _run(self) -> Generator[tuple[Event, int], None, None]:
+    def _run(
+        self, config: Config, federation: Federation, resume_from: ResumeState | None
+    ) -> Generator[tuple[Event, int], None, None]:
         with convert_to_run_error(DEBUGGING), Footprint() as footprint:
-            server, clients = self._resume_from or (None, None)
-            runner = LocalRunner(self._config, self._federation, clients)
-            self._simulation = Simulation(self._config, self._federation, runner, server)
-            if self._stopping:
-                self._simulation.stop()
-            for event in self._simulation.events():
+            server, clients = resume_from or (None, None)
+            runner = LocalRunner(config, federation, clients)
+            simulation = Simulation(config, federation, runner, server)
+            simulation.stopping = self._stopping
+            for event in simulation.events():
                 if not isinstance(event, RoundDone):
                     footprint.sample()  # at the start and at the end, as a run may be shorter than its interval
                 yield event, footprint.peak_bytes

@@ -6,6 +6,9 @@ torch's compiler with their first step: 2 s and 150 MB in every host.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
@@ -13,29 +16,20 @@ from torch.optim.sgd import sgd
 
 from raysim.config.experiment import AdamConfig, AdamWConfig, SgdConfig
 
+PLAIN: Mapping[str, Any] = {"foreach": False, "fused": False, "maximize": False}
+"""Settings of both: one tensor after the other, downhill."""
+
 
 class LocalSgd:
     """Stochastic gradient descent with heavy-ball or Nesterov momentum and L2 weight decay."""
 
     def __init__(self, knobs: SgdConfig) -> None:
-        self._knobs = knobs
+        self._knobs = knobs.model_dump(include={"momentum", "nesterov", "weight_decay"})
         self._velocity: list[Tensor | None] = [None]
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
         """Update the parameters [P] in place, given their gradient [P]."""
-        sgd(
-            [parameters],
-            [gradient],
-            self._velocity,
-            foreach=False,
-            fused=False,
-            lr=lr,
-            momentum=self._knobs.momentum,
-            dampening=0.0,
-            nesterov=self._knobs.nesterov,
-            weight_decay=self._knobs.weight_decay,
-            maximize=False,
-        )
+        sgd([parameters], [gradient], self._velocity, lr=lr, dampening=0.0, **self._knobs, **PLAIN)
 
 
 class LocalAdam:
@@ -61,8 +55,6 @@ class LocalAdam:
             [second],
             [],
             [self._steps],
-            foreach=False,
-            fused=False,
             decoupled_weight_decay=isinstance(self._knobs, AdamWConfig),
             amsgrad=False,
             lr=lr,
@@ -70,7 +62,7 @@ class LocalAdam:
             beta2=self._knobs.betas[1],
             eps=self._knobs.eps,
             weight_decay=self._knobs.weight_decay,
-            maximize=False,
+            **PLAIN,
         )
 
 

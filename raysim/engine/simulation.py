@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import replace
@@ -45,20 +46,22 @@ class Simulation(Kept):
         self.schedule = _schedule(config, self.exchange, federation)
         self.chunks = split_into_chunks(federation)
         self.virtual_time = 0.0
-        self.stopping = False
+        self.stopping = (
+            threading.Event()
+        )  # which may be set from another thread, or replaced by one that is set already
         self._saved = 0
         if server is not None:
             self.restore(decode(server))
 
     def stop(self) -> None:
         """End the run after the round in progress."""
-        self.stopping = True
+        self.stopping.set()
 
     def events(self) -> Generator[Event, None, None]:
         """Run from the first round, or the one after the checkpoint's, to the last, or until stopped."""
         last, done = self.federation.availability.rounds, self.server.round
         yield Started(self._evaluate() if not done else None, last, done)
-        while self.server.round < last and not self.stopping:
+        while self.server.round < last and not self.stopping.is_set():
             yield self._evaluated(self._timed_round())
             if self.server.round < last and self.server.round % self.config.checkpoint.every_rounds == 0:
                 yield self._checkpoint()

@@ -16,7 +16,7 @@ from ray._private import internal_api
 
 import raysim
 from raysim.actors import cluster, placing
-from raysim.actors.loopback import on_loopback
+from raysim.actors.joining import on_loopback
 from raysim.config import load
 from raysim.engine.events import Event, Notice, RoundDone
 from raysim.estimate.placement import Placement, hosts_by_node, place

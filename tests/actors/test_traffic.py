@@ -11,7 +11,7 @@ import ray
 import torch
 
 from raysim import config as configs
-from raysim.actors import placing, tensors
+from raysim.actors import placing, process
 from raysim.actors import runner as ray_runner
 from raysim.engine.reply import Reply
 from raysim.engine.simulation import Simulation
@@ -115,7 +115,7 @@ class _TappedRay:
 
 def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traffic:
     """Run with this process in the coordinator's place, and note what crosses once the hosts are ready."""
-    tensors.register()
+    process.register_tensors()
     traffic = Traffic()
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
