@@ -33,15 +33,14 @@ from raysim.api.server import Server
 from raysim.data.pixels import Source
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import ExactSum
-from raysim.engine.exchange import Exchange
+from raysim.engine.exchange import Exchange, Traffic
 from raysim.engine.host import ClientHost
 from raysim.engine.hosted_client import HostedClient
-from raysim.engine.local_runner import LocalRunner
 from raysim.engine.optimizer import LocalSgd
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Reply
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.engine.synchronous import SynchronousRounds
-from raysim.engine.traffic import Traffic
 from raysim.estimate.placement import place
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream

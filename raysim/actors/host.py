@@ -13,8 +13,7 @@ from raysim.actors.process import set_up_actor
 from raysim.api.messages import Post
 from raysim.config import Config
 from raysim.engine.host import ClientHost
-from raysim.engine.order import Order
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores
 from raysim.federation.federation import Federation
 from raysim.system import hardware

@@ -15,8 +15,7 @@ from raysim.actors.placing import Places
 from raysim.actors.turns import Turns
 from raysim.api.messages import Post, count_bytes
 from raysim.config import Config
-from raysim.engine.order import Order
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores, merge_scores
 from raysim.system.footprint import Peak
 

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 from raysim.config import Config
 from raysim.engine.events import Event, RoundDone
-from raysim.engine.local_runner import LocalRunner
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model

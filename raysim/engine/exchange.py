@@ -2,25 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from raysim.api.messages import Ask, Delta, Post
+from raysim.api.messages import Ask, Delta, Post, count_bytes
 from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, name_methods
 from raysim.engine.learning_rate import learning_rate
-from raysim.engine.order import Order, Phase
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Order, Phase, Reply
 from raysim.engine.runner import Runner
-from raysim.engine.traffic import Traffic
 from raysim.system.errors import Diverged, RunError
 from raysim.system.state import Kept
+
+
+class Traffic(Kept):
+    """Counts bytes of tensors, all clients together: what a deployment would send, not raysim's own traffic.
+
+    A post is counted at a client's first contact with its version; mail each time it is sent.
+    """
+
+    def __init__(self) -> None:
+        self.up = 0
+        self.down = 0
+        self._held: dict[int, dict[str, int]] = {}
+        self._by_client: dict[int, int] = {}
+
+    def count_sent(self, clients: Sequence[int], mail: Any, posts: Iterable[Post]) -> None:
+        """Count an order on its way to these clients."""
+        sizes = [(post, count_bytes(post.value)) for post in posts]
+        letter = count_bytes(mail)
+        for client in clients:
+            held = self._held.setdefault(client, {})
+            total = letter
+            for post, size in sizes:
+                if held.get(post.name) != post.version:
+                    held[post.name] = post.version
+                    total += size
+            self.down += total
+            self._by_client[client] = self._by_client.get(client, 0) + total
+
+    def count_received(self, bytes_up: Mapping[int, int]) -> None:
+        """Count the replies."""
+        for client, nbytes in bytes_up.items():
+            self.up += nbytes
+            self._by_client[client] = self._by_client.get(client, 0) + nbytes
+
+    def take_by_client(self) -> Mapping[int, int]:
+        """Return the bytes of each client, up and down, since this was last asked."""
+        taken, self._by_client = self._by_client, {}
+        return taken
 
 
 class Exchange(Kept):
@@ -92,10 +128,9 @@ class Exchange(Kept):
         """Wait for an order's reply, and leave it uncounted; a reply is a ticket too."""
         return ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
 
-    def update_model(self, reply: Reply, mix: Callable[[Delta], Delta]) -> None:
-        """Make the new model of the clients' mean delta, as `mix` scales it and the methods change it."""
+    def update_model(self, reply: Reply, delta: Delta) -> None:
+        """Make the new model of the clients' mean delta, as the schedule scales it and the methods change it."""
         server = self.server
-        delta = mix(reply.delta(server.parameters.dtype))
         for half in self.halves_with("update"):
             delta = half.update(server, delta, reply.of(half.name, half.knobs.replies, server.parameters.dtype))
         assert reply.integers is not None

@@ -16,8 +16,7 @@ from raysim.data.pixels import Source
 from raysim.data.user_stream import UserStream
 from raysim.engine.compatibility import choose_memory, make_methods, name_methods
 from raysim.engine.hosted_client import HostedClient
-from raysim.engine.order import Order
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores, score
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream

@@ -16,7 +16,7 @@ from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.data.user_stream import UserStream
 from raysim.engine.local_training import train
-from raysim.engine.order import Phase
+from raysim.engine.orders import Phase
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.system import seeding

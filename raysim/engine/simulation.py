@@ -16,7 +16,7 @@ from raysim.engine.events import Accuracies, Checkpoint, Event, Finished, RoundD
 from raysim.engine.exchange import Exchange
 from raysim.engine.runner import Runner
 from raysim.engine.synchronous import SynchronousRounds
-from raysim.engine.virtual_clock import Clock
+from raysim.engine.virtual_time import Clock
 from raysim.evaluation.per_client import ClientSummary, summarise_clients
 from raysim.evaluation.scoring import accuracies, split_into_chunks
 from raysim.federation.federation import Federation

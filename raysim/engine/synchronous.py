@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from raysim.api.messages import Delta
 from raysim.engine.exchange import Exchange
-from raysim.engine.virtual_clock import Clock
+from raysim.engine.virtual_time import Clock
 from raysim.system import seeding
 from raysim.system.state import Kept
 
@@ -57,7 +56,7 @@ class SynchronousRounds(Kept):
         reply = exchange.receive(
             exchange.train(cohort, mail, posts, server.shares, cohort=len(cohort), arrived=arrived)
         )
-        exchange.update_model(reply, _unchanged)
+        exchange.update_model(reply, reply.delta(server.parameters.dtype))
         exchange.drive_plans("conclude", server.cohort)
         return self._outcome(chosen, reply.means())
 
@@ -84,7 +83,3 @@ class SynchronousRounds(Kept):
             tasks=sorted({task for k in server.cohort for task in server.tasks(k)}),
             means=means,
         )
-
-
-def _unchanged(delta: Delta) -> Delta:
-    return delta

@@ -12,7 +12,7 @@ from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
 from raysim.engine.events import Checkpoint, Finished, RoundDone
-from raysim.engine.order import Order
+from raysim.engine.orders import Order
 from raysim.system.errors import Lost, RunError
 
 KILLED = "Task was killed due to the node running low on memory.\nMemory on the node was 31.1GB / 32.0GB (0.97)"

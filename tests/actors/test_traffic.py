@@ -13,7 +13,7 @@ import torch
 from raysim import config as configs
 from raysim.actors import placing, process
 from raysim.actors import runner as ray_runner
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Reply
 from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import place
 from raysim.federation.federation import build_federation

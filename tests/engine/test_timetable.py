@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from raysim.config.timing import AsynchronousSchedule, Constant, Hinge, LogNormal, NoDiscount, Pareto, Polynomial
-from raysim.engine.timetable import World, discount, timetable
-from raysim.engine.virtual_clock import Clock, slowness
+from raysim.engine.virtual_time import Clock, World, discount, slowness, timetable
 
 
 def play(durations, updates, present=None, dropout=0.0, **schedule):

@@ -1,7 +1,8 @@
-"""An asynchronous run's timetable: who is sent the model when, and which updates make which version of it.
+"""Virtual time: how long work and messages take, and the timetable that an asynchronous run has because of it.
 
-Finish times depend on speeds, data sizes and draws, on nothing that is computed. So the whole order of events, and
-every update's age, are known before the first step: the real machine decides only how fast they are computed.
+The timetable says who is sent the model when, and which updates make which version of it. Finish times depend on
+speeds, data sizes and draws, on nothing that is computed. So the whole order of events, and every update's age, are
+known before the first step: the real machine decides only how fast they are computed.
 
 FedBuff (Nguyen et al., AISTATS 2022, arXiv 2106.06639) with its buffer, FedAsync (Xie et al., 2019, arXiv 1903.03934)
 with a buffer of one.
@@ -10,11 +11,43 @@ with a buffer of one.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from raysim.config.timing import AsynchronousSchedule, Hinge, NoDiscount, Staleness
+from raysim.config import Config
+from raysim.config.timing import AsynchronousSchedule, Hinge, LogNormal, NoDiscount, Pareto, Speeds, Staleness
 from raysim.system import seeding
+
+
+def slowness(seed: int, client: int, speeds: Speeds) -> float:
+    """Return how many times a typical client's time this client takes for the same work."""
+    draws = seeding.generator(seed, "speed", client)
+    if isinstance(speeds, LogNormal):
+        return math.exp(speeds.sigma * float(draws.standard_normal()))
+    if isinstance(speeds, Pareto):
+        return 1 + float(draws.pareto(speeds.shape))  # NumPy's is the Lomax distribution, which starts at 0
+    return 1.0
+
+
+class Clock:
+    """The virtual seconds of every client's work, drawn from its speed profile, never measured."""
+
+    def __init__(self, config: Config) -> None:
+        speeds = config.schedule.speeds
+        self._epochs = config.training.local_epochs
+        self._bandwidth = config.schedule.bandwidth
+        self._per_sample = [
+            speeds.seconds_per_sample * slowness(config.seed, client, speeds) for client in range(config.clients.count)
+        ]
+
+    def training(self, client: int, samples: int) -> float:
+        """Return the seconds of a phase on so many samples, all local epochs together."""
+        return self._per_sample[client] * (samples * self._epochs)
+
+    def travel(self, nbytes: int) -> float:
+        """Return the seconds that messages of so many bytes are on their way."""
+        return 0.0 if self._bandwidth is None else nbytes / self._bandwidth
 
 
 @dataclass(eq=False)
