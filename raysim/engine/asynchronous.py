@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from math import fsum
 from typing import Any, ClassVar
 
@@ -77,15 +78,13 @@ class AsynchronousUpdates(Kept):
             return
         peers = [dispatch] if dispatch.update is None else self._timetable[dispatch.update - 1].arrivals
         weights = {peer.number: self._size(peer) for peer in peers}
-        self._tickets[dispatch.number] = exchange.train(
-            [client],
-            mail,
-            posts,
-            {client: weights[dispatch.number] / sum(weights.values())},
+        order = replace(
+            exchange.order("train", [client], mail, {client: weights[dispatch.number] / sum(weights.values())}),
             cohort=len(peers),
-            arrived=self._arrived(peers),
+            arrived=exchange.arrived((peer.client, peer.version + 1) for peer in peers),
             discount=self._discount(dispatch),
         )
+        self._tickets[dispatch.number] = exchange.begin(order, posts)
         if self._schedule.mixing == "models":
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
 
@@ -98,10 +97,6 @@ class AsynchronousUpdates(Kept):
         """Return what an update counts by: 1, or the samples that its client had when it was sent the model."""
         uniform = self._exchange.config.aggregation.weights == "uniform"
         return 1 if uniform else self._server.size(dispatch.client, dispatch.version + 1)
-
-    def _arrived(self, peers: Sequence[Dispatch]) -> int | None:
-        uniform = self._exchange.config.aggregation.weights == "uniform"
-        return None if uniform else sum(self._server.arrived(peer.client, peer.version + 1) for peer in peers)
 
     def _discount(self, dispatch: Dispatch) -> float:
         return 1.0 if dispatch.update is None else discount(dispatch.staleness, self._schedule.staleness)

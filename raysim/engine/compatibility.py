@@ -43,7 +43,12 @@ def check_methods(config: Config) -> dict[str, Method]:
     methods = make_methods(config)
     for half in (ClientHalf, *(h for h in EXCLUSIVE if h is not ClientHalf)):
         for hook in EXCLUSIVE[half]:
-            _one_owner(methods, half, hook)
+            owners = _owners(methods, half, hook)
+            if len(owners) > 1:
+                raise ConfigError(
+                    f"methods: {' and '.join(owners)} each bring their own {hook}, allowed: one of them; leave the "
+                    "others out"
+                )
     _nobody_inside_an_owned_loop(methods)
     for name, method in methods.items():
         refusals = [method.refusal(_setting(config)), *(_unmet(name, method, config))]
@@ -133,20 +138,8 @@ def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind |
     )
 
 
-def _half(method: Method, half: type[Half]) -> type[Half]:
-    return method.Client if half is ClientHalf else method.Server
-
-
 def _owners(methods: Mapping[str, Method], half: type[Half], hook: str) -> list[str]:
-    return [name for name, method in methods.items() if overrides(_half(method, half), hook)]
-
-
-def _one_owner(methods: Mapping[str, Method], half: type[Half], hook: str) -> None:
-    owners = _owners(methods, half, hook)
-    if len(owners) > 1:
-        raise ConfigError(
-            f"methods: {' and '.join(owners)} each bring their own {hook}, allowed: one of them; leave the others out"
-        )
+    return [name for name, m in methods.items() if overrides(m.Client if half is ClientHalf else m.Server, hook)]
 
 
 def _nobody_inside_an_owned_loop(methods: Mapping[str, Method]) -> None:

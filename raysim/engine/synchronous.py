@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from raysim.engine.exchange import Exchange
@@ -50,12 +50,9 @@ class SynchronousRounds(Kept):
             return self._outcome(chosen, {})
         exchange.drive_plans("prepare", server.cohort)
         mail, posts = exchange.announce()
-        uniform = exchange.config.aggregation.weights == "uniform"
-        arrived = None if uniform else sum(server.arrived(client) for client in server.cohort)
-        cohort = server.cohort
-        reply = exchange.receive(
-            exchange.train(cohort, mail, posts, server.shares, cohort=len(cohort), arrived=arrived)
-        )
+        order = exchange.order("train", server.cohort, mail, server.shares)
+        order = replace(order, arrived=exchange.arrived((client, server.round) for client in server.cohort))
+        reply = exchange.receive(exchange.begin(order, posts))
         exchange.update_model(reply, reply.delta(server.parameters.dtype))
         exchange.drive_plans("conclude", server.cohort)
         return self._outcome(chosen, reply.means())
