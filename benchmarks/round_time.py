@@ -143,7 +143,7 @@ def rounds(simulation: Simulation, shares: Shares, many: int) -> tuple[int, floa
 def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
     shares, federation = Shares(), build_federation(asked)
     process.register_tensors()
-    places = placing.reserved(place(asked, this_machine()))
+    places = placing.Places(place(asked, this_machine()))
     try:
         hosts = runner.RayRunner(asked, ray.put(federation), places)
         with shares.of(COORDINATOR):

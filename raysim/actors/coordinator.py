@@ -123,7 +123,7 @@ class Remote:
     ) -> None:
         register_tensors()
         clients = [] if saved is None else [ray.put({k: saved.clients[k] for k in own}) for own in placement.clients]
-        places = placing.reserved(placement)
+        places = Places(placement)
         start = Start(config, [federation], places, None if saved is None else saved.server, clients, apart)
         self._places = places
         actor: Any = ray.remote(Coordinator)

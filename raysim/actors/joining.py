@@ -33,7 +33,10 @@ def join(address: str, code: Sequence[str]) -> None:
     """
     host, port = _parts(address)
     if port is not None:
-        _try(address, host, port)
+        try:  # whether somebody listens, first: Ray itself would try for minutes
+            socket.create_connection((host, port), timeout=10).close()
+        except (OSError, OverflowError) as error:
+            raise _no_cluster(address, str(error)) from error
     own = {"py_modules": list(code)} if code else None
     with _few_attempts(), _without_warnings(), on_loopback() if _only_here(host, port) else nullcontext():
         try:
@@ -45,14 +48,6 @@ def join(address: str, code: Sequence[str]) -> None:
 def _parts(address: str) -> tuple[str, int | None]:
     host, _, port = address.rpartition(":")
     return host, int(port) if host and "/" not in address and port.isdigit() else None
-
-
-def _try(address: str, host: str, port: int) -> None:
-    """Try whether somebody listens, first: Ray itself would try for minutes."""
-    try:
-        socket.create_connection((host, port), timeout=10).close()
-    except (OSError, OverflowError) as error:
-        raise _no_cluster(address, str(error)) from error
 
 
 def _only_here(host: str, port: int | None) -> bool:

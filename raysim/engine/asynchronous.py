@@ -12,7 +12,7 @@ from raysim.config.timing import AsynchronousSchedule as Schedule
 from raysim.engine.exchange import Exchange
 from raysim.engine.orders import Reply
 from raysim.engine.synchronous import RoundOutcome
-from raysim.engine.virtual_time import Clock, Dispatch, Update, World, discount, timetable
+from raysim.engine.virtual_time import Clock, Dispatch, EventSimulation, Update, discount
 from raysim.federation.availability import Availability
 from raysim.system.state import Kept
 
@@ -26,7 +26,7 @@ class AsynchronousUpdates(Kept):
         self._exchange = exchange
         self._server = exchange.server
         self._schedule = schedule
-        self._timetable = timetable(_world(exchange, clock, schedule, availability))
+        self._timetable = list(_events(exchange, clock, schedule, availability).timetable())
         self._tickets: dict[int, Any] = {}
         self._sent: dict[int, Delta] = {}
         self._away: list[Dispatch] = []
@@ -135,13 +135,13 @@ class AsynchronousUpdates(Kept):
         )
 
 
-def _world(exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> World:
+def _events(exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> EventSimulation:
     sent = exchange.vectors() * exchange.server.model().value.nbytes
 
     def seconds(client: int, version: int) -> float:
         return clock.training(client, availability.size(client, version + 1)) + clock.travel(2 * sent)
 
-    return World(
+    return EventSimulation(
         seed=exchange.config.seed,
         schedule=schedule,
         dropout=exchange.config.clients.dropout,

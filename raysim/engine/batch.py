@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
@@ -86,37 +87,33 @@ class Executor(Generic[R]):
     wait: Callable[[Sequence[R]], R]
 
 
+@dataclass(eq=False)
 class Batch(Generic[R]):
     """Carries jobs out. Their data are read here, so that no other node needs the files.
 
-    Args:
+    Attributes:
         jobs: the jobs in the order in which they begin.
         executor: where they are carried out.
         begin: called with each job that has its data, these, and when reading them began, by time.perf_counter;
             returns where the run goes on, or None for its start. A ConfigError or RunError of it fails the job.
     """
 
-    def __init__(
-        self,
-        jobs: Sequence[Job],
-        executor: Executor[R],
-        begin: Callable[[Job, Federation, float], ResumeState | None],
-    ) -> None:
-        self._waiting = list(reversed(jobs))
-        self._executor = executor
-        self._begin = begin
-        self._running: dict[R, Job] = {}
-        self._stopping = False
+    jobs: Sequence[Job]
+    executor: Executor[R]
+    begin: Callable[[Job, Federation, float], ResumeState | None]
+    _running: dict[R, Job] = field(default_factory=dict, init=False)
+    _stopping: bool = field(default=False, init=False)
 
     def events(self) -> Generator[JobEvent | JobFailed, None, None]:
         """Carry all jobs out; those under way end once this is left."""
+        waiting = deque(self.jobs)
         try:
             while True:
-                while self._waiting and len(self._running) < self._executor.at_once and not self._stopping:
-                    yield from self._start(self._waiting.pop())
+                while waiting and len(self._running) < self.executor.at_once and not self._stopping:
+                    yield from self._start(waiting.popleft())
                 if not self._running:
                     return
-                yield from self._next(self._executor.wait(list(self._running)))
+                yield from self._next(self.executor.wait(list(self._running)))
         finally:
             for run in self._running:
                 run.end()
@@ -133,11 +130,11 @@ class Batch(Generic[R]):
             federation = load_federation(job.config)
             if self._stopping:
                 return
-            resume_from = self._begin(job, federation, began)
+            resume_from = self.begin(job, federation, began)
         except (ConfigError, RunError) as error:
             yield JobFailed(job, error)
             return
-        run = self._executor.start(job.config, federation, resume_from)
+        run = self.executor.start(job.config, federation, resume_from)
         self._running[run] = job
         if self._stopping:
             run.stop()

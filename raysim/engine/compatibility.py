@@ -50,8 +50,10 @@ def check_methods(config: Config) -> dict[str, Method]:
                     "others out"
                 )
     _nobody_inside_an_owned_loop(methods)
+    incremental = config.scenario.kind == "class_incremental"
+    setting = Setting(config.training.optimizer.lr, config.clients.count, config.scenario.tasks, incremental)
     for name, method in methods.items():
-        refusals = [method.refusal(_setting(config)), *(_unmet(name, method, config))]
+        refusals = [method.refusal(setting), *(_unmet(name, method, config))]
         for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")
     choose_memory(config, methods)
@@ -63,11 +65,6 @@ def check_methods(config: Config) -> dict[str, Method]:
 def name_methods(methods: Iterable[str]) -> str:
     """Return what a run's methods are called in a message."""
     return ", ".join(methods) or "FedAvg"
-
-
-def _setting(config: Config) -> Setting:
-    incremental = config.scenario.kind == "class_incremental"
-    return Setting(config.training.optimizer.lr, config.clients.count, config.scenario.tasks, incremental)
 
 
 def _unmet(name: str, method: Method, config: Config) -> Iterator[str]:

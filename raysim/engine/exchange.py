@@ -12,7 +12,7 @@ from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, name_methods
-from raysim.engine.learning_rate import learning_rate
+from raysim.engine.optimizer import learning_rate
 from raysim.engine.orders import Order, Phase, Reply
 from raysim.engine.runner import Runner
 from raysim.system.errors import Diverged, RunError

@@ -1,11 +1,12 @@
-"""Local optimizers on one flat vector, made anew for every training phase.
+"""Local optimizers on one flat vector, made anew for every training phase, and their learning rate.
 
-They call torch's functional optimizers. The classes torch.optim.SGD, Adam and AdamW compute the same bits, but import
-torch's compiler with their first step: 2 s and 150 MB in every host.
+The optimizers call torch's functional ones. The classes torch.optim.SGD, Adam and AdamW compute the same bits, but
+import torch's compiler with their first step: 2 s and 150 MB in every host.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from raysim.config.experiment import AdamConfig, AdamWConfig, SgdConfig
+from raysim.config.experiment import AdamConfig, AdamWConfig, SgdConfig, Training
+from raysim.config.schema import LARGEST_FLOAT32
+from raysim.system.errors import RunError
 
 PLAIN: Mapping[str, Any] = {"foreach": False, "fused": False, "maximize": False}
 """Settings of both: one tensor after the other, downhill."""
@@ -66,9 +69,26 @@ class LocalAdam:
         )
 
 
-Optimizer = LocalSgd | LocalAdam
-
-
-def make_optimizer(knobs: SgdConfig | AdamConfig | AdamWConfig) -> Optimizer:
+def make_optimizer(knobs: SgdConfig | AdamConfig | AdamWConfig) -> LocalSgd | LocalAdam:
     """Return a new optimizer with the config's settings."""
     return LocalSgd(knobs) if isinstance(knobs, SgdConfig) else LocalAdam(knobs)
+
+
+def learning_rate(training: Training, round: int, task: int, began: int) -> float:
+    """Return the learning rate of a round (from 1) of a task (from 0) that began after the round `began`.
+
+    Raises:
+        RunError: it is larger than any number in single precision.
+    """
+    decay = training.lr_decay
+    rounds = round - 1 - (began if decay.restart else 0)
+    try:
+        lr = training.optimizer.lr * float(decay.per_round**rounds) * float(decay.per_task**task)
+    except OverflowError:
+        lr = math.inf
+    if lr > LARGEST_FLOAT32:
+        raise RunError(
+            f"training.lr_decay: the learning rate of round {round} is over {LARGEST_FLOAT32:.2g}; lower per_round "
+            "or per_task"
+        )
+    return lr

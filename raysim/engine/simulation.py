@@ -43,15 +43,18 @@ class Simulation(Kept):
         self.model = check_model(config, federation.shape, federation.classes)
         self.server = Server(config, federation, self.model.weights())
         self.exchange = Exchange(config, self.server, runner)
-        self.schedule = _schedule(config, self.exchange, federation)
+        clock = Clock(config)
+        self.schedule: SynchronousRounds | AsynchronousUpdates = SynchronousRounds(self.exchange, clock)
+        if isinstance(config.schedule, AsynchronousSchedule):
+            self.schedule = AsynchronousUpdates(self.exchange, clock, config.schedule, federation.availability)
         self.chunks = split_into_chunks(federation)
         self.virtual_time = 0.0
         self.stopping = (
             threading.Event()
         )  # which may be set from another thread, or replaced by one that is set already
-        self._saved = 0
         if server is not None:
             self.restore(decode(server))
+        self._saved = self.server.round
 
     def stop(self) -> None:
         """End the run after the round in progress."""
@@ -118,18 +121,6 @@ class Simulation(Kept):
         self._saved = self.server.round
         return Checkpoint(self.server.round, encode(self.state()), self.runner.snapshot())
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what a simulation of the same run was between two rounds."""
-        super().restore(state)
-        self._saved = self.server.round
-
     def _state(self) -> Mapping[str, Any]:
         self.model.load(self.server.model().value)
         return self.model.state_dict()
-
-
-def _schedule(config: Config, exchange: Exchange, federation: Federation) -> SynchronousRounds | AsynchronousUpdates:
-    clock = Clock(config)
-    if isinstance(config.schedule, AsynchronousSchedule):
-        return AsynchronousUpdates(exchange, clock, config.schedule, federation.availability)
-    return SynchronousRounds(exchange, clock)

@@ -59,11 +59,8 @@ class SynchronousRounds(Kept):
 
     def _drops_out(self, client: int) -> bool:
         """Draw whether a client that is sent the model never trains on it."""
-        config = self._exchange.config
-        if not config.clients.dropout:
-            return False
-        draws = seeding.generator(config.seed, "dropout", client, self._server.round)
-        return draws.random() < config.clients.dropout
+        seed, rate = self._exchange.config.seed, self._exchange.config.clients.dropout
+        return rate > 0 and seeding.generator(seed, "dropout", client, self._server.round).random() < rate
 
     def _outcome(self, chosen: Sequence[int], means: dict[str, float]) -> RoundOutcome:
         """Say how long the round takes: as long as its slowest client, one that drops out included."""

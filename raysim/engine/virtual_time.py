@@ -94,9 +94,9 @@ def discount(staleness: int, how: Staleness) -> float:
     return float((1 + staleness) ** -how.power)
 
 
-@dataclass(frozen=True)
-class World:
-    """What a timetable depends on.
+@dataclass(eq=False)
+class EventSimulation:
+    """The events of an asynchronous run, one server update after the other.
 
     `present(version)` are the clients that have data when the model has this version, `seconds(client, version)` how
     long one is away that is sent it; `updates` how many server updates the run has.
@@ -108,21 +108,15 @@ class World:
     updates: int
     present: Callable[[int], Sequence[int]]
     seconds: Callable[[int, int], float]
+    _under_way: list[tuple[float, int, Dispatch]] = field(default_factory=list, init=False)
+    _buffer: list[Dispatch] = field(default_factory=list, init=False)
+    _time: float = field(default=0.0, init=False)
+    _count: int = field(default=0, init=False)
 
-
-class _Play:
-    """The event simulation, one server update after the other."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._under_way: list[tuple[float, int, Dispatch]] = []
-        self._buffer: list[Dispatch] = []
-        self._time = 0.0
-        self._count = 0
-
-    def updates(self) -> Iterator[Update]:
+    def timetable(self) -> Iterator[Update]:
+        """Yield all server updates of the run, in order."""
         update = Update(1, 0.0)
-        while update.number <= self._world.updates:
+        while update.number <= self.updates:
             self._dispatch(update)
             # all that come back at one moment are taken before anyone is sent out again, else a client whose equals
             # complete the buffer in the same moment would get the model from before
@@ -132,23 +126,23 @@ class _Play:
                 update = Update(update.number + 1, self._time)
             for dispatch in back:
                 self._take(dispatch, update)
-                if len(self._buffer) == self._world.schedule.buffer_size:
+                if len(self._buffer) == self.schedule.buffer_size:
                     yield self._closed(update)
                     update = Update(update.number + 1, self._time)
-                    if update.number > self._world.updates:
+                    if update.number > self.updates:
                         return
 
     def _dispatch(self, update: Update) -> None:
         """Send the model to as many idle clients, drawn uniformly, as may train at a time."""
-        version, world = update.number - 1, self._world
+        version = update.number - 1
         away = {dispatch.client for _, _, dispatch in self._under_way}
-        idle = [k for k in world.present(version) if k not in away]
-        free = world.schedule.concurrency - len(away)
-        draws = seeding.generator(world.seed, "dispatch", self._count)
+        idle = [k for k in self.present(version) if k not in away]
+        free = self.schedule.concurrency - len(away)
+        draws = seeding.generator(self.seed, "dispatch", self._count)
         chosen = draws.choice(idle, size=min(free, len(idle)), replace=False) if idle and free > 0 else ()
         for client in map(int, chosen):
-            drops = seeding.generator(world.seed, "dropout", client, self._count).random() < world.dropout
-            back = self._time + world.seconds(client, version)
+            drops = seeding.generator(self.seed, "dropout", client, self._count).random() < self.dropout
+            back = self._time + self.seconds(client, version)
             dispatch = Dispatch(self._count, client, version, self._time, back, drops)
             heapq.heappush(self._under_way, (back, dispatch.number, dispatch))
             update.dispatched.append(dispatch)
@@ -164,7 +158,7 @@ class _Play:
         return back
 
     def _take(self, dispatch: Dispatch, update: Update) -> None:
-        oldest = self._world.schedule.max_staleness
+        oldest = self.schedule.max_staleness
         if dispatch.dropped:
             return
         if oldest is not None and update.number - 1 - dispatch.version > oldest:
@@ -178,8 +172,3 @@ class _Play:
         for dispatch in update.arrivals:
             dispatch.update = update.number
         return update
-
-
-def timetable(world: World) -> list[Update]:
-    """Return all server updates of a run, in order."""
-    return list(_Play(world).updates())

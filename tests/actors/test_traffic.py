@@ -119,7 +119,7 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
     traffic = Traffic()
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
-        places = placing.reserved(place(config, Capacity(CPUS, 0, None)))
+        places = placing.Places(place(config, Capacity(CPUS, 0, None)))
         runner = ray_runner.RayRunner(config, ray.put(federation), places)
         hosts = runner._hosts
         try:

@@ -6,7 +6,7 @@ import torch
 from softmax_oracle import Softmax, batch_order, local_phase
 
 from raysim.api.client import cut_into_batches
-from raysim.engine.learning_rate import learning_rate
+from raysim.engine.optimizer import learning_rate
 from raysim.engine.orders import Phase
 
 
