@@ -10,7 +10,6 @@ from typing import Any
 
 import ray
 import torch
-from ray.exceptions import RayError
 
 from raysim.actors import failures, placing
 from raysim.actors.placing import Places
@@ -24,7 +23,6 @@ from raysim.federation.federation import Federation
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.system import hardware
 from raysim.system.errors import Lost, convert_to_run_error
-from raysim.system.footprint import Peak, own_peak
 from raysim.system.torch_settings import set_torch
 
 
@@ -73,7 +71,7 @@ class Coordinator:
                     yield _told(event, runner, joined)
                     continue
                 records = list(event.clients)
-                yield replace(event, clients=records, peaks=_peaks(runner) if joined else ())
+                yield replace(event, clients=records, peaks=runner.peaks() if joined else ())
                 self._written.acquire()
                 records.clear()  # the object store would keep them until the next event, as Ray holds this one so long
                 del event
@@ -93,12 +91,8 @@ def _told(event: Event, runner: RayRunner, joined: bool) -> Event:
         return replace(event, actors=1 + runner.placement.actors)
     if isinstance(event, Finished) and joined:
         with suppress(Lost):  # of a host that dies now nothing is needed any more
-            return replace(event, peaks=_peaks(runner))
+            return replace(event, peaks=runner.peaks())
     return event
-
-
-def _peaks(runner: RayRunner) -> list[Peak]:
-    return [own_peak(), *runner.peaks()]
 
 
 def shared(federation: Federation) -> Any:
@@ -132,19 +126,18 @@ class Remote:
     def events(self) -> Generator[Event, None, None]:
         """Iterate over the events of the run; end the coordinator, and with it the hosts, when left."""
         try:
-            for reference in self._actor.events.options(num_returns="streaming").remote():
-                event = ray.get(reference)
-                if isinstance(event, Checkpoint):
-                    yield replace(event, clients=_fetched(event.clients))
-                    self._actor.written.remote()
-                else:
-                    yield event
-                if isinstance(event, Finished):
-                    return
-                del event, reference  # a checkpoint, which the object store would keep until the next event
-            raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
-        except RayError as error:
-            raise failures.failure(error, "the coordinator") from None
+            with failures.explained(lambda: "the coordinator"):
+                for reference in self._actor.events.options(num_returns="streaming").remote():
+                    event = ray.get(reference)
+                    if isinstance(event, Checkpoint):
+                        yield replace(event, clients=_fetched(event.clients))
+                        self._actor.written.remote()
+                    else:
+                        yield event
+                    if isinstance(event, Finished):
+                        return
+                    del event, reference  # a checkpoint, which the object store would keep until the next event
+                raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
         finally:
             ray.kill(self._actor)
             self._places.give_back()
@@ -157,7 +150,5 @@ class Remote:
 def _fetched(references: Iterable[Any]) -> Iterator[Mapping[int, bytes]]:
     """Fetch the records of one host after the other."""
     for reference in references:
-        try:
+        with failures.explained(lambda: "a host"):
             yield ray.get(reference)
-        except RayError as error:
-            raise failures.failure(error, "a host") from None

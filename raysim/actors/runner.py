@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 
 from raysim.actors import failures
 from raysim.actors.host import Host
@@ -17,7 +16,7 @@ from raysim.api.messages import Post, count_bytes
 from raysim.config import Config
 from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores, merge_scores
-from raysim.system.footprint import Peak
+from raysim.system.footprint import Peak, own_peak
 
 LARGE_MAIL = 64 * 2**10  # bytes
 
@@ -109,8 +108,8 @@ class RayRunner:
         return [host.snapshot.remote() for host in self._hosts]
 
     def peaks(self) -> list[Peak]:
-        """Return the most memory that each host has taken."""
-        return self._answer_all([host.peak.remote() for host in self._hosts])
+        """Return the most memory that this process and each host have taken."""
+        return [own_peak(), *self._answer_all([host.peak.remote() for host in self._hosts])]
 
     def _parts(self, clients: Sequence[int]) -> Iterable[tuple[int, list[int]]]:
         """Return hosts, and which of the clients each is asked for: all that it has, or one at a time."""
@@ -171,18 +170,13 @@ class RayRunner:
 
     def _answer(self, host: int, answer: Any) -> Any:
         """Wait for a host's answer."""
-        try:
+        with failures.explained(lambda: self._who(host)):
             return ray.get([answer])[0]
-        except RayError as error:
-            raise failures.failure(error, self._who(host)) from None
 
     def _who(self, host: int) -> str:
         """Say whose host was lost: all that live there, or where it is asked for one at a time, that one."""
         asked = (call for call in self._under_way.values() if call.host == host and call.method == "perform")
         one = next(asked, None) if self._apart else None
-        return _hosts_of(self.placement.clients[host] if one is None else one.arguments[0].clients)
-
-
-def _hosts_of(clients: Sequence[int]) -> str:
-    listed = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
-    return f"the host of client{'s' if len(clients) > 1 else ''} {listed}"
+        clients = self.placement.clients[host] if one is None else one.arguments[0].clients
+        listed = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
+        return f"the host of client{'s' if len(clients) > 1 else ''} {listed}"

@@ -64,6 +64,7 @@ class ClientHost:
                 self._train(client, order, reply)
             else:
                 self._exchange(client, order, reply)
+            reply.take_records(number, client.records)
             client.forget()
         return reply
 
@@ -124,7 +125,6 @@ class ClientHost:
         reply.take_delta(client.id, delta, self.model.integers, weight * order.discount, where)
         self._take_terms(client, order, reply, sent)
         reply.steps += client.steps
-        reply.take_records(client.id, client.records)
 
     def _exchange(self, client: HostedClient, order: Order, reply: Reply) -> None:
         name, _, op = order.op.partition(".")
@@ -134,7 +134,6 @@ class ClientHost:
         with client.aside(name):
             terms: Terms = getattr(half, op)(client, order.mail) or {}
         self._take_terms(client, order, reply, [(half, terms)])
-        reply.take_records(client.id, client.records)
 
     def _take_terms(
         self, client: HostedClient, order: Order, reply: Reply, sent: Sequence[tuple[ClientHalf, Terms]]

@@ -49,9 +49,7 @@ class Simulation(Kept):
             self.schedule = AsynchronousUpdates(self.exchange, clock, config.schedule, federation.availability)
         self.chunks = split_into_chunks(federation)
         self.virtual_time = 0.0
-        self.stopping = (
-            threading.Event()
-        )  # which may be set from another thread, or replaced by one that is set already
+        self.stopping = threading.Event()  # set by any thread; another one, even set already, may take its place
         if server is not None:
             self.restore(decode(server))
         self._saved = self.server.round
