@@ -126,7 +126,7 @@ class Remote:
     def events(self) -> Generator[Event, None, None]:
         """Iterate over the events of the run; end the coordinator, and with it the hosts, when left."""
         try:
-            with failures.explained(lambda: "the coordinator"):
+            with failures.explain_ray_errors(lambda: "the coordinator"):
                 for reference in self._actor.events.options(num_returns="streaming").remote():
                     event = ray.get(reference)
                     if isinstance(event, Checkpoint):
@@ -150,5 +150,5 @@ class Remote:
 def _fetched(references: Iterable[Any]) -> Iterator[Mapping[int, bytes]]:
     """Fetch the records of one host after the other."""
     for reference in references:
-        with failures.explained(lambda: "a host"):
+        with failures.explain_ray_errors(lambda: "a host"):
             yield ray.get(reference)

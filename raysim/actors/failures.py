@@ -14,7 +14,7 @@ DEATHS = (RayActorError, OutOfMemoryError)  # of an actor; the second where Ray'
 
 
 @contextmanager
-def explained(who: Callable[[], str]) -> Iterator[None]:
+def explain_ray_errors(who: Callable[[], str]) -> Iterator[None]:
     """Raise what an error of Ray's means in its place; `who` says whom the call was to."""
     try:
         yield

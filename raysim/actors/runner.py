@@ -170,7 +170,7 @@ class RayRunner:
 
     def _answer(self, host: int, answer: Any) -> Any:
         """Wait for a host's answer."""
-        with failures.explained(lambda: self._who(host)):
+        with failures.explain_ray_errors(lambda: self._who(host)):
             return ray.get([answer])[0]
 
     def _who(self, host: int) -> str:

@@ -26,7 +26,7 @@ class AsynchronousUpdates(Kept):
         self._exchange = exchange
         self._server = exchange.server
         self._schedule = schedule
-        self._timetable = list(_events(exchange, clock, schedule, availability).timetable())
+        self._timetable = _plan_updates(exchange, clock, schedule, availability)
         self._tickets: dict[int, Any] = {}
         self._sent: dict[int, Delta] = {}
         self._away: list[Dispatch] = []
@@ -47,7 +47,7 @@ class AsynchronousUpdates(Kept):
         server.cohort = tuple(sorted({dispatch.client for dispatch in update.arrivals}))
         server.shares = self._shares(update)
         if update.arrivals:
-            exchange.update_model(reply, self._mixed(update, reply.delta(server.parameters.dtype)))
+            exchange.update_model(reply, self._mix(update, reply.delta(server.parameters.dtype)))
         for dispatch in update.arrivals:
             self._sent.pop(dispatch.number, None)
         exchange.traffic.take_by_client()
@@ -81,7 +81,7 @@ class AsynchronousUpdates(Kept):
         order = replace(
             exchange.order("train", [client], mail, {client: weights[dispatch.number] / sum(weights.values())}),
             cohort=len(peers),
-            arrived=exchange.arrived((peer.client, peer.version + 1) for peer in peers),
+            arrived=exchange.count_arrived((peer.client, peer.version + 1) for peer in peers),
             discount=self._discount(dispatch),
         )
         self._tickets[dispatch.number] = exchange.begin(order, posts)
@@ -101,7 +101,7 @@ class AsynchronousUpdates(Kept):
     def _discount(self, dispatch: Dispatch) -> float:
         return 1.0 if dispatch.update is None else discount(dispatch.staleness, self._schedule.staleness)
 
-    def _mixed(self, update: Update, mean: Delta) -> Delta:
+    def _mix(self, update: Update, mean: Delta) -> Delta:
         """Return the server's change, made of the mean delta of these arrivals.
 
         FedBuff: rate / K sum_i s_i delta_i, the mean being sum_i s_i delta_i / sum_i s_i. FedAsync: with the rate times
@@ -135,13 +135,13 @@ class AsynchronousUpdates(Kept):
         )
 
 
-def _events(exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> EventSimulation:
+def _plan_updates(exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> list[Update]:
     sent = exchange.vectors() * exchange.server.model().value.nbytes
 
     def seconds(client: int, version: int) -> float:
         return clock.training(client, availability.size(client, version + 1)) + clock.travel(2 * sent)
 
-    return EventSimulation(
+    simulation = EventSimulation(
         seed=exchange.config.seed,
         schedule=schedule,
         dropout=exchange.config.clients.dropout,
@@ -149,3 +149,4 @@ def _events(exchange: Exchange, clock: Clock, schedule: Schedule, availability: 
         present=lambda version: availability.present(version + 1),
         seconds=seconds,
     )
+    return list(simulation.timetable())

@@ -100,7 +100,7 @@ class Exchange(Kept):
         methods: list[Method] = [half.knobs for half in self.halves.values()]
         return 1 + sum(how != "by_client" for method in methods for how in method.replies.values())
 
-    def arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
+    def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
         """Return the samples that had reached these clients, each by its round; None where updates count equally."""
         uniform = self.config.aggregation.weights == "uniform"
         return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)

@@ -51,7 +51,7 @@ class SynchronousRounds(Kept):
         exchange.drive_plans("prepare", server.cohort)
         mail, posts = exchange.announce()
         order = exchange.order("train", server.cohort, mail, server.shares)
-        order = replace(order, arrived=exchange.arrived((client, server.round) for client in server.cohort))
+        order = replace(order, arrived=exchange.count_arrived((client, server.round) for client in server.cohort))
         reply = exchange.receive(exchange.begin(order, posts))
         exchange.update_model(reply, reply.delta(server.parameters.dtype))
         exchange.drive_plans("conclude", server.cohort)
