@@ -15,9 +15,8 @@ from raysim.api.method import ClientHalf
 from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.data.user_stream import UserStream
-from raysim.engine.local_training import LocalLoop, train
-from raysim.engine.optimizer import make_optimizer
-from raysim.engine.order import Phase
+from raysim.engine.local_training import train
+from raysim.engine.orders import Phase
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.system import seeding
@@ -95,10 +94,8 @@ class HostedClient(Client):
 
     def local_training(self) -> Delta:
         """Run the local loop with all methods' hooks, and return what it changed."""
-        halves, training = [*self.halves.values()], self.shared.training
         remember = self.offer if self.memory is not None and self.memory.fill == "arrival" else None
-        loop = LocalLoop(self, halves, make_optimizer(training.optimizer), training.clip_norm, remember)
-        return train(self, halves, loop)
+        return train(self, [*self.halves.values()], remember)
 
     def offer(self, step: Step) -> None:
         """Offer a step's new data to the memory: each sample once, after the first step that trained on it."""

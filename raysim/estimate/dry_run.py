@@ -16,10 +16,9 @@ from raysim.config import Config
 from raysim.engine.compatibility import make_methods
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import WIDE, ExactSum
-from raysim.engine.order import Order
-from raysim.engine.reply import Reply
+from raysim.engine.exchange import Traffic
+from raysim.engine.orders import Order, Reply
 from raysim.engine.simulation import Simulation
-from raysim.engine.traffic import Traffic
 from raysim.estimate.dry_client import Understudy, role_in
 from raysim.evaluation.scoring import Chunk, Scores, zero_scores
 from raysim.federation.federation import Federation

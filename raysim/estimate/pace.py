@@ -10,7 +10,7 @@ from raysim.api.messages import Post
 from raysim.config import Config
 from raysim.config.timing import Clients, SynchronousSchedule
 from raysim.engine.events import RoundDone
-from raysim.engine.local_runner import LocalRunner
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.evaluation.scoring import Chunk, Scores, zero_scores
 from raysim.federation.availability import plan_availability

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from raysim.config import Config, load
 from raysim.engine.compatibility import check_methods
-from raysim.engine.local_runner import LocalRunner
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate import placement
 from raysim.estimate.memory import demand
