@@ -27,9 +27,9 @@ from raysim.records.run_directory import claim_directory
 from raysim.system import seeding
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, RunError
+from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
-from raysim.system.lock import lock_directory
 
 
 def run(

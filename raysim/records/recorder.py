@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from raysim.config import Config
@@ -21,9 +20,8 @@ from raysim.records.run_directory import RunFiles, count_rounds_since, cut_back,
 from raysim.records.totals import Totals
 from raysim.records.versions import find_versions
 from raysim.system.errors import RunError
-from raysim.system.files import convert_write_errors
+from raysim.system.files import convert_write_errors, lock_directory
 from raysim.system.footprint import Footprint
-from raysim.system.lock import lock_directory
 
 
 class Recorder:
@@ -68,9 +66,7 @@ class Recorder:
     def __enter__(self) -> Recorder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         with self._lock:
             try:
                 self._files.close()

@@ -18,9 +18,9 @@ from raysim.sweeps.directory import RunEnd, RunOutcome, SweepPlan, plan_sweep, r
 from raysim.sweeps.display import SweepDisplay
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, RunError
+from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
-from raysim.system.lock import lock_directory
 from raysim.system.seeding import torch_untouched
 
 
