@@ -84,12 +84,11 @@ def _run(given: Sequence[str]) -> int:
     if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
     from raysim.config import load
-    from raysim.launch import resuming
     from raysim.launch.display import open_run_display, result_console, show_result
-    from raysim.launch.run import run
+    from raysim.launch.run import resolve_resumed, run
 
     if asked.resume:
-        config = resuming.resolve_resumed(asked.out, asked.config, asked.overrides)
+        config = resolve_resumed(asked.out, asked.config, asked.overrides)
     else:
         config = load(asked.config, asked.overrides)
     with open_run_display(config, asked.quiet) as shown:
