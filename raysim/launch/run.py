@@ -89,7 +89,7 @@ def run(
         ):
             display = display or RunDisplay()
             recovery = Recovery(start, recorder, resolved.checkpoint.tries, display.say)
-            return _carry_out(recovery, recorder, footprint, display)
+            return _carry_out(recovery, recorder, display)
 
 
 def resolve_resumed(
@@ -124,9 +124,9 @@ def resolve_resumed(
     return now
 
 
-def _carry_out(recovery: Recovery, recorder: Recorder, footprint: Footprint, display: RunDisplay) -> Result:
+def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> Result:
     def end(status: str) -> Result:
-        footprint.sample()
+        recorder.footprint.sample()
         return recorder.end(status)
 
     try:

@@ -83,7 +83,7 @@ class _SweepRecorder:
         self.outcomes: dict[str, RunOutcome] = {}
         self._out = out
         self._display = display
-        self._under_way: dict[str, tuple[Job, Recorder, Footprint]] = {}
+        self._under_way: dict[str, tuple[Job, Recorder]] = {}
 
     def begin(self, job: Job, federation: Federation, began: float) -> ResumeState | None:
         """Begin to record a run in its directory, and return where it goes on, or None for its start.
@@ -95,7 +95,7 @@ class _SweepRecorder:
         self._display.begin(job)
         footprint = Footprint()  # as the process that carries the run out tells it
         recorder = Recorder(job.config, federation, self._out / job.folder, began, footprint)
-        self._under_way[job.folder] = (job, recorder, footprint)
+        self._under_way[job.folder] = (job, recorder)
         return None if recorder.saved is None else (recorder.saved.server, dict(recorder.saved.clients))
 
     def record(self, batch: Batch[Any]) -> None:
@@ -105,7 +105,7 @@ class _SweepRecorder:
                 for each in events:
                     self._take(each)
         except BaseException as error:
-            for job, _, _ in [*self._under_way.values()]:
+            for job, _ in [*self._under_way.values()]:
                 with suppress(RunError):  # a disk that is still full
                     self._end(job, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
             raise
@@ -114,8 +114,8 @@ class _SweepRecorder:
         if isinstance(message, JobFailed):
             self._end(message.job, "failed", str(message.error))
             return
-        _, recorder, footprint = self._under_way[message.job.folder]
-        footprint.reach(message.peak_memory_bytes)
+        _, recorder = self._under_way[message.job.folder]
+        recorder.footprint.reach(message.peak_memory_bytes)
         recorder.take(message.event)
         self._display.take(message.job, message.event)
         if isinstance(message.event, Finished):
