@@ -14,7 +14,7 @@ from rich.table import Table
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RoundDone, Started
 from raysim.evaluation.metrics import PROTOCOL_LABELS, Matrix, average_accuracy
-from raysim.evaluation.per_client import describe_clients
+from raysim.evaluation.scoring import describe_clients
 from raysim.records.result import Result
 from raysim.system.capacity import MIB
 

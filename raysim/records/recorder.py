@@ -10,7 +10,7 @@ from typing import Literal
 
 from raysim.config import Config
 from raysim.engine.events import Checkpoint, Event, Finished, RoundDone, Started
-from raysim.evaluation.per_client import ClientSummary
+from raysim.evaluation.scoring import ClientSummary
 from raysim.federation.federation import Federation
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
 from raysim.records.figures import timeline_image
