@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from raysim.system.errors import ConfigError, RunError
@@ -123,8 +124,7 @@ def _list(given: Sequence[str]) -> int:
     kind = KINDS[parser.parse_args(given).kind]
     from raysim.config.lookup import resolve, table
 
-    names: Mapping[str, str] = table(kind)
-    for name in names:
+    for name in table(kind):
         first_line = (resolve(kind, name).__doc__ or "").strip().partition("\n")[0]
         print(f"{name:<16} {first_line}")
     return 0
@@ -184,19 +184,16 @@ def _evaluate(given: Sequence[str]) -> int:
     parser = _Parser(prog="raysim evaluate", description=description, allow_abbrev=False)
     parser.add_argument("directory", metavar="DIR", help="the run's directory")
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a dotted key and its value, in YAML")
-    parser.add_argument("--out", metavar="FILE", help="write the accuracies as JSON too, to a new file")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="write the accuracies as JSON too, to a new file")
     parser.add_argument("--local", action="store_true", help="in this process, as it always is: it needs no Ray")
     asked = parser.parse_intermixed_args(given)
-    from pathlib import Path
-
     from raysim.evaluation import evaluate
 
-    out = None if asked.out is None else Path(asked.out)
-    if out is not None:
-        evaluate.claim_file(out)
+    if asked.out is not None:
+        evaluate.claim_file(asked.out)
     evaluated = evaluate.evaluate(asked.directory, asked.overrides)
-    if out is not None:
-        evaluate.write_evaluation(evaluated, out)
+    if asked.out is not None:
+        evaluate.write_evaluation(evaluated, asked.out)
     print(*evaluate.describe_evaluation(evaluated), sep="\n")
     return 0
 

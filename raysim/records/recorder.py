@@ -111,7 +111,7 @@ class Recorder:
         """Bring everything to where `saved`, the newest checkpoint, has it, after a loss; return its round."""
         self._files.close()
         self._open(why)
-        return self._round
+        return self.saved.round if self.saved else 0
 
     def end(self, status: str) -> Result:
         """Write summary.json and return what it says. Raises RunError where it cannot be written."""
@@ -138,10 +138,6 @@ class Recorder:
         write_result(result)
         return result
 
-    @property
-    def _round(self) -> int:
-        return 0 if self.saved is None else self.saved.round
-
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._began
 
@@ -152,7 +148,8 @@ class Recorder:
         recorded = start if self.saved is None else self.saved.recorded
         lost = count_rounds_since(self.directory, recorded.files)
         if lost_by is not None or lost:  # a second Ctrl-C and SIGTERM end a run in the middle of a round
-            self._interruptions.note(lost_by or "the run was interrupted before a checkpoint", self._round, lost)
+            back_to = self.saved.round if self.saved else 0
+            self._interruptions.note(lost_by or "the run was interrupted before a checkpoint", back_to, lost)
         with convert_write_errors(self.directory, self.directory):
             cut_back(self.directory, recorded.files)
         self._files = RunFiles(self._config, self.directory)

@@ -59,11 +59,6 @@ class SweepPlan:
     out: Path
     runs: Sequence[tuple[Cell, RunProgress]]
 
-    @property
-    def to_do(self) -> list[Cell]:
-        """Return the runs that are not done."""
-        return [cell for cell, progress in self.runs if progress != "done"]
-
     def outcomes(self) -> dict[str, RunOutcome]:
         """Return, by folder, what has become of each run before the sweep goes on."""
         found = {cell.folder: RunOutcome(cell, self.out / cell.folder, "not started") for cell, _ in self.runs}

@@ -67,10 +67,11 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
     """
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
+    to_do = [cell for cell, progress in plan.runs if progress != "done"]
     recorder = _SweepRecorder(plan.out, display)
-    with torch_untouched(), _executor(plan.to_do, local, jobs) as executor, lock_directory(plan.out, "sweep"):
+    with torch_untouched(), _executor(to_do, local, jobs) as executor, lock_directory(plan.out, "sweep"):
         register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
-        batch = Batch(plan.to_do, executor, recorder.begin)
+        batch = Batch(to_do, executor, recorder.begin)
         with interruptible(batch.stop, display.say):
             recorder.record(batch)
     return list({**plan.outcomes(), **recorder.outcomes}.values())
