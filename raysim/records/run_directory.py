@@ -43,7 +43,7 @@ class RunFiles:
             if not path.exists():
                 write_whole(path, dump(config))
         with self._writing(ROUNDS) as path:
-            self._rounds = path.open("a", encoding="utf-8")
+            self._rounds = path.open("a", buffering=1, encoding="utf-8")
         with self._writing(BOARD):
             self._board = Board(directory) if config.logging.tensorboard else None
 
@@ -51,7 +51,6 @@ class RunFiles:
         """Write a round, which the totals count already."""
         with self._writing(ROUNDS):
             self._rounds.write(json.dumps(line(event)) + "\n")
-            self._rounds.flush()
         self._show(lambda board: board.add_round(event, totals))
 
     def write_picture(self, name: str, image: npt.NDArray[np.uint8]) -> None:
@@ -70,7 +69,6 @@ class RunFiles:
     def flush(self) -> dict[str, int]:
         """Write out what is buffered, and return the sizes in bytes of the growing files by name."""
         with self._writing(ROUNDS):
-            self._rounds.flush()
             os.fsync(self._rounds.fileno())
         self._show(Board.flush)
         return {path.name: path.stat().st_size for path in growing_files(self._directory)}
