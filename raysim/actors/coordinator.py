@@ -21,9 +21,8 @@ from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation
 from raysim.records.checkpoints import SavedCheckpoint
-from raysim.system import hardware
+from raysim.system.device import describe_differences, set_torch
 from raysim.system.errors import Lost, convert_to_run_error
-from raysim.system.torch_settings import set_torch
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Coordinator:
             joined = start.config.resources.address is not None
             self._start = None
             del start  # the clients' records, which the object store would keep for as long as the run takes
-            if notice := hardware.describe_differences(runner.machines):
+            if notice := describe_differences(runner.machines):
                 yield Notice(notice)
             for event in simulation.events():
                 if not isinstance(event, Checkpoint):

@@ -16,10 +16,9 @@ from raysim.engine.host import ClientHost
 from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores
 from raysim.federation.federation import Federation
-from raysim.system import hardware
+from raysim.system.device import describe_machine, set_torch
 from raysim.system.errors import convert_to_run_error
 from raysim.system.footprint import Peak, own_peak
-from raysim.system.torch_settings import set_torch
 
 
 class Host:
@@ -39,7 +38,7 @@ class Host:
     def ready(self) -> tuple[str, str]:
         """Answer when the constructor is through: the node's address and id, and the kind of machine that it is."""
         node = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:8]}"
-        return node, hardware.describe_machine(self._host.model.device)
+        return node, describe_machine(self._host.model.device)
 
     def peak(self) -> Peak:
         """Return the most memory that this process has taken."""

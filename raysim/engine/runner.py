@@ -13,7 +13,7 @@ from raysim.engine.host import ClientHost
 from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores
 from raysim.federation.federation import Federation
-from raysim.system.torch_settings import set_torch
+from raysim.system.device import set_torch
 
 
 class Runner(Protocol):

@@ -17,8 +17,7 @@ from raysim.engine.exchange import Exchange
 from raysim.engine.runner import Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
-from raysim.evaluation.per_client import ClientSummary, summarise_clients
-from raysim.evaluation.scoring import accuracies, split_into_chunks
+from raysim.evaluation.scoring import ClientSummary, accuracies, split_into_chunks, summarise_clients
 from raysim.federation.federation import Federation
 from raysim.models.building import check_model
 from raysim.system.state import Kept, decode, encode
