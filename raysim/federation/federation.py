@@ -12,13 +12,10 @@ from raysim.config import Config
 from raysim.config.component_blocks import Component
 from raysim.config.lookup import resolve
 from raysim.data import scenario
-from raysim.data.augmentation import Augmentation, check_images
-from raysim.data.dataset import Dataset, Split
-from raysim.data.domains import domains
-from raysim.data.load import load_dataset, subsample
-from raysim.data.normalization import Normalization, normalization
+from raysim.data.dataset import Dataset, Split, load_dataset, subsample
 from raysim.data.pixels import Source
-from raysim.data.scenario import Task
+from raysim.data.scenario import Task, domains
+from raysim.data.transforms import Augmentation, Normalization, check_images, normalization
 from raysim.data.user_stream import Opener, UserStream
 from raysim.data.validation import hold_out
 from raysim.federation.assignment import deal

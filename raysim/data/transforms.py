@@ -1,13 +1,59 @@
-"""Normalisation of samples: the mean and standard deviation of every channel."""
+"""What is done to samples before a model sees them: normalisation, and random crops and flips of images.
+
+Crops and flips are drawn and applied separately, so that a memory can replay the same augmentation. A draw is int64
+[n, 3]: the shift of the rows dy, the shift of the columns dx (both -4..4), and 1 for a flip or 0. Zeros change nothing.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
 
 from raysim.data.dataset import Array, Dataset
 from raysim.system.errors import ConfigError
+
+Augmentation = Literal["crop", "flip"]
+
+PADDING = 4  # pixels, as in RandomCrop(size, padding=4)
+
+
+def check_images(augment: Sequence[Augmentation], shape: Sequence[int]) -> None:
+    """Refuse augmentation of samples that are not images (C, H, W). Raises ConfigError."""
+    if augment and len(shape) != 3:
+        raise ConfigError(
+            f"dataset.augment: {', '.join(augment)} needs images (C, H, W), the samples have shape {tuple(shape)}"
+        )
+
+
+def draw_augmentation(augment: Sequence[Augmentation], generator: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
+    """Draw the augmentation of `n` images: `crop` is RandomCrop with padding 4, `flip` a flip of half of them.
+
+    Returns int64 [n, 3]; what `augment` does not list stays 0 and draws nothing.
+    """
+    drawn = np.zeros((n, 3), dtype=np.int64)
+    if "crop" in augment:
+        drawn[:, :2] = generator.integers(-PADDING, PADDING, size=(n, 2), endpoint=True)
+    if "flip" in augment:
+        drawn[:, 2] = generator.integers(0, 2, size=n)
+    return drawn
+
+
+def apply_augmentation(images: Tensor, drawn: Tensor) -> Tensor:
+    """Return images [B, C, H, W] cropped (0 beyond the edge), then flipped, by `drawn` (int64 [B, 3], same device)."""
+    batch, channels, height, width = images.shape
+    across = torch.arange(width, device=images.device)
+    down = torch.arange(height, device=images.device)
+    padded = pad(images, (PADDING, PADDING, PADDING, PADDING))
+    rows = (drawn[:, 0:1] + PADDING) + down  # [B, H], in the padded image
+    columns = torch.where(drawn[:, 2:3] == 1, width - 1 - across, across) + (drawn[:, 1:2] + PADDING)  # [B, W]
+    wide = width + 2 * PADDING
+    places = (rows[:, :, None] * wide + columns[:, None, :]).view(batch, 1, -1).expand(-1, channels, -1)
+    return padded.view(batch, channels, -1).gather(2, places).view(images.shape)
 
 
 @dataclass(frozen=True)
