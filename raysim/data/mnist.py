@@ -75,24 +75,20 @@ def read_idx_set(
         ConfigError: files are missing and were not downloaded, or are damaged.
     """
     found = _find(root / known.where, stems)
-    if found is None and download:
+    if not found and download:
         open_quietly(known, root, True, known.train)
         found = _find(root / known.where, stems)
-    if found is None:
+    if not found:
         raise missing_files_error(known, root, None)
     train, test = (_read_split(images, labels, first_label) for images, labels in found)
     return Dataset(train, test, known.classes)
 
 
-def _find(folder: Path, stems: tuple[str, str]) -> list[tuple[Path, Path]] | None:
-    """Return the files (images, labels) of each split, or None where one is missing."""
-    pairs = []
-    for stem in stems:
-        images, labels = (find_idx(folder, f"{stem}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
-        if images is None or labels is None:
-            return None
-        pairs.append((images, labels))
-    return pairs
+def _find(folder: Path, stems: tuple[str, str]) -> list[tuple[Path, Path]]:
+    """Return the files (images, labels) of both splits, or none where one is missing."""
+    names = [f"{stem}-{kind}-ubyte" for stem in stems for kind in ("images-idx3", "labels-idx1")]
+    paths = [path for name in names if (path := find_idx(folder, name))]
+    return [*zip(paths[::2], paths[1::2], strict=True)] if len(paths) == len(names) else []
 
 
 def _read_split(images: Path, labels: Path, first_label: int) -> Split:

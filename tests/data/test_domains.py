@@ -7,7 +7,7 @@ from PIL import Image
 
 from raysim.config import ConfigError, build_json_schema, dump, load
 from raysim.config.yaml_reading import parse_value
-from raysim.data import domains as module
+from raysim.data import scenario as module
 from raysim.data.builtin import digits
 from raysim.data.dataset import Dataset, Split, check_dataset
 from raysim.data.scenario import domains, resize
