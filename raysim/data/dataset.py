@@ -119,11 +119,9 @@ def resolve_root(root: str | None) -> Path:
     Raises:
         ConfigError: `root` or $RAYSIM_DATA is given and is not a folder; only the default is ever made.
     """
-    given = [("dataset.root", root), ("RAYSIM_DATA", os.environ.get("RAYSIM_DATA") or None)]
-    for key, value in given:
-        if value is None:
-            continue
-        path = Path(value).expanduser().absolute()
+    key, given = ("RAYSIM_DATA", os.environ.get("RAYSIM_DATA") or None) if root is None else ("dataset.root", root)
+    if given is not None:
+        path = Path(given).expanduser().absolute()
         if not path.is_dir():
             raise ConfigError(f"{key}: there is no folder {path}; make it, or leave {key} out to use {DEFAULT_ROOT}")
         return path

@@ -135,13 +135,12 @@ def domains(named: Sequence[tuple[str, Dataset]], reference: int) -> tuple[Datas
     sets = [found for _, found in named]
     if len(set(shapes)) > 1:
         sets = [_make_alike(found, shapes[reference][1:], max(shape[0] for shape in shapes)) for found in sets]
-    train, test = _concatenate([found.train for found in sets]), _concatenate([found.test for found in sets])
+    train, train_rows = _join([found.train for found in sets])
+    test, test_rows = _join([found.test for found in sets])
     classes = sets[reference].classes
     tasks = [
         Task(name, tuple(range(classes)), None, own_train, own_test)
-        for (name, _), own_train, own_test in zip(
-            named, _rows([found.train for found in sets]), _rows([found.test for found in sets]), strict=True
-        )
+        for (name, _), own_train, own_test in zip(named, train_rows, test_rows, strict=True)
     ]
     return Dataset(train, test, classes, sets[reference].names), tasks
 
@@ -209,11 +208,8 @@ def _along_rows(images: Array, width: int) -> Array:
     return np.concatenate(parts).reshape(n, channels, height, width)
 
 
-def _rows(splits: Sequence[Split]) -> list[npt.NDArray[np.int32]]:
-    """Return the rows of the joined split that come from each split."""
+def _join(splits: Sequence[Split]) -> tuple[Split, list[npt.NDArray[np.int32]]]:
+    """Return the splits one behind the other, and the rows that come from each."""
     sizes = [len(split) for split in splits]
-    return np.split(np.arange(sum(sizes), dtype=np.int32), np.cumsum(sizes)[:-1])
-
-
-def _concatenate(splits: Sequence[Split]) -> Split:
-    return Split(np.concatenate([split.x for split in splits]), np.concatenate([split.y for split in splits]))
+    rows = np.split(np.arange(sum(sizes), dtype=np.int32), np.cumsum(sizes)[:-1])
+    return Split(np.concatenate([split.x for split in splits]), np.concatenate([split.y for split in splits])), rows

@@ -79,7 +79,9 @@ def normalization(
         return None
     channels = dataset.shape[0] if len(dataset.shape) == 3 else 1
     if wanted == "standard":
-        return _standard(dataset.train.x.reshape(len(dataset.train), channels, -1))
+        x = dataset.train.x.reshape(len(dataset.train), channels, -1)
+        means, stds = zip(*(_moments(x[:, channel]) for channel in range(channels)), strict=True)
+        return Normalization(means, stds)
     assert isinstance(wanted, Mapping)
     mean, std = (tuple(float(value) for value in wanted[key]) for key in ("mean", "std"))
     for key, values in (("mean", mean), ("std", std)):
@@ -90,20 +92,16 @@ def normalization(
     return Normalization(mean, std)
 
 
-def _standard(x: Array) -> Normalization:
-    """Compute mean and standard deviation (of the population) by channel of x [N, C, ...]; a constant channel has 1."""
-    if x.dtype == np.uint8:
-        pairs = [_from_counts(np.bincount(x[:, channel].reshape(-1), minlength=256)) for channel in range(x.shape[1])]
+def _moments(values: Array) -> tuple[float, float]:
+    """Compute mean and standard deviation (of the population) in float64; a standard deviation of 0 becomes 1.
+
+    Those of uint8 values, on the scale 0..1, come from the counts of the 256 values, so that no order of summing
+    matters.
+    """
+    if values.dtype == np.uint8:
+        counts, levels = np.bincount(values.reshape(-1), minlength=256), np.arange(256) / 255
+        mean = float((counts * levels).sum() / counts.sum())
+        std = float(np.sqrt((counts * (levels - mean) ** 2).sum() / counts.sum()))
     else:
-        pairs = [
-            (float(x[:, channel].mean(dtype=np.float64)), float(x[:, channel].std(dtype=np.float64)))
-            for channel in range(x.shape[1])
-        ]
-    return Normalization(tuple(mean for mean, _ in pairs), tuple(std if std > 0 else 1.0 for _, std in pairs))
-
-
-def _from_counts(counts: Array) -> tuple[float, float]:
-    """Compute both on the scale 0..1 from the counts of the values 0..255, so that no order of summing matters."""
-    values = np.arange(256) / 255
-    mean = float((counts * values).sum() / counts.sum())
-    return mean, float(np.sqrt((counts * (values - mean) ** 2).sum() / counts.sum()))
+        mean, std = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
+    return mean, std if std > 0 else 1.0
