@@ -1,4 +1,5 @@
-"""The tasks of a scenario: rotations, permutations, or blocks of classes of one data set, or data sets of their own.
+"""The tasks of a scenario: rotations, permutations, or blocks of classes of one data set, or data sets of their own;
+and the training samples of every task that are held out to validate on.
 
 A task is some rows of the data set and a map of their pixels, so that images are stored once for all tasks and a
 transformed batch is one gather.
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from raysim.data.dataset import Array, Dataset, Split
+from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
 Map = npt.NDArray[np.int32]
@@ -213,3 +215,36 @@ def _join(splits: Sequence[Split]) -> tuple[Split, list[npt.NDArray[np.int32]]]:
     sizes = [len(split) for split in splits]
     rows = np.split(np.arange(sum(sizes), dtype=np.int32), np.cumsum(sizes)[:-1])
     return Split(np.concatenate([split.x for split in splits]), np.concatenate([split.y for split in splits])), rows
+
+
+def hold_out(dataset: Dataset, tasks: Sequence[Task], fraction: float, seed: int) -> tuple[Dataset, list[Task]]:
+    """Return the data set with a part of its training samples as the test split, and the same tasks over it.
+
+    Of every task's training samples `fraction` (rounded, at least one) is drawn with the run's seed and taken out of
+    training. A sample of several tasks, rotated say, is held out in all of them or in none. The true test split is
+    dropped.
+
+    Raises:
+        ConfigError: a task has one training sample only.
+    """
+    held = np.zeros(len(dataset.train), dtype=bool)
+    drawn = np.zeros(len(dataset.train), dtype=bool)
+    for number, task in enumerate(tasks):
+        rows = task.train[~drawn[task.train]]
+        if len(task.train) < 2:
+            raise ConfigError(
+                f"evaluation.split: found validation, but task {number + 1} has one training sample, allowed: test"
+            )
+        if len(rows) > 1:
+            count = min(max(1, round(fraction * len(rows))), len(rows) - 1)
+            held[seeding.generator(seed, "validation", number).permutation(rows)[:count]] = True
+        drawn[rows] = True
+    train, test = (Split(dataset.train.x[part], dataset.train.y[part]) for part in (~held, held))
+    return replace(dataset, train=train, test=test), [_move(task, held) for task in tasks]
+
+
+def _move(task: Task, held: npt.NDArray[np.bool_]) -> Task:
+    """Return the task with its rows renumbered for the two new splits, which keep the order of the rows."""
+    place = np.where(held, np.cumsum(held), np.cumsum(~held)) - 1
+    train, test = (place[task.train[held[task.train] == part]].astype(np.int32) for part in (False, True))
+    return replace(task, train=train, test=test)

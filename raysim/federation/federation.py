@@ -15,10 +15,9 @@ from raysim.config.lookup import resolve
 from raysim.data import scenario
 from raysim.data.dataset import Dataset, load_dataset, subsample
 from raysim.data.pixels import Source
-from raysim.data.scenario import Task, domains
+from raysim.data.scenario import Task, domains, hold_out
 from raysim.data.transforms import Augmentation, Normalization, check_images, normalization
 from raysim.data.user_stream import Opener, UserStream
-from raysim.data.validation import hold_out
 from raysim.federation.assignment import deal
 from raysim.federation.availability import Availability, plan_availability
 from raysim.federation.stream import Stream

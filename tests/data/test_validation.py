@@ -5,8 +5,7 @@ import pytest
 
 from raysim.config import load
 from raysim.data.dataset import Dataset, Split
-from raysim.data.scenario import Task
-from raysim.data.validation import hold_out
+from raysim.data.scenario import Task, hold_out
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
