@@ -88,13 +88,13 @@ class HostedClient(Client):
         new_stage, self.stage = stage != self.stage, stage
         self.window = window
         self._see_window()
-        if new_stage and self.memory is not None and self.memory.fill == "boundary":
+        if new_stage and self.memory is not None and self.memory.kind.fill == "boundary":
             draws = self.fixed_generator(self.phases + 1, 0, "memory")
             self._remember(over[torch.from_numpy(draws.permutation(len(over)))], draws)
 
     def local_training(self) -> Delta:
         """Run the local loop with all methods' hooks, and return what it changed."""
-        remember = self.offer if self.memory is not None and self.memory.fill == "arrival" else None
+        remember = self.offer if self.memory is not None and self.memory.kind.fill == "arrival" else None
         return train(self, [*self.halves.values()], remember)
 
     def offer(self, step: Step) -> None:
@@ -104,7 +104,7 @@ class HostedClient(Client):
             self.offered[step.positions] = True
             which = fresh.nonzero().view(-1)  # places, not a mask: a GPU would have to count one first
             logits = None
-            if self.memory is not None and self.memory.keeps_logits:
+            if self.memory is not None and self.memory.kind.keeps_logits:
                 logits = step.logits.detach().index_select(0, to_device(which, step.logits.device))
             shown = None if step.draws is None else step.draws[which]
             self._remember(step.positions[which], self.generator("memory"), shown, logits)

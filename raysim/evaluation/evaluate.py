@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 
-from raysim.config import Config, load
+from raysim.config import Config, load, parse_overrides
 from raysim.config.comparison import result_settings
 from raysim.config.error_text import either
-from raysim.config.overrides import parse_overrides
 from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.evaluation.scoring import accuracies, describe_clients, score, split_into_chunks, summarise_clients
 from raysim.federation.federation import build_federation, undealt

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from raysim.config import Config
+from raysim.config import Config, split_key
 from raysim.config.document import Document, Elsewhere, Given, Keys, dotted
 from raysim.config.error_text import describe_unknown, either, nearest, show
-from raysim.config.overrides import split_key
 from raysim.config.schema import LONGEST_NAME
 from raysim.config.yaml_writing import to_yaml_line
 from raysim.system.errors import ConfigError

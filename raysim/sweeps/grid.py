@@ -12,14 +12,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from raysim.config import open_document, validate
+from raysim.config import open_document, parse_overrides, validate
 from raysim.config.block import Block
 from raysim.config.comparison import result_settings
-from raysim.config.document import Document, Elsewhere, Given, dotted
+from raysim.config.document import Document, Elsewhere, Given, dotted, to_config_error
 from raysim.config.error_text import show
 from raysim.config.key_schema import Allowed
-from raysim.config.overrides import parse_overrides
-from raysim.config.refusal import to_config_error
 from raysim.config.schema import FolderName
 from raysim.config.yaml_reading import read_yaml
 from raysim.engine.batch import Job
