@@ -87,6 +87,11 @@ class Client(Kept):
         return self.shared.deterministic
 
     @property
+    def computes(self) -> bool:
+        """Whether tensors have values: in a dry run, which counts what a run would send, they have a shape only."""
+        return True
+
+    @property
     def received(self) -> Tensor:
         """The parameters [P] that the client was sent; read only."""
         parameters: Tensor = self.post("model").parameters

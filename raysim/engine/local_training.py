@@ -22,7 +22,7 @@ def train(client: Client, halves: Sequence[ClientHalf], loop: LocalLoop) -> Delt
     """Train the model at hand on the client's data and return the change of its parameters and statistics."""
     model = client.model
     buffers = model.buffers.clone()
-    positions = next((half.samples(client) for half in halves_with_hook(halves, "samples")), client.arrived)
+    positions = choose_samples(client, halves)
     client.trained = len(positions)
     shuffle = client.generator("batches")
     augment = client.generator("augment") if client.data.augment else None
@@ -34,6 +34,11 @@ def train(client: Client, halves: Sequence[ClientHalf], loop: LocalLoop) -> Delt
     client.steps = loop.number
     client.record("loss", loop.mean_loss())
     return Delta(model.parameters - client.received, model.buffers - buffers)
+
+
+def choose_samples(client: Client, halves: Sequence[ClientHalf]) -> Tensor:
+    """Return the positions (int64) that an epoch runs over."""
+    return next((half.samples(client) for half in halves_with_hook(halves, "samples")), client.arrived)
 
 
 def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, first: int) -> Iterator[Step]:

@@ -1,43 +1,39 @@
-"""A run without its training: the server does all that it would do, with clients that know only how many."""
+"""A run without its training: the real simulation, with clients that compute nothing."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from raysim.api.messages import Post
-from raysim.api.method import Method, overrides
+from raysim.api.method import overrides
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods
 from raysim.engine.events import RoundDone
-from raysim.engine.exact_sum import WIDE, ExactSum
-from raysim.engine.order import Order
-from raysim.engine.reply import Reply
+from raysim.engine.local_runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.engine.traffic import Traffic
-from raysim.estimate.dry_client import Understudy, role_in
+from raysim.estimate.dry_host import DryHost
 from raysim.evaluation.scoring import Chunk, Scores, zero_scores
 from raysim.federation.federation import Federation
-from raysim.models.flat import FlatModel
 from raysim.system.errors import convert_to_run_error
+from raysim.system.seeding import torch_untouched
 
-NOWHERE = torch.device("meta")  # tensors that have a shape and no values
-MODEL = "model"
+META = torch.device("meta")  # its tensors have a shape and no values
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class DryRun:
     """What a run would come to, all clients together.
 
     `up` and `down` are bytes by method, "model" being the model and its updates. `beginnings` counts the batches of an
-    epoch over clients' first phases of a later stage, `evaluations` those of all test sets. `unsaid_terms` are the
-    methods that do not say what their clients send, so that `up` is an upper bound; `unsaid_epochs` those that do not
-    say what an epoch runs over, so that `steps` is a guess.
+    epoch over clients' first phases of a later stage, `evaluations` those of all test sets. `unknown_terms` are the
+    methods of which nobody knows before what their clients send, so that `up` is an upper bound; `unknown_steps` those
+    of which nobody knows what an epoch runs over, so that `steps` is a guess.
     """
 
     rounds: int
@@ -47,8 +43,8 @@ class Rehearsal:
     evaluations: int
     up: Mapping[str, int]
     down: Mapping[str, int]
-    unsaid_terms: Sequence[str]
-    unsaid_epochs: Sequence[str]
+    unknown_terms: Sequence[str]
+    unknown_steps: Sequence[str]
 
     @property
     def bytes_up(self) -> int:
@@ -61,51 +57,71 @@ class Rehearsal:
         return sum(self.down.values())
 
 
-def rehearse(config: Config, federation: Federation, model: FlatModel) -> Rehearsal:
-    """Go through all rounds of a run, with its real server, schedule and ledger.
-
-    Who takes part when hangs on nothing that is computed, and methods' server halves see vectors without values; what a
-    client sends is what its method says (Method.sends).
+def dry_run(config: Config, federation: Federation) -> DryRun:
+    """Go through all rounds of a run, with its real server, schedule, clients and ledger, on tensors without values.
 
     Raises:
         RunError: a server half looks at values, so that nobody can know before.
     """
-    rounds = federation.availability.rounds
-    never = config.checkpoint.model_copy(update={"every_rounds": rounds})
-    cast = _Cast(config, federation, model)
-    simulation = Simulation(config.model_copy(update={"checkpoint": never}), federation, cast)
-    server, traffic = simulation.server, _Itemised(make_methods(config))
-    simulation.exchange.traffic = traffic
-    server.parameters, server.buffers, server.integers = (
-        part.to(NOWHERE) for part in (server.parameters, server.buffers, server.integers)
-    )
-    vars(server)["record"] = _unheard  # a record of what has no value
-    updates = 0
-    with convert_to_run_error("what is sent depends on what is computed, which nobody knows before"):
-        for event in simulation.events():
-            if isinstance(event, RoundDone):
-                updates += len(event.cohort)
-                if event.round == rounds:
-                    break  # the final model is nobody's
-    methods = make_methods(config).items()
-    return Rehearsal(
-        rounds=server.round,
+    methods = make_methods(config)
+    with convert_to_run_error("what is sent depends on what is computed, which nobody knows before"), torch_untouched():
+        host = DryHost(config, federation, META)
+        runner = DryRunner(host)
+        simulation = make_dry_simulation(config, federation, runner)
+        traffic = simulation.exchange.traffic = ItemisedTraffic(methods)
+        updates = sum(len(done.cohort) for done in dry_rounds(simulation))
+    halves = {name: methods[name].Client for name in host.unknown}
+    return DryRun(
+        rounds=simulation.server.round,
         updates=updates,
         steps=simulation.exchange.steps,
-        beginnings=cast.beginnings,
-        evaluations=cast.evaluations,
-        up=cast.sent,
+        beginnings=host.beginnings,
+        evaluations=runner.evaluations,
+        up={**host.sent, "model": traffic.up - host.sent.total()},
         down=traffic.items,
-        unsaid_terms=[name for name, m in methods if m.replies and type(m).sends is Method.sends],
-        unsaid_epochs=[name for name, m in methods if overrides(m.Client, "samples") and type(m).epoch is Method.epoch],
+        unknown_terms=[name for name in halves if methods[name].replies],
+        unknown_steps=[name for name, half in halves.items() if overrides(half, "samples") or overrides(half, "train")],
     )
 
 
-def _unheard(name: str, value: object) -> None:
+def make_dry_simulation(config: Config, federation: Federation, runner: DryRunner) -> Simulation:
+    """Return a simulation whose server has its model on the host's device, and keeps no checkpoint and no record."""
+    never = config.checkpoint.model_copy(update={"every_rounds": federation.availability.rounds})
+    simulation = Simulation(config.model_copy(update={"checkpoint": never}), federation, runner)
+    server, device = simulation.server, runner.host.model.device
+    server.parameters, server.buffers = server.parameters.to(device), server.buffers.to(device)
+    server.integers = server.integers.to(device)
+    vars(server)["record"] = _ignore  # a record of what has no value
+    return simulation
+
+
+def dry_rounds(simulation: Simulation) -> Iterator[RoundDone]:
+    """Yield the rounds of a simulation, and leave out its end: the final model has no values."""
+    for event in simulation.events():
+        if isinstance(event, RoundDone):
+            yield event
+            if event.round == simulation.federation.availability.rounds:
+                return
+
+
+def _ignore(name: str, value: object) -> None:
     pass
 
 
-class _Itemised(Traffic):
+class DryRunner(LocalRunner):
+    """A runner on a dry host; `evaluations` counts those of all test sets."""
+
+    def __init__(self, host: DryHost) -> None:
+        self.host = host
+        self.evaluations = 0
+
+    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
+        """Find no answer right."""
+        self.evaluations += 1
+        return zero_scores(self.host.federation)
+
+
+class ItemisedTraffic(Traffic):
     """Counts by method too: a post carries its method's name, and mail to a training phase is a mapping from them."""
 
     def __init__(self, methods: Iterable[str]) -> None:
@@ -126,95 +142,3 @@ class _Itemised(Traffic):
         super().count_sent(clients, mail, posts)
         if self.down > before:
             self.items[name] += self.down - before
-
-
-@dataclass
-class _Shape(ExactSum):
-    """The sum of vectors that nobody computed: it has their length."""
-
-    numbers: int = field(default=0)
-
-    def merge(self, other: ExactSum) -> None:
-        """Stay as it is."""
-
-    def mean(self) -> Tensor:
-        """Return a vector without values."""
-        return torch.empty(self.numbers, dtype=torch.float64, device=NOWHERE)
-
-    def total(self, count: int) -> Tensor:
-        """Return a vector without values."""
-        return self.mean()
-
-
-class _Cast:
-    """A runner whose clients send what they would send, and compute nothing.
-
-    `sent` counts bytes by method; `beginnings` and `evaluations` see Rehearsal.
-    """
-
-    def __init__(self, config: Config, federation: Federation, model: FlatModel) -> None:
-        self.sent: Counter[str] = Counter()
-        self.beginnings = 0
-        self.evaluations = 0
-        self._model = model
-        self._federation = federation
-        role = role_in(config, model)
-        self._methods = role.methods
-        self._senders = [name for name, method in role.methods.items() if method.replies]
-        self._clients = [Understudy(stream, role) for stream in federation.streams]
-
-    def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
-        """Have every client of the order do it, at once."""
-        reply = Reply(order.cohort)
-        for number in order.clients:
-            window = order.windows.get(number, order.phase.window)
-            if order.op == "train":
-                self._train(number, window, reply)
-            else:
-                name, _, op = order.op.partition(".")
-                self._clients[number].take_up(window)
-                self._take_terms(number, name, op, reply)
-        return reply
-
-    def finish(self, ticket: Reply) -> Reply:
-        """Return what `begin` came to."""
-        return ticket
-
-    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
-        """Find no answer right."""
-        self.evaluations += 1
-        return zero_scores(self._federation)
-
-    def snapshot(self) -> Sequence[Any]:
-        """Return nothing: the clients have nothing to keep."""
-        return ()
-
-    def _train(self, number: int, window: int, reply: Reply) -> None:
-        client, model = self._clients[number], self._model
-        client.enter(window)
-        for name in self._senders:
-            self._take_terms(number, name, "start", reply)
-        batches = client.train()
-        reply.steps += batches * client.role.local_epochs
-        self.beginnings += batches if client.begins and client.finished else 0
-        for name in self._senders:
-            self._take_terms(number, name, "finish", reply)
-        for name, vector in (("parameters", model.parameters), ("buffers", model.buffers)):
-            reply.sums.setdefault(name, _Shape(WIDE, numbers=len(vector)))
-        reply.integers = reply.integers or (number, model.integers.to(NOWHERE))
-        self._count(number, MODEL, model.parameters.nbytes + model.buffers.nbytes + model.integers.nbytes, reply)
-
-    def _take_terms(self, number: int, name: str, hook: str, reply: Reply) -> None:
-        method = self._methods[name]
-        for term, numbers in method.sends(self._clients[number], hook).items():
-            full = f"{name}.{term}"
-            if method.replies[term] == "by_client":
-                value = torch.empty(numbers, dtype=self._model.dtype, device=NOWHERE)
-                reply.by_client.setdefault(full, {})[number] = value
-            else:
-                reply.sums.setdefault(full, _Shape(WIDE, numbers=numbers))
-            self._count(number, name, numbers * self._model.dtype.itemsize, reply)
-
-    def _count(self, number: int, name: str, nbytes: int, reply: Reply) -> None:
-        self.sent[name] += nbytes
-        reply.bytes_up[number] = reply.bytes_up.get(number, 0) + nbytes

@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 
 from raysim.api.messages import Post
 from raysim.config import Config
-from raysim.config.time import Clients, Synchronous
 from raysim.engine.events import RoundDone
 from raysim.engine.local_runner import LocalRunner
 from raysim.engine.simulation import Simulation
+from raysim.estimate.miniature import ROUNDS, make_miniature
 from raysim.evaluation.scoring import Chunk, Scores, zero_scores
-from raysim.federation.availability import plan_availability
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 from raysim.models.building import check_model
 from raysim.system.seeding import torch_untouched
 
-TASKS, ROUNDS = 3, 2  # of the miniature: in the third task memories are there, and whatever is imported late is
+TASKS = 3  # of the miniature: in the third task memories are there, and whatever is imported late is
 TESTED = 100  # samples
 LEAST, MOST = 2, 16  # batches of a round
 PATIENCE = 5.0  # seconds that training should take, and after which no further task is begun
@@ -91,18 +90,4 @@ def _miniature(config: Config, federation: Federation, batches: int) -> tuple[Co
     rows = min(batches * config.training.batch_size, largest)
     tasks = [federation.tasks[number % len(federation.tasks)] for number in range(TASKS)]
     tasks = [replace(task, train=task.train[:rows], test=task.test[:TESTED]) for task in tasks]
-    small = config.model_copy(
-        update={
-            "scenario": config.scenario.model_copy(
-                update={"tasks": TASKS, "boundaries": "synchronous", "order": "same", "online": False}
-            ),
-            "clients": Clients(count=1),
-            "training": config.training.model_copy(update={"rounds_per_task": ROUNDS, "local_epochs": 1}),
-            "schedule": Synchronous(),
-            "participation": config.participation.model_copy(update={"fraction": 1.0, "count": None}),
-        }
-    )
-    streams = [Stream([task.train for task in tasks])]
-    return small, replace(
-        federation, tasks=tasks, streams=streams, availability=plan_availability(small, streams), opener=None
-    )
+    return make_miniature(config, federation, tasks, [Stream([task.train for task in tasks])])

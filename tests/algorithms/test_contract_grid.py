@@ -14,7 +14,7 @@ import torch
 from raysim.config.named import resolve, table
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import line
-from raysim.estimate.dry_run import rehearse
+from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
@@ -113,12 +113,12 @@ def test_in_company_it_runs_or_is_refused_in_one_line(ran, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_its_bytes_and_steps_are_known_before(ran, name):
-    """Alone and in every company that it begins: what the rehearsal says is what the run counted."""
+    """Alone and in every company that it begins: what the dry run says is what the run counted."""
     for other in NAMES:
         run = ran(with_defaults(*dict.fromkeys([name, other])))
         if not isinstance(run, str):
             of = run.simulation
-            before, counted = rehearse(of.config, of.federation, of.model), of.exchange
+            before, counted = dry_run(of.config, of.federation), of.exchange
             found = (before.bytes_up, before.bytes_down, before.steps)
             assert found == (counted.traffic.up, counted.traffic.down, counted.steps), other
 

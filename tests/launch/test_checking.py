@@ -6,7 +6,7 @@ import pytest
 
 import raysim
 from raysim.config.named import table
-from raysim.estimate.memory import PROCESS_BYTES, demand
+from raysim.estimate.memory import PROCESS_BYTES, estimate_memory
 from raysim.estimate.pace import Pace, pace
 from raysim.federation.federation import build_federation
 from raysim.launch import check as checking
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused_with_the_setting_that_would(check):
 
 
 def test_what_is_not_said_is_marked(check):
-    said = check(methods={"test_rehearsal:Silent": {}})
+    said = check(methods={"test_dry_run:Silent": {}})
     assert said["steps"].startswith("about ")
     assert said["steps"].endswith("(Silent does not say what an epoch runs over, Method.epoch)")
     assert said["bytes up"].startswith("at most ")
@@ -123,7 +123,7 @@ def test_what_is_not_said_is_marked(check):
 
 
 def test_what_hangs_on_values_is_not_guessed(check):
-    said = check(methods={"test_rehearsal:Curious": {}})
+    said = check(methods={"test_dry_run:Curious": {}})
     assert said["rounds"].startswith("4; bytes, steps and time are not known before: ")
     assert not {"steps", "bytes up", "time"} & set(said)
     assert "3 hosts" in said["actors"]
@@ -135,7 +135,7 @@ def test_a_clients_own_bytes_are_its_methods_and_its_memory(tiny):
 
     def clients(**overrides):
         config = tiny(memory=memory, **overrides)
-        return demand(config, build_federation(config)).clients
+        return estimate_memory(config, build_federation(config)).clients
 
     assert clients() == [0] * 3
     assert clients(methods={"scaffold": {}}) == [236] * 3
@@ -159,7 +159,7 @@ def test_tables_that_do_not_fit_are_refused_at_the_start(tiny, check, monkeypatc
 
     def asks(table):
         made = tiny(**config(table))
-        return demand(made, build_federation(made))
+        return estimate_memory(made, build_federation(made))
 
     assert asks("rebuild").savings == {}
     assert asks("keep").savings == {f"methods.{name}.table=rebuild": 3 * 12 * 236}

@@ -1,4 +1,4 @@
-"""A rehearsal says before a run what it will send and how many steps it will take, whoever takes part when."""
+"""A dry run says before a run what it will send and how many steps it will take, whoever takes part when."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,9 +9,8 @@ import torch
 from raysim.api import ClientHalf, Method, ServerHalf, Term
 from raysim.config.named import table
 from raysim.engine.compatibility import check_methods
-from raysim.estimate.dry_run import rehearse
+from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
-from raysim.models.building import check_model
 from raysim.system.errors import ConfigError, RunError
 
 FEDBUFF = {
@@ -63,14 +62,13 @@ def counted(run):
     return exchange.traffic.up, exchange.traffic.down, exchange.steps, sum(len(done.cohort) for done in run.rounds)
 
 
-def rehearsed(config):
-    federation = build_federation(config)
-    return rehearse(config, federation, check_model(config, federation.shape, federation.classes))
+def run_dry(config):
+    return dry_run(config, build_federation(config))
 
 
 def foreseen(config):
-    found = rehearsed(config)
-    assert (found.unsaid_terms, found.unsaid_epochs) == ([], [])
+    found = run_dry(config)
+    assert (found.unknown_terms, found.unknown_steps) == ([], [])
     return found.bytes_up, found.bytes_down, found.steps, found.updates
 
 
@@ -124,7 +122,7 @@ def test_figures_by_hand(tiny):
     The MLP 6-5-4 has 59 numbers: 236 bytes. A client sends 236 for its update and as many for its variate's change,
     and gets the model and c: 4 rounds x 3 clients x 236 = 2,832 each.
     """
-    found = rehearsed(tiny(methods={"scaffold": {}}))
+    found = run_dry(tiny(methods={"scaffold": {}}))
     assert (found.rounds, found.updates, found.steps) == (4, 12, 36)
     assert found.up == found.down == {"model": 2832, "scaffold": 2832}
     # of task 2, whose first round follows task 1: 3 clients x 3 batches; before round 1 and after each task
@@ -157,12 +155,12 @@ class Curious(Method):
 
 def test_a_method_that_says_nothing_is_bounded_and_said_to_be(tiny):
     """The model's length, 59, stands for its term: 4 rounds x 3 clients x 236 bytes at most."""
-    found = rehearsed(tiny(methods={f"{__name__}:Silent": {}}))
+    found = run_dry(tiny(methods={f"{__name__}:Silent": {}}))
     assert found.up == {"model": 2832, "Silent": 2832}
-    assert (found.unsaid_terms, found.unsaid_epochs) == (["Silent"], ["Silent"])
+    assert (found.unknown_terms, found.unknown_steps) == (["Silent"], ["Silent"])
 
 
 def test_what_hangs_on_values_is_refused_in_one_line(tiny):
     with pytest.raises(RunError, match="nobody knows before") as found:
-        rehearsed(tiny(methods={f"{__name__}:Curious": {}}))
+        run_dry(tiny(methods={f"{__name__}:Curious": {}}))
     assert "\n" not in str(found.value)

@@ -1,0 +1,34 @@
+"""A run in small: few clients, all of which take part in a few rounds of a few tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from raysim.config import Config
+from raysim.config.time import Clients, Synchronous
+from raysim.data.scenario import Task
+from raysim.federation.availability import plan_availability
+from raysim.federation.federation import Federation
+from raysim.federation.stream import Stream
+
+ROUNDS = 2  # of each task
+
+
+def make_miniature(
+    config: Config, federation: Federation, tasks: Sequence[Task], streams: Sequence[Stream]
+) -> tuple[Config, Federation]:
+    """Return a run with these tasks, and one client for each of these streams; all of a task arrives at once."""
+    small = config.model_copy(
+        update={
+            "scenario": config.scenario.model_copy(
+                update={"tasks": len(tasks), "boundaries": "synchronous", "order": "same", "online": False}
+            ),
+            "clients": Clients(count=len(streams)),
+            "training": config.training.model_copy(update={"rounds_per_task": ROUNDS, "local_epochs": 1}),
+            "schedule": Synchronous(),
+            "participation": config.participation.model_copy(update={"fraction": 1.0, "count": None}),
+        }
+    )
+    times = plan_availability(small, streams)
+    return small, replace(federation, tasks=tasks, streams=streams, availability=times, opener=None)
