@@ -1,4 +1,4 @@
-"""What methods hold at a client: read off the real client halves after a few dry rounds of two small clients."""
+"""What methods hold at a client: read off the real client halves in two dry rounds of two small clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from raysim.config import Config
 from raysim.engine.order import Order
@@ -47,14 +47,14 @@ class ClientMemory:
 
 
 def measure_clients(config: Config, federation: Federation) -> ClientMemory:
-    """Do dry rounds of two tasks with two clients, of one batch and of two.
+    """Do a dry round of each of two tasks with two clients, of one batch and of two.
 
     They run on the CPU, where vectors are real, because arithmetic without values imports torch's compiler: a second
     and 150 MB that a run would not need. A method that fails here is the run's to refuse; it counts as far as it went.
     """
     sizes = [batches * config.training.batch_size for batches in (1, 2)]
     streams = [Stream([np.zeros(size, np.int32)] * 2) for size in sizes]
-    small, data = make_miniature(config, federation, [federation.tasks[0]] * 2, streams)
+    small, data = make_miniature(config, federation, [federation.tasks[0]] * 2, streams, rounds=1)
     with torch_untouched():
         host = MeasuringHost(small, data, torch.device("cpu"))
         with suppress(Exception):
@@ -88,15 +88,15 @@ class MeasuringHost(DryHost):
         return reply
 
 
-class TableWatch(TorchDispatchMode):
+class TableWatch(TorchFunctionMode):
     """Collects the matrices [n, P] that are made while it is entered; vectors are counted in SUM_VECTORS."""
 
     def __init__(self, parameters: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.tables: list[Tensor] = []
         self._parameters = parameters
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Carry an operation of torch's out."""
         made = func(*args, **(kwargs or {}))
         if isinstance(made, Tensor) and made.dim() == 2 and made.shape[1] == self._parameters:

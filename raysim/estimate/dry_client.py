@@ -72,10 +72,12 @@ class DryClient(HostedClient):
     def local_training(self) -> Delta:
         """Count the steps of the local loop, and offer its samples to the memory."""
         self.loops += 1
-        positions, shuffle = choose_samples(self, [*self.halves.values()]), self.generator("batches")
+        positions = choose_samples(self, [*self.halves.values()])
         parts = self.batches(len(positions))
         self.trained, self.steps = len(positions), self.local_epochs * len(parts)
-        if parts and self.memory is not None and self.memory.fill == "arrival":
+        fills = parts and self.memory is not None and self.memory.fill == "arrival"
+        if fills and not self.offered[positions].all():
+            shuffle = self.generator("batches")
             for _ in range(self.local_epochs):
                 epoch = positions[torch.from_numpy(shuffle.permutation(len(positions)))][: parts[-1].stop]
                 self.offer(Step(self, 0, True, epoch, None, epoch, epoch, self.model.module(epoch)))

@@ -74,7 +74,7 @@ class DryReply(Reply):
         self.sums.setdefault(name, EmptySum(grid, like=self._copy(value, what)))
 
     def _copy(self, value: Tensor, what: str) -> Tensor:
-        return value.new_zeros(value.shape, device=self.device)
+        return value.detach().to(self.device)
 
 
 Outcome = tuple[DryReply, Mapping[str, Any], bool]

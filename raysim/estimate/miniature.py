@@ -12,20 +12,18 @@ from raysim.federation.availability import plan_availability
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 
-ROUNDS = 2  # of each task
-
 
 def make_miniature(
-    config: Config, federation: Federation, tasks: Sequence[Task], streams: Sequence[Stream]
+    config: Config, federation: Federation, tasks: Sequence[Task], streams: Sequence[Stream], rounds: int
 ) -> tuple[Config, Federation]:
-    """Return a run with these tasks, and one client for each of these streams; all of a task arrives at once."""
+    """Return a run of so many rounds of each of these tasks, with a client for each of these streams."""
     small = config.model_copy(
         update={
             "scenario": config.scenario.model_copy(
                 update={"tasks": len(tasks), "boundaries": "synchronous", "order": "same", "online": False}
             ),
             "clients": Clients(count=len(streams)),
-            "training": config.training.model_copy(update={"rounds_per_task": ROUNDS, "local_epochs": 1}),
+            "training": config.training.model_copy(update={"rounds_per_task": rounds, "local_epochs": 1}),
             "schedule": Synchronous(),
             "participation": config.participation.model_copy(update={"fraction": 1.0, "count": None}),
         }

@@ -11,14 +11,14 @@ from raysim.config import Config
 from raysim.engine.events import RoundDone
 from raysim.engine.local_runner import LocalRunner
 from raysim.engine.simulation import Simulation
-from raysim.estimate.miniature import ROUNDS, make_miniature
+from raysim.estimate.miniature import make_miniature
 from raysim.evaluation.scoring import Chunk, Scores, zero_scores
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 from raysim.models.building import check_model
 from raysim.system.seeding import torch_untouched
 
-TASKS = 3  # of the miniature: in the third task memories are there, and whatever is imported late is
+TASKS, ROUNDS = 3, 2  # of the miniature: in the third task memories are there, and whatever is imported late is
 TESTED = 100  # samples
 LEAST, MOST = 2, 16  # batches of a round
 PATIENCE = 5.0  # seconds that training should take, and after which no further task is begun
@@ -90,4 +90,4 @@ def _miniature(config: Config, federation: Federation, batches: int) -> tuple[Co
     rows = min(batches * config.training.batch_size, largest)
     tasks = [federation.tasks[number % len(federation.tasks)] for number in range(TASKS)]
     tasks = [replace(task, train=task.train[:rows], test=task.test[:TESTED]) for task in tasks]
-    return make_miniature(config, federation, tasks, [Stream([task.train for task in tasks])])
+    return make_miniature(config, federation, tasks, [Stream([task.train for task in tasks])], ROUNDS)
