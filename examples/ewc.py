@@ -35,10 +35,7 @@ class Ewc(Method):
         """Adds the penalty's gradient; says at a task's end what the task needs."""
 
         knobs: Ewc
-
-        def __init__(self, name: str, knobs: Ewc) -> None:
-            super().__init__(name, knobs)
-            self.anchored = False
+        anchored: bool = False
 
         def start(self, client: Client, mail: bool) -> None:
             """Learn whether there is an anchor yet."""
@@ -67,12 +64,9 @@ class Ewc(Method):
         """Keeps the anchor and the Fisher, and posts both."""
 
         knobs: Ewc
-
-        def __init__(self, name: str, knobs: Ewc) -> None:
-            super().__init__(name, knobs)
-            self.anchor: Tensor | None = None
-            self.fisher: Tensor | None = None
-            self.version = 0
+        anchor: Tensor | None = None
+        fisher: Tensor | None = None
+        version: int = 0
 
         def announce(self, server: Server) -> tuple[bool, Sequence[Post]]:
             """Post the anchor and the Fisher; a client is sent them once per version."""

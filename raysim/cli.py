@@ -103,13 +103,13 @@ def _check(given: Sequence[str]) -> int:
     parser = _with_config("check", "Validate a config, say what would start and what it would cost; start nothing.")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of all configs instead")
     asked = parser.parse_intermixed_args(given)
-    from raysim.config import load, schema
+    from raysim.config import build_json_schema, load
 
     config = load(asked.config, asked.overrides)
     if asked.schema:
         import json
 
-        print(json.dumps(schema(), indent=2))
+        print(json.dumps(build_json_schema(), indent=2))
         return 0
     from raysim.launch.check import estimate_run
 
@@ -122,7 +122,7 @@ def _list(given: Sequence[str]) -> int:
     parser = _Parser(prog="raysim list", description="Say what a config can name.", allow_abbrev=False)
     parser.add_argument("kind", choices=KINDS, metavar="methods|datasets|models")
     kind = KINDS[parser.parse_args(given).kind]
-    from raysim.config.named import resolve, table
+    from raysim.config.lookup import resolve, table
 
     names: Mapping[str, str] = table(kind)
     for name in names:

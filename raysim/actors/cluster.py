@@ -16,7 +16,7 @@ from raysim.actors import authentication, joining
 from raysim.actors.folder import session_folder
 from raysim.actors.loopback import LOOPBACK, on_loopback
 from raysim.config import Config
-from raysim.config.own_code import own_code
+from raysim.config.own_code import find_own_code
 from raysim.config.schema import RAYS_OWN
 from raysim.system import interrupts
 from raysim.system.capacity import Capacity
@@ -33,7 +33,7 @@ def cluster_of(configs: Sequence[Config], machine: Capacity) -> AbstractContextM
     address = configs[0].resources.address
     if address is None:
         return own_cluster(machine, any(config.resources.dashboard for config in configs))
-    return joined_cluster(address, sorted({str(path) for config in configs for path in own_code(config)}))
+    return joined_cluster(address, sorted({str(path) for config in configs for path in find_own_code(config)}))
 
 
 @contextmanager

@@ -54,11 +54,8 @@ class FedAGem(Method):
         """Projects every step's gradient on the global reference, Algorithm 1."""
 
         knobs: FedAGem
-
-        def __init__(self, name: str, knobs: FedAGem) -> None:
-            super().__init__(name, knobs)
-            self.used = False
-            self.sent: Tensor | None = None
+        used: bool = False
+        sent: Tensor | None = None
 
         def start(self, client: Client, mail: bool) -> None:
             """Learn whether this round projects; with_update takes the memory gradient at the model that was sent."""
@@ -90,11 +87,8 @@ class FedAGem(Method):
         """Keeps the reference, the mean of the memory gradients at the newest model, by the cohort's shares."""
 
         knobs: FedAGem
-
-        def __init__(self, name: str, knobs: FedAGem) -> None:
-            super().__init__(name, knobs)
-            self.reference: Tensor | None = None
-            self.version = 0
+        reference: Tensor | None = None
+        version: int = 0
 
         def announce(self, server: Server) -> tuple[bool, Sequence[Post]]:
             """Post the reference."""

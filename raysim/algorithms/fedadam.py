@@ -26,11 +26,8 @@ class FedAdam(Method):
         """Algorithm 2, without bias correction, v_0 = tau^2; statistics are averaged as ever."""
 
         knobs: FedAdam
-
-        def __init__(self, name: str, knobs: FedAdam) -> None:
-            super().__init__(name, knobs)
-            self.first: Tensor | None = None
-            self.second: Tensor | None = None
+        first: Tensor | None = None
+        second: Tensor | None = None
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Return eta m / (sqrt(v) + tau)."""

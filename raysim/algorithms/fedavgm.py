@@ -25,10 +25,7 @@ class FedAvgM(Method):
         """m = beta m + d, w += lr m; statistics are averaged as ever."""
 
         knobs: FedAvgM
-
-        def __init__(self, name: str, knobs: FedAvgM) -> None:
-            super().__init__(name, knobs)
-            self.momentum: Tensor | None = None
+        momentum: Tensor | None = None
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Return lr times the momentum."""

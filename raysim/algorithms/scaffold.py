@@ -31,11 +31,8 @@ class Scaffold(Method):
         """Steps along g - c_i + c; c_i stays with the client."""
 
         knobs: Scaffold
-
-        def __init__(self, name: str, knobs: Scaffold) -> None:
-            super().__init__(name, knobs)
-            self.variate: Tensor | None = None  # c_i [P], zero at first
-            self.steps = 0
+        variate: Tensor | None = None  # c_i [P], zero at first
+        steps: int = 0
 
         def start(self, client: Client, mail: None) -> None:
             """Begin a phase."""
@@ -61,11 +58,8 @@ class Scaffold(Method):
         """Keeps c, the mean of all clients' variates."""
 
         knobs: Scaffold
-
-        def __init__(self, name: str, knobs: Scaffold) -> None:
-            super().__init__(name, knobs)
-            self.variate: Tensor | None = None
-            self.version = 0
+        variate: Tensor | None = None
+        version: int = 0
 
         def announce(self, server: Server) -> tuple[None, Sequence[Post]]:
             """Post c."""

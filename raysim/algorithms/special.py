@@ -30,12 +30,9 @@ class Special(Method):
         """Blends the aggregate with the anchor, eq. 6."""
 
         knobs: Special
-
-        def __init__(self, name: str, knobs: Special) -> None:
-            super().__init__(name, knobs)
-            self.task = 0
-            self.anchor: Tensor | None = None
-            self.anchored_buffers: Tensor | None = None
+        task: int = 0
+        anchor: Tensor | None = None
+        anchored_buffers: Tensor | None = None
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Return (gamma Delta + lambda (anchor - theta)) / (1 + lambda): eq. 6 as a change, exact at lambda = 0."""

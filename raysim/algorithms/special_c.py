@@ -29,10 +29,7 @@ class SpecialC(Method):
         """Applies prox(x) = (x + 2 s anchor) / (1 + 2 s) from task 2 on."""
 
         knobs: SpecialC
-
-        def __init__(self, name: str, knobs: SpecialC) -> None:
-            super().__init__(name, knobs)
-            self.anchored = False
+        anchored: bool = False
 
         def start(self, client: Client, mail: bool) -> None:
             """Learn whether there is an anchor yet."""
@@ -51,11 +48,8 @@ class SpecialC(Method):
         """Posts the anchor once per task, and scales the aggregate."""
 
         knobs: SpecialC
-
-        def __init__(self, name: str, knobs: SpecialC) -> None:
-            super().__init__(name, knobs)
-            self.task = 0
-            self.anchor: Tensor | None = None
+        task: int = 0
+        anchor: Tensor | None = None
 
         def announce(self, server: Server) -> tuple[bool, Sequence[Post]]:
             """Post the model that ended the previous task."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.api.messages import Delta, Post
-from raysim.config.blocks import Training
+from raysim.config.experiment import Training
 from raysim.data.pixels import Source
 from raysim.data.user_stream import UserStream
 from raysim.federation.stream import Stream

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from raysim.api.messages import Post
 from raysim.config import Config
-from raysim.config.named import resolve
+from raysim.config.lookup import resolve
 from raysim.federation.federation import Federation
 from raysim.models.flat import Weights
 from raysim.system import seeding

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, ClassVar, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails
 
-from raysim.config.allowed import Allowed, choices, keys_in, literals, options, words_of
 from raysim.config.document import Keys
-from raysim.config.messages import EXPLAINED, either, nearest, show, unknown
+from raysim.config.error_text import describe_unknown, either, nearest, show
+from raysim.config.key_schema import Allowed, KeySchema, Schema, keys_in
+from raysim.config.refusal import EXPLAINED, REQUIRED, explain, validation_error
 
-REQUIRED = "this key is required and missing"
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+WholeNumber = Annotated[int, Field(ge=0)]
 
 
-def explained(keys: Keys, words: str, value: object = None, missing: bool = False) -> InitErrorDetails:
-    """Return an error with its final words, for pydantic to carry to the top."""
-    context = {"words": words, "missing": missing}
-    return InitErrorDetails(type=PydanticCustomError(EXPLAINED, "{words}", context), loc=keys, input=value)
-
-
-def refused(title: str, errors: Iterable[InitErrorDetails]) -> ValidationError:
-    """Return the errors as an exception that validators may raise: pydantic adds where they are."""
-    return ValidationError.from_exception_data(title, list(errors))
+def _unwrap_descriptions(schema: Schema) -> None:
+    for key in schema.get("properties", {}).values():
+        if "description" in key:
+            key["description"] = " ".join(key["description"].split())
 
 
 class Block(BaseModel):
-    """A block: frozen, no unknown keys, no silent conversions (true is no number, "1" is no number, 1 is one)."""
+    """A block: frozen, no unknown keys, no silent conversions (true is no number, "1" is no number, 1 is one).
+
+    The docstring below a key is its description, in the reference and for editors.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -37,9 +47,11 @@ class Block(BaseModel):
         allow_inf_nan=False,
         protected_namespaces=(),
         validate_default=True,
+        use_attribute_docstrings=True,
+        json_schema_extra=_unwrap_descriptions,
     )
 
-    chosen_by: ClassVar[str | None] = None  # the key that decides which block this is, where there are several
+    alternatives: ClassVar[Mapping[tuple[str, str], str]] = {}  # pairs of keys: one of them, and an example
 
     @classmethod
     def complete(cls, values: dict[str, object]) -> tuple[dict[str, object], list[InitErrorDetails]]:
@@ -48,96 +60,94 @@ class Block(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _worded(cls, value: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _explain_errors(cls, value: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(value, Mapping):
             return handler(value)
         values, errors = cls.complete(dict(value))
+        for first, second in cls.alternatives:
+            if values.get(second) is not None:
+                values.setdefault(first, None)
         try:
             made = handler(values)
         except ValidationError as error:
-            errors = [*_explain(cls, values, error), *errors]
+            errors = [*_explain_block(cls, values, error), *errors]
+        else:
+            errors += [*made._explain_alternatives()][:1]
         if errors:
-            raise refused(cls.__name__, errors)
+            raise validation_error(*errors)
         return made
 
+    def _explain_alternatives(self) -> Iterator[InitErrorDetails]:
+        """Yield an error for every pair of alternatives of which not exactly one has a value."""
+        for (first, second), example in self.alternatives.items():
+            one, other = getattr(self, first) is not None, getattr(self, second) is not None
+            if one == other:
+                words = f"found {'both' if one else 'neither'} {first} {'and' if one else 'nor'} {second}"
+                yield explain((second,), f"{words}, allowed: one of the two, as in {example}")
 
-def _explain(block: type[Block], values: dict[str, object], error: ValidationError) -> list[InitErrorDetails]:
+
+def _explain_block(block: type[Block], values: dict[str, object], error: ValidationError) -> list[InitErrorDetails]:
     by_key: dict[Keys, list[ErrorDetails]] = {}
     for line in error.errors(include_url=False):
         by_key.setdefault(line["loc"][:1], []).append(line)
-    fields = {field.alias or name: field for name, field in block.model_fields.items()}
+    names = {field.alias or name: name for name, field in block.model_fields.items()}
     found: list[InitErrorDetails] = []
     for keys, lines in by_key.items():
-        field = fields.get(str(keys[0])) if keys else None
-        if field is None:
-            found += [_of_block(block, values, line) for line in lines]
+        key = str(keys[0]) if keys else ""
+        if key in names:
+            found += _explain_key(block, names[key], values.get(key), lines)
         else:
-            found += _of_field(field, keys, values.get(str(keys[0])), lines)
+            found += [_explain_whole(block, values, line) for line in lines]
     return found
 
 
-def _of_block(block: type[Block], values: dict[str, object], line: ErrorDetails) -> InitErrorDetails:
+def _explain_whole(block: type[Block], values: dict[str, object], line: ErrorDetails) -> InitErrorDetails:
     """Word an error of the block as a whole or of a key that it does not have."""
     if line["type"] == EXPLAINED:
-        return _carried(line["loc"], line)
+        return explain(line["loc"], **line["ctx"])
     if line["type"] == "extra_forbidden":
-        return unknown_key(line["loc"], keys_in(block), line["input"], _chosen(block, values))
-    return explained(line["loc"], f"found {show(line['input'])}: {line['msg']}", line["input"])
+        # the key that decides which of several blocks this is allows one name only
+        types = {name: field.annotation for name, field in block.model_fields.items()}
+        decides = [name for name, kind in types.items() if get_origin(kind) is Literal and len(get_args(kind)) == 1]
+        of = "".join(f" of {values.get(name)}" for name in decides)
+        return explain_unknown_key(line["loc"], keys_in(block), of)
+    return explain(line["loc"], f"found {show(line['input'])}: {line['msg']}")
 
 
-def unknown_key(keys: Keys, known: Iterable[str], value: object, of: str = "") -> InitErrorDetails:
+def explain_unknown_key(keys: Keys, known: Iterable[str], of: str = "") -> InitErrorDetails:
     """Return the error for a key that its block does not have."""
-    return explained(keys, unknown("key", str(keys[-1]), known, of), value)
+    return explain(keys, describe_unknown("key", str(keys[-1]), known, of))
 
 
-def _chosen(block: type[Block], values: dict[str, object]) -> str:
-    return f" of {values.get(block.chosen_by)}" if block.chosen_by else ""
-
-
-def _of_field(field: FieldInfo, keys: Keys, value: object, lines: list[ErrorDetails]) -> list[InitErrorDetails]:
+def _explain_key(block: type[Block], name: str, value: object, lines: list[ErrorDetails]) -> list[InitErrorDetails]:
     """Word the errors of one key: those of the blocks below it have words already, all others become one."""
+    field, schema = block.model_fields[name], KeySchema(block, name)
+    keys: Keys = (field.alias or name,)
     below = [line for line in lines if line["type"] == EXPLAINED]
     if below:
         # pydantic puts the name of a union's option between the key and what lies below it
-        tagged = sum(option is not type(None) for option in options(field.annotation)) > 1
-        return [_carried(keys + line["loc"][2 if tagged and len(line["loc"]) > 1 else 1 :], line) for line in below]
-    allowed = words_of(field)
+        return [explain(keys + line["loc"][2 if schema.is_union else 1 :], **line["ctx"]) for line in below]
     if lines[0]["type"] == "missing" and len(lines[0]["loc"]) == 1:
-        return [explained(keys, f"{REQUIRED}, allowed: {allowed}", missing=True)]
+        return [explain(keys, f"{REQUIRED}, allowed: {schema.words()}", missing=True)]
     reason = lines[0].get("ctx", {}).get("error")
     if isinstance(reason, Exception) and not any(isinstance(item, Allowed) for item in field.metadata):
-        return [explained(keys, f"found {show(value)}: {reason}", value)]
+        return [explain(keys, f"found {show(value)}: {reason}")]
     if field.discriminator and isinstance(value, Mapping):
-        return [_unchosen(field, keys, value)]
-    named = value if isinstance(value, list | tuple) else [value]
-    near = next(filter(None, (nearest(name, literals(field.annotation)) for name in named)), "")
-    return [explained(keys, f"found {show(value)}, allowed: {allowed}{near}", value)]
+        return [_explain_choice((*keys, str(field.discriminator)), value, schema.choices())]
+    items = value if isinstance(value, list | tuple) else [value]
+    near = next(filter(None, (nearest(item, schema.names()) for item in items)), "")
+    return [explain(keys, f"found {show(value)}, allowed: {schema.words()}{near}")]
 
 
-def _unchosen(field: FieldInfo, keys: Keys, value: Mapping[str, object]) -> InitErrorDetails:
+def _explain_choice(keys: Keys, block: Mapping[str, object], names: list[str]) -> InitErrorDetails:
     """Word the error of a block whose deciding key, such as kind, is missing or wrong."""
-    key, names = str(field.discriminator), choices(field)
     allowed = f"allowed: {either(names)}"
-    if key not in value:
-        return explained((*keys, key), f"{REQUIRED}, {allowed}", missing=True)
-    words = f"found {show(value[key])}, {allowed}{nearest(value[key], names)}"
-    return explained((*keys, key), words, value[key])
-
-
-def _carried(keys: Keys, line: ErrorDetails) -> InitErrorDetails:
-    context = line.get("ctx", {})
-    return explained(keys, context["words"], line["input"], context["missing"])
+    if keys[-1] not in block:
+        return explain(keys, f"{REQUIRED}, {allowed}", missing=True)
+    found = block[str(keys[-1])]
+    return explain(keys, f"found {show(found)}, {allowed}{nearest(found, names)}")
 
 
 def assume(key: str, choice: str) -> BeforeValidator:
     """Return a validator that lets a block without the key that chooses its kind mean the default kind."""
     return BeforeValidator(lambda value: {key: choice, **value} if isinstance(value, dict) else value)
-
-
-def only_one(block: Block, first: str, second: str, example: str) -> None:
-    """Refuse a block in which not exactly one of two keys has a value."""
-    given = [key for key in (first, second) if getattr(block, key) is not None]
-    if len(given) != 1:
-        words = f"found {'both ' if given else 'neither '}{first} {'and' if given else 'nor'} {second}"
-        allowed = f"allowed: one of the two, as in {example}"
-        raise refused(type(block).__name__, [explained((second,), f"{words}, {allowed}")])

@@ -1,4 +1,4 @@
-"""Plain config values, together with where each of them came from."""
+"""Plain config values, together with where each of them was given."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from enum import Enum
 
 from pydantic import BaseModel
 
+from raysim.config.error_text import shorten, show
 from raysim.system.errors import ConfigError
 
 Keys = tuple[str | int, ...]
 
 DEEPEST = 50  # blocks within blocks; far more than the schema has
-
-
-LONGEST_SHOWN = 100  # characters of a KEY=VALUE in a message
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Given:
     order: int
 
     def __str__(self) -> str:
-        return self.text if len(self.text) <= LONGEST_SHOWN else self.text[: LONGEST_SHOWN - 3] + "..."
+        return shorten(self.text)
 
 
 @dataclass(frozen=True)
@@ -54,17 +52,45 @@ class Document:
     values: dict[str, object]
     origins: dict[Keys, Origin] = field(default_factory=dict)
 
-    def origin(self, keys: Keys) -> Origin | None:
-        """Return where a key was given, or the nearest block around it that has an origin."""
-        for length in range(len(keys), -1, -1):
-            if keys[:length] in self.origins:
-                return self.origins[keys[:length]]
-        return None
+    def origin(self, keys: Keys, missing: bool = False) -> Origin | None:
+        """Return where a key was given, or where the nearest block around it was; `missing` says that it was not."""
+        around = keys[:-1] if missing else keys
+        above = (around[:length] for length in range(len(around), -1, -1))
+        found = next((self.origins[place] for place in above if place in self.origins), None)
+        # a block that exists only because a key inside it was given is not where a missing key belongs
+        return None if missing and isinstance(found, Given) and len(found.keys) > len(around) else found
 
-    def forget(self, keys: Keys) -> None:
-        """Drop the origins of a key and of all keys below it: its value is about to be replaced."""
+    def locate(self, keys: Keys, words: str, missing: bool = False) -> str:
+        """Return words about a key after where it was given: FILE:LINE and the key, or the KEY=VALUE."""
+        origin = self.origin(keys, missing)
+        key = f"{dotted(keys)}: " if keys else ""
+        if isinstance(origin, Given):
+            return f"{origin}: {'' if origin.keys == keys else key}{words}"
+        if isinstance(origin, Elsewhere):
+            return f"{origin}: {key}{words}"
+        if self.file is None:
+            return f"{key}{words}"
+        return f"{self.file}{'' if origin is None else f':{origin}'}: {key}{words}"
+
+    def put(self, keys: Keys, value: object, origin: Given | Elsewhere) -> None:
+        """Put in a value that was given elsewhere; it replaces a whole block."""
+        block = self.values
+        for length, key in enumerate(keys[:-1], start=1):
+            above = keys[:length]
+            found = block.get(str(key))
+            if found is None:
+                found = block[str(key)] = {}
+                self.origins[above] = origin
+            if not isinstance(found, dict):
+                what = "a list" if isinstance(found, list) else show(found)
+                raise ConfigError(
+                    f"{origin}: {dotted(above)} is {what}, which has no keys; replace it whole: {dotted(above)}=VALUE"
+                )
+            block = found
         for known in [known for known in self.origins if known[: len(keys)] == keys]:
             del self.origins[known]
+        self.origins[keys] = origin
+        block[str(keys[-1])] = value
 
 
 def dotted(keys: Keys) -> str:
@@ -72,7 +98,7 @@ def dotted(keys: Keys) -> str:
     return ".".join(str(key) for key in keys)
 
 
-def plain(value: object, keys: Keys = ()) -> object:
+def to_plain(value: object, keys: Keys = ()) -> object:
     """Return a Python value as what YAML could have said: dicts, lists, strings, numbers, booleans and None."""
     if len(keys) > DEEPEST:
         raise ConfigError(f"{dotted(keys[:3])}: found blocks nested more than {DEEPEST} deep")
@@ -81,9 +107,9 @@ def plain(value: object, keys: Keys = ()) -> object:
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, Mapping):
-        return {_string_key(key, keys): plain(item, (*keys, str(key))) for key, item in value.items()}
+        return {_string_key(key, keys): to_plain(item, (*keys, str(key))) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item, (*keys, index)) for index, item in enumerate(value)]
+        return [to_plain(item, (*keys, index)) for index, item in enumerate(value)]
     return _plain_scalar(value)
 
 
@@ -109,9 +135,6 @@ def _plain_scalar(value: object) -> object:
 def walk(value: object, keys: Keys = ()) -> Iterator[tuple[Keys, object]]:
     """Yield every value below a plain value with its keys, in order."""
     yield keys, value
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from walk(item, (*keys, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from walk(item, (*keys, index))
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from walk(item, (*keys, key))

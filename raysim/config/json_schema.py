@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from raysim.config import named
-from raysim.config.described import descriptions
+from raysim.config.key_schema import Schema
+from raysim.config.lookup import resolve, table
 from raysim.config.schema import Config
-
-Schema = dict[str, Any]
+from raysim.config.signature import describe_keys, keys_of
 
 ALLOWED_OWN = {"type": "string", "pattern": ":", "description": "your own, as package.module:name"}
 
 
-def schema() -> Schema:
+def build_json_schema() -> Schema:
     """Return the JSON Schema of a config: every key with its description, default and range."""
     whole = Config.model_json_schema(by_alias=True, mode="validation")
     whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     definitions: Schema = whole["$defs"]
-    for block, kind in (("Dataset", "data set"), ("Domain", "data set"), ("Model", "model")):
+    for block, kind in (("DatasetConfig", "data set"), ("Domain", "data set"), ("Model", "model")):
         _complete_named(definitions, block, kind)
     _allow_bare_names(definitions)
     for block in (whole, *definitions.values()):
@@ -43,7 +41,7 @@ def _complete_named(definitions: Schema, block: str, kind: str) -> None:
     """Let the name in a block decide which other keys it has."""
     found: Schema = definitions[block]
     common = found["properties"]
-    found["properties"]["name"] |= {"anyOf": [{"enum": list(named.table(kind))}, ALLOWED_OWN]}
+    found["properties"]["name"] |= {"anyOf": [{"enum": list(table(kind))}, ALLOWED_OWN]}
     found["allOf"] = [
         {
             "if": {"properties": {"name": {"const": name}}},
@@ -70,11 +68,11 @@ def _methods(definitions: Schema) -> Schema:
 
 
 def _components(definitions: Schema, kind: str) -> Iterator[tuple[str, Schema]]:
-    for name in named.table(kind):
-        component = named.resolve(kind, name)
-        keys = named.keys_of(component).model_json_schema(by_alias=True)
+    for name in table(kind):
+        component = resolve(kind, name)
+        keys = keys_of(component).model_json_schema(by_alias=True)
         definitions |= keys.pop("$defs", {})
-        for key, text in descriptions(component).items():
+        for key, text in describe_keys(component).items():
             keys.get("properties", {}).get(key, {}).setdefault("description", text)
         first_line = (component.__doc__ or "").strip().partition("\n")[0]
         yield name, {**keys, "title": name, "description": first_line, "properties": keys.get("properties", {})}

@@ -7,14 +7,14 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from raysim.config.document import plain, walk
-from raysim.config.named import OWN
+from raysim.config.document import to_plain, walk
+from raysim.config.lookup import OWN
 from raysim.config.schema import Config
 
 INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")]
 
 
-def own_code(config: Config) -> list[Path]:
+def find_own_code(config: Config) -> list[Path]:
     """Return the files and folders of the top-level modules and packages of all package.module:name in a config.
 
     Installed packages are not among them: they must be installed on the other machines too, as raysim is.
@@ -26,7 +26,7 @@ def own_code(config: Config) -> list[Path]:
 
 def _texts(config: Config) -> Iterator[str]:
     """Yield all strings of a config, the names of its methods among them."""
-    for keys, value in walk(plain(config)):
+    for keys, value in walk(to_plain(config)):
         yield from (text for text in (value, *keys[-1:]) if isinstance(text, str))
 
 

@@ -13,13 +13,13 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from raysim.config import named
-from raysim.config.allowed import literals, words_of
-from raysim.config.components import Component, Domain
-from raysim.config.described import descriptions
-from raysim.config.document import plain
+from raysim.config.component_blocks import Component, Domain
+from raysim.config.document import to_plain
+from raysim.config.key_schema import KeySchema
+from raysim.config.lookup import resolve, table
 from raysim.config.schema import Config
-from raysim.config.writing import one_line
+from raysim.config.signature import describe_keys, keys_of
+from raysim.config.yaml_writing import to_yaml_line
 
 HEAD = """# Config reference
 
@@ -31,7 +31,7 @@ PLURALS = {"data set": "Data sets", "model": "Models", "method": "Methods"}
 OPENS, CLOSES = "<!-- keys, written by make docs -->", "<!-- end of keys -->"
 
 
-def reference() -> str:
+def render_reference() -> str:
     """Return the whole page."""
     parts = [HEAD, "## A run", *_block("", Config)]
     for name, field in Config.model_fields.items():
@@ -41,24 +41,24 @@ def reference() -> str:
     return "\n\n".join(part.strip() for part in dict.fromkeys(parts)) + "\n"
 
 
-def keys_table(component: Callable[..., Any], prefix: str = "") -> str:
+def render_keys(component: Callable[..., Any], prefix: str = "") -> str:
     """Return the table of a component's own keys, or a line that says that it has none."""
-    rows = list(_rows(prefix, named.keys_of(component), descriptions(component)))
+    rows = list(_rows(prefix, keys_of(component), describe_keys(component)))
     return "\n".join(rows) if len(rows) > 2 else "No keys."
 
 
-def with_keys(page: str, name: str) -> str:
+def insert_keys(page: str, name: str) -> str:
     """Return a method's page with the keys of now between its marks."""
-    table = keys_table(named.resolve("method", name), f"methods.{name}.")
-    return re.sub(f"{OPENS}.*?{CLOSES}", lambda _: f"{OPENS}\n\n{table}\n\n{CLOSES}", page, flags=re.DOTALL)
+    rows = render_keys(resolve("method", name), f"methods.{name}.")
+    return re.sub(f"{OPENS}.*?{CLOSES}", lambda _: f"{OPENS}\n\n{rows}\n\n{CLOSES}", page, flags=re.DOTALL)
 
 
-def write(docs: Path) -> None:
+def write_reference(docs: Path) -> None:
     """Write config.md and the methods' keys anew."""
-    (docs / "config.md").write_text(reference(), encoding="utf-8")
+    (docs / "config.md").write_text(render_reference(), encoding="utf-8")
     for page in (docs / "methods").glob("*.md"):
-        if page.stem in named.table("method"):
-            page.write_text(with_keys(page.read_text(encoding="utf-8"), page.stem), encoding="utf-8")
+        if page.stem in table("method"):
+            page.write_text(insert_keys(page.read_text(encoding="utf-8"), page.stem), encoding="utf-8")
 
 
 def _sections(path: str, field: FieldInfo) -> Iterator[str]:
@@ -68,7 +68,7 @@ def _sections(path: str, field: FieldInfo) -> Iterator[str]:
         yield from _components("method", "methods.{name}.")
     for below, block in _blocks_in(path, field.annotation):
         if field.discriminator:
-            chosen = literals(block.model_fields[str(field.discriminator)].annotation)[0]
+            chosen = get_args(block.model_fields[str(field.discriminator)].annotation)[0]
             yield f"### `{below}` with `{field.discriminator}: {chosen}`"
         elif "." in below:
             yield f"### `{below}`"
@@ -89,25 +89,26 @@ def _rows(prefix: str, block: type[BaseModel], described: Mapping[str, str]) -> 
     yield "|---|---|---|---|"
     for name, field in block.model_fields.items():
         key = field.alias or name
-        cells = (f"`{prefix}{key}`", _default(field), words_of(field), field.description or described.get(key, ""))
+        description = " ".join((field.description or described.get(key, "")).split())
+        cells = (f"`{prefix}{key}`", _default(field), KeySchema(block, name).words(), description)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    return f"`{one_line(plain(field.get_default(call_default_factory=True, validated_data={})))}`"
+    return f"`{to_yaml_line(to_plain(field.get_default(call_default_factory=True, validated_data={})))}`"
 
 
 def _components(kind: str, prefix: str) -> Iterator[str]:
     yield f"### {PLURALS[kind]}"
-    for name in named.table(kind):
-        component = named.resolve(kind, name)
+    for name in table(kind):
+        component = resolve(kind, name)
         link = f"\n[More](methods/{name}.md)." if kind == "method" else ""
         yield f"#### `{name}`"
         yield f"{_first_line(component)}{link}"
-        if named.keys_of(component).model_fields:
-            yield keys_table(component, prefix.format(name=name))
+        if keys_of(component).model_fields:
+            yield render_keys(component, prefix.format(name=name))
 
 
 def _blocks_in(path: str, annotation: object) -> Iterator[tuple[str, type[BaseModel]]]:
@@ -124,4 +125,4 @@ def _first_line(component: object) -> str:
 
 
 if __name__ == "__main__":
-    write(Path("docs"))
+    write_reference(Path("docs"))

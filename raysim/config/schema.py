@@ -3,48 +3,53 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raysim.config.allowed import Allowed
-from raysim.config.block import Block, only_one, refused
-from raysim.config.blocks import (
+from raysim.config.block import Block, Count, NotNegative, Positive
+from raysim.config.component_blocks import DatasetConfig, Domain, Domains, Methods, Model
+from raysim.config.experiment import (
     Aggregation,
-    Count,
     DomainIncremental,
     Iid,
-    Memory,
-    NotNegative,
+    MemoryConfig,
     Participation,
     Partition,
-    Positive,
     Scenario,
     Training,
 )
-from raysim.config.components import Dataset, Domain, Domains, Methods, Model
-from raysim.config.consistency import contradictions
-from raysim.config.time import Clients, Schedule, Synchronous
+from raysim.config.key_schema import Allowed
+from raysim.config.timing import Clients, Schedule, SynchronousSchedule
 
 FOLDER_NAME = re.compile(r"\w([\w .+=@,-]*[\w+=@])?")
 LONGEST_NAME = 200  # bytes; file systems allow 255
+LARGEST_FLOAT32 = float.fromhex("0x1.fffffep+127")
+"""The largest finite number in single precision."""
 RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")  # resources that Ray counts by itself
 
 
 def folder_name(name: str) -> str:
-    """Return the name. Raises ValueError where no folder can be called so."""
+    """Return a name that a folder can have; ValueError where it cannot."""
     if not FOLDER_NAME.fullmatch(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
         raise ValueError("no name for a folder")
     return name
 
 
-def _gpu_share(number: float) -> float:
+FolderName = Annotated[
+    str,
+    AfterValidator(folder_name),
+    Allowed("a name for a folder: letters, digits, spaces and _ - . + = @ , between them"),
+]
+
+
+def _check_gpu_share(number: float) -> float:
     if number > 1 and number != int(number):
         raise ValueError("Ray places fractions of one GPU only")
     return number
 
 
-def _custom(shares: dict[str, float]) -> dict[str, float]:
+def _check_custom(shares: dict[str, float]) -> dict[str, float]:
     if any(name in RAYS_OWN for name in shares):
         raise ValueError("Ray counts these itself")
     return shares
@@ -53,69 +58,51 @@ def _custom(shares: dict[str, float]) -> dict[str, float]:
 class Resources(Block):
     """What the actors are given."""
 
-    cpus_per_actor: Literal["auto"] | Positive = Field(
-        default="auto", description="CPUs of each actor; auto is an equal share of the cluster's, at most 1."
-    )
+    cpus_per_actor: Literal["auto"] | Positive = "auto"
+    """CPUs of each actor; auto is an equal share of the cluster's, at most 1."""
     gpus_per_actor: Annotated[
-        NotNegative, AfterValidator(_gpu_share), Allowed("a number from 0 to 1, or a whole number")
-    ] = Field(default=0.0, description="GPUs of each actor: a fraction of one, or a whole number.")
-    clients_per_actor: Literal["auto"] | Count = Field(
-        default=1, description="Clients that one actor owns; auto makes one actor per CPU or GPU share."
-    )
+        NotNegative, AfterValidator(_check_gpu_share), Allowed("a number from 0 to 1, or a whole number")
+    ] = 0.0
+    """GPUs of each actor: a fraction of one, or a whole number."""
+    clients_per_actor: Literal["auto"] | Count = 1
+    """Clients that one actor owns; auto makes one actor per CPU or GPU share."""
     custom: Annotated[
         dict[str, Positive],
-        AfterValidator(_custom),
+        AfterValidator(_check_custom),
         Allowed("a block of names that `ray start --resources` gave, each with a number > 0"),
-    ] = Field(
-        default_factory=dict,
-        description="What each host actor takes of a cluster's custom resources, as in {fast_node: 0.1}.",
-    )
-    placement: Literal["spread", "pack"] = Field(
-        default="spread", description="Whether host actors are spread over a cluster's nodes or packed onto few."
-    )
-    address: str | None = Field(default=None, description="The Ray cluster to join; null starts one on this machine.")
-    dashboard: bool = Field(
-        default=False, description="Whether the cluster that is started has Ray's dashboard, on this machine only."
-    )
-    deterministic: bool = Field(
-        default=True, description="Whether GPUs compute the same bits every time, at some cost."
-    )
+    ] = Field(default_factory=dict)
+    """What each host actor takes of a cluster's custom resources, as in {fast_node: 0.1}."""
+    placement: Literal["spread", "pack"] = "spread"
+    """Whether host actors are spread over a cluster's nodes or packed onto few."""
+    address: str | None = None
+    """The Ray cluster to join; null starts one on this machine."""
+    dashboard: bool = False
+    """Whether the cluster that is started has Ray's dashboard, on this machine only."""
+    deterministic: bool = True
+    """Whether GPUs compute the same bits every time, at some cost."""
 
 
-class Evaluation(Block):
+class EvaluationConfig(Block):
     """When the model is tested."""
 
-    every: Literal["task", None] = Field(
-        default="task", description="After every task; null where every_rounds is given."
-    )
-    every_rounds: Count | None = Field(
-        default=None, description="After so many rounds as well; null is after tasks only."
-    )
-    split: Literal["test", "validation"] = Field(
-        default="test",
-        description="The samples that it is tested on: the test set, or a part of the training samples that is held "
-        "out from training, so that choosing hyper-parameters sees no test data.",
-    )
-    validation_fraction: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None,
-        description="The part of every task's training samples that split: validation holds out, by default 0.1; "
-        "split: test makes it null.",
-    )
-    per_client: bool = Field(
-        default=False,
-        description="Whether the final model's accuracy is given for each client's own classes and tasks.",
-    )
+    alternatives: ClassVar = {("every", "every_rounds"): "{every_rounds: 5}"}
+
+    every: Literal["task", None] = "task"
+    """After every task; null where every_rounds is given."""
+    every_rounds: Count | None = None
+    """After so many rounds as well; null is after tasks only."""
+    split: Literal["test", "validation"] = "test"
+    """The samples that it is tested on: the test set, or a part of the training samples that is held out from training,
+    so that choosing hyper-parameters sees no test data."""
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The part of every task's training samples that split: validation holds out, by default 0.1; split: test makes it
+    null."""
+    per_client: bool = False
+    """Whether the final model's accuracy is given for each client's own classes and tasks."""
 
     @model_validator(mode="before")
     @classmethod
-    def _rounds_alone(cls, values: object) -> object:
-        if isinstance(values, dict) and values.get("every_rounds") is not None:
-            return {"every": None, **values}
-        return values
-
-    @model_validator(mode="before")
-    @classmethod
-    def _a_tenth(cls, values: object) -> object:
+    def _hold_out_a_tenth(cls, values: object) -> object:
         if not isinstance(values, dict):
             return values
         given = values.get("validation_fraction")
@@ -123,56 +110,62 @@ class Evaluation(Block):
             return {**values, "validation_fraction": None}
         return {**values, "validation_fraction": 0.1 if given is None else given}
 
-    @model_validator(mode="after")
-    def _one(self) -> Evaluation:
-        only_one(self, "every", "every_rounds", "{every_rounds: 5}")
-        return self
 
-
-class Checkpoints(Block):
+class CheckpointConfig(Block):
     """When the run's whole state is kept, to go on from after a loss or with --resume."""
 
-    every_rounds: Count = Field(default=20, description="After so many rounds.")
-    keep: Count = Field(default=2, description="The newest ones that are kept.")
-    tries: Count = Field(
-        default=3, description="How often a process may be lost, one time after the other, before the run gets further."
-    )
+    every_rounds: Count = 20
+    """After so many rounds."""
+    keep: Count = 2
+    """The newest ones that are kept."""
+    tries: Count = 3
+    """How often a process may be lost, one time after the other, before the run gets further."""
 
 
 class Logging(Block):
     """What is written beside the run's own files."""
 
-    tensorboard: bool = Field(default=True, description="Whether TensorBoard's files are written.")
+    tensorboard: bool = True
+    """Whether TensorBoard's files are written."""
 
 
 class Config(Block):
     """A run: everything that decides what it computes, and how it is carried out."""
 
-    name: Annotated[
-        str,
-        AfterValidator(folder_name),
-        Allowed("a name for a folder: letters, digits, spaces and _ - . + = @ , between them"),
-    ] = Field(description="The name of the run, and of its folder under runs/.")
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1), Allowed("a whole number from 0 to 2^63 - 1")] = Field(
-        default=0, description="What every random draw starts from."
-    )
-    dataset: Dataset = Field(description="The images that the clients hold.")
-    scenario: Scenario = Field(description="The tasks, and how they differ.")
-    partition: Partition = Field(default=Iid(), description="How the samples are dealt to the clients.")
-    clients: Clients = Field(description="The clients.")
-    model: Model = Field(description="The network that is trained.")
-    training: Training = Field(description="What a client does in a round.")
-    memory: Memory = Field(default_factory=Memory, description="What every client's replay memory holds.")
-    methods: Methods = Field(
-        default_factory=dict, description="The methods in the order in which they are applied; none is FedAvg."
-    )
-    participation: Participation = Field(default=Participation(), description="The clients in a round.")
-    aggregation: Aggregation = Field(default=Aggregation(), description="How the deltas become one.")
-    schedule: Schedule = Field(default=Synchronous(), description="When the server updates the model.")
-    resources: Resources = Field(default=Resources(), description="What the actors are given.")
-    evaluation: Evaluation = Field(default=Evaluation(), description="When the model is tested.")
-    checkpoint: Checkpoints = Field(default=Checkpoints(), description="When the run's whole state is kept.")
-    logging: Logging = Field(default=Logging(), description="What is written beside the run's own files.")
+    name: FolderName
+    """The name of the run, and of its folder under runs/."""
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1), Allowed("a whole number from 0 to 2^63 - 1")] = 0
+    """What every random draw starts from."""
+    dataset: DatasetConfig
+    """The images that the clients hold."""
+    scenario: Scenario
+    """The tasks, and how they differ."""
+    partition: Partition = Iid()
+    """How the samples are dealt to the clients."""
+    clients: Clients
+    """The clients."""
+    model: Model
+    """The network that is trained."""
+    training: Training
+    """What a client does in a round."""
+    memory: MemoryConfig = Field(default_factory=MemoryConfig)
+    """What every client's replay memory holds."""
+    methods: Methods = Field(default_factory=dict)
+    """The methods in the order in which they are applied; none is FedAvg."""
+    participation: Participation = Participation()
+    """The clients in a round."""
+    aggregation: Aggregation = Aggregation()
+    """How the deltas become one."""
+    schedule: Schedule = SynchronousSchedule()
+    """When the server updates the model."""
+    resources: Resources = Resources()
+    """What the actors are given."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """When the model is tested."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When the run's whole state is kept."""
+    logging: Logging = Logging()
+    """What is written beside the run's own files."""
 
     @property
     def partition_per(self) -> Literal["run", "task"]:
@@ -197,13 +190,6 @@ class Config(Block):
         """The data sets that are the tasks, or None where the tasks are made of one."""
         shift = self.scenario.shift if isinstance(self.scenario, DomainIncremental) else None
         return shift.domains if isinstance(shift, Domains) else None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Config:
-        errors = list(contradictions(self))
-        if errors:
-            raise refused("Config", errors)
-        return self
 
     # the order of methods is part of the config, though dicts compare without it
     def __eq__(self, other: object) -> bool:

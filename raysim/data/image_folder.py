@@ -12,7 +12,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from PIL import Image
 
-from raysim.config.messages import nearest
+from raysim.config.error_text import nearest
 from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.memory_limit import require_memory
 from raysim.system import seeding

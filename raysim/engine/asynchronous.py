@@ -7,7 +7,7 @@ from math import fsum
 from typing import Any, ClassVar
 
 from raysim.api.messages import Delta
-from raysim.config.time import Asynchronous as Schedule
+from raysim.config.timing import AsynchronousSchedule as Schedule
 from raysim.engine.exchange import Exchange
 from raysim.engine.reply import Reply
 from raysim.engine.synchronous import RoundOutcome

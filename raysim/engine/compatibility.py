@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, Setting, overrides
 from raysim.config import Config
-from raysim.config.blocks import Sgd
-from raysim.config.named import resolve
+from raysim.config.experiment import SgdConfig
+from raysim.config.lookup import resolve
 from raysim.memory import MemoryKind
 from raysim.system.errors import ConfigError, RunError
 
+GONE = ("sends", "epoch", "stores", "keeps", "takes")  # what methods once said in numbers
 OWN_STREAMS = ("augment", "batches", "memory", "model")
 
 
@@ -46,6 +47,10 @@ def check_methods(config: Config) -> dict[str, Method]:
             _one_owner(methods, half, hook)
     _nobody_inside_an_owned_loop(methods)
     for name, method in methods.items():
+        for member in GONE:
+            if callable(getattr(type(method), member, None)):
+                said = f"defines {member}, which is gone: raysim check now runs the method itself; delete it"
+                raise ConfigError(f"methods.{name}: {said}")
         refusals = [method.refusal(_setting(config)), *(_unmet(name, method, config))]
         for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")
@@ -68,8 +73,8 @@ def _setting(config: Config) -> Setting:
 def _unmet(name: str, method: Method, config: Config) -> Iterator[str]:
     """Yield what a run lacks that a method needs, and what would do."""
     for need in sorted(needs_of(method)):
-        lacking = _UNMET[need](config)
-        if lacking is not None:
+        serves, lacking = _NEEDS[need]
+        if not serves(config):
             own = method.instead.get(need)
             yield lacking if own is None else f"{lacking}, or methods.{name}.{own}"
 
@@ -159,52 +164,36 @@ def _nobody_inside_an_owned_loop(methods: Mapping[str, Method]) -> None:
                     )
 
 
-def _plain_sgd(config: Config) -> str | None:
+def _has_plain_sgd(config: Config) -> bool:
     optimizer = config.training.optimizer
-    if isinstance(optimizer, Sgd) and not optimizer.momentum and not optimizer.weight_decay:
-        return None
-    return "needs plain SGD; set training.optimizer={name: sgd} with momentum and weight_decay 0"
-
-
-def _earlier_logits(config: Config) -> str | None:
-    if config.training.logits != "task" or config.scenario.kind != "class_incremental":
-        return None
-    return "trains on samples of earlier tasks, whose classes training.logits=task leaves out; set it to seen or all"
-
-
-def _unclipped(config: Config) -> str | None:
-    if config.training.clip_norm is None:
-        return None
-    return "needs the gradients that its steps add up to, which clipped ones are not; set training.clip_norm=null"
+    return isinstance(optimizer, SgdConfig) and not optimizer.momentum and not optimizer.weight_decay
 
 
 _UNTOLD = (
     "when a client's task ends, which asynchronous boundaries tell nobody; set scenario.boundaries to synchronous or "
     "{jittered: {rounds: 2}}"
 )
-
-
-def _boundaries(config: Config) -> str | None:
-    return None if config.scenario.windows is None else f"needs to know {_UNTOLD}"
-
-
-def _server_boundaries(config: Config) -> str | None:
-    if config.scenario.boundaries == "synchronous":
-        return None
-    return "needs boundaries that all clients have at the same time; set scenario.boundaries=synchronous"
-
-
-def _barrier(config: Config) -> str | None:
-    if config.schedule.kind == "synchronous":
-        return None
-    return "needs rounds that wait for their clients; set schedule.kind=synchronous"
-
-
-_UNMET: Mapping[Need, Callable[[Config], str | None]] = {
-    "plain_sgd": _plain_sgd,
-    "unclipped": _unclipped,
-    "earlier_logits": _earlier_logits,
-    "boundaries": _boundaries,
-    "server_boundaries": _server_boundaries,
-    "barrier": _barrier,
+_NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
+    "plain_sgd": (
+        _has_plain_sgd,
+        "needs plain SGD; set training.optimizer={name: sgd} with momentum and weight_decay 0",
+    ),
+    "unclipped": (
+        lambda config: config.training.clip_norm is None,
+        "needs the gradients that its steps add up to, which clipped ones are not; set training.clip_norm=null",
+    ),
+    "earlier_logits": (
+        lambda config: config.training.logits != "task" or config.scenario.kind != "class_incremental",
+        "trains on samples of earlier tasks, whose classes training.logits=task leaves out; set it to seen or all",
+    ),
+    "boundaries": (lambda config: config.scenario.windows is None, f"needs to know {_UNTOLD}"),
+    "server_boundaries": (
+        lambda config: config.scenario.boundaries == "synchronous",
+        "needs boundaries that all clients have at the same time; set scenario.boundaries=synchronous",
+    ),
+    "barrier": (
+        lambda config: config.schedule.kind == "synchronous",
+        "needs rounds that wait for their clients; set schedule.kind=synchronous",
+    ),
 }
+"""By need: whether a run serves it, and what is said where it does not."""

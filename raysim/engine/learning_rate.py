@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from raysim.config import LARGEST
-from raysim.config.blocks import Training
+from raysim.config.experiment import Training
+from raysim.config.schema import LARGEST_FLOAT32
 from raysim.system.errors import RunError
 
 
@@ -21,8 +21,9 @@ def learning_rate(training: Training, round: int, task: int, began: int) -> floa
         lr = training.optimizer.lr * float(decay.per_round**rounds) * float(decay.per_task**task)
     except OverflowError:
         lr = math.inf
-    if lr > LARGEST:
+    if lr > LARGEST_FLOAT32:
         raise RunError(
-            f"training.lr_decay: the learning rate of round {round} is over {LARGEST:.2g}; lower per_round or per_task"
+            f"training.lr_decay: the learning rate of round {round} is over {LARGEST_FLOAT32:.2g}; lower per_round "
+            "or per_task"
         )
     return lr

@@ -11,15 +11,13 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from raysim.config.blocks import Adam as AdamKnobs
-from raysim.config.blocks import AdamW as AdamWKnobs
-from raysim.config.blocks import Sgd as SgdKnobs
+from raysim.config.experiment import AdamConfig, AdamWConfig, SgdConfig
 
 
 class LocalSgd:
     """Stochastic gradient descent with heavy-ball or Nesterov momentum and L2 weight decay."""
 
-    def __init__(self, knobs: SgdKnobs) -> None:
+    def __init__(self, knobs: SgdConfig) -> None:
         self._knobs = knobs
         self._velocity: list[Tensor | None] = [None]
 
@@ -46,7 +44,7 @@ class LocalAdam:
     Adam adds the weight decay to the gradient, AdamW takes it off the parameters.
     """
 
-    def __init__(self, knobs: AdamKnobs | AdamWKnobs) -> None:
+    def __init__(self, knobs: AdamConfig | AdamWConfig) -> None:
         self._knobs = knobs
         self._steps = torch.tensor(0)
         self._moments: tuple[Tensor, Tensor] | None = None
@@ -65,7 +63,7 @@ class LocalAdam:
             [self._steps],
             foreach=False,
             fused=False,
-            decoupled_weight_decay=isinstance(self._knobs, AdamWKnobs),
+            decoupled_weight_decay=isinstance(self._knobs, AdamWConfig),
             amsgrad=False,
             lr=lr,
             beta1=self._knobs.betas[0],
@@ -79,6 +77,6 @@ class LocalAdam:
 Optimizer = LocalSgd | LocalAdam
 
 
-def make_optimizer(knobs: SgdKnobs | AdamKnobs | AdamWKnobs) -> Optimizer:
+def make_optimizer(knobs: SgdConfig | AdamConfig | AdamWConfig) -> Optimizer:
     """Return a new optimizer with the config's settings."""
-    return LocalSgd(knobs) if isinstance(knobs, SgdKnobs) else LocalAdam(knobs)
+    return LocalSgd(knobs) if isinstance(knobs, SgdConfig) else LocalAdam(knobs)

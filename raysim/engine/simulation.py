@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from raysim.api.server import Server
 from raysim.config import Config
-from raysim.config.time import Asynchronous as AsynchronousSchedule
+from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import AsynchronousUpdates
 from raysim.engine.events import Accuracies, Checkpoint, Event, Finished, RoundDone, Started
 from raysim.engine.exchange import Exchange

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from raysim.config.time import Asynchronous, Hinge, NoDiscount, Staleness
+from raysim.config.timing import AsynchronousSchedule, Hinge, NoDiscount, Staleness
 from raysim.system import seeding
 
 
@@ -70,7 +70,7 @@ class World:
     """
 
     seed: int
-    schedule: Asynchronous
+    schedule: AsynchronousSchedule
     dropout: float
     updates: int
     present: Callable[[int], Sequence[int]]

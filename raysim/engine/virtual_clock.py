@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from raysim.config import Config
-from raysim.config.time import LogNormal, Pareto, Speeds
+from raysim.config.timing import LogNormal, Pareto, Speeds
 from raysim.system import seeding
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from raysim.config import Config
-from raysim.config.time import Clients, Synchronous
+from raysim.config.timing import Clients, SynchronousSchedule
 from raysim.data.scenario import Task
 from raysim.federation.availability import plan_availability
 from raysim.federation.federation import Federation
@@ -24,7 +24,7 @@ def make_miniature(
             ),
             "clients": Clients(count=len(streams)),
             "training": config.training.model_copy(update={"rounds_per_task": rounds, "local_epochs": 1}),
-            "schedule": Synchronous(),
+            "schedule": SynchronousSchedule(),
             "participation": config.participation.model_copy(update={"fraction": 1.0, "count": None}),
         }
     )

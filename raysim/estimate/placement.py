@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from raysim.config import Config
-from raysim.config.messages import nearest, show
+from raysim.config.error_text import nearest, show
 from raysim.estimate.memory import MemoryNeed
 from raysim.system.capacity import GIB, MOST_OF_MEMORY, Capacity
 from raysim.system.errors import ConfigError

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from raysim.config import Config, load
-from raysim.config.messages import either
-from raysim.config.overrides import parse
-from raysim.config.sameness import what_matters
+from raysim.config.comparison import result_settings
+from raysim.config.error_text import either
+from raysim.config.overrides import parse_overrides
 from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.evaluation.per_client import describe_clients, summarise_clients
 from raysim.evaluation.scoring import accuracies, score, split_into_chunks
@@ -113,7 +113,7 @@ def _load_config(directory: Path, overrides: Sequence[str] | Mapping[str, object
     for name in ("config.yaml", "model.pt"):
         if not (directory / name).is_file():
             raise ConfigError(f"{directory / name}: there is no such file; allowed: the directory of a run that ended")
-    for given, _ in parse(overrides):
+    for given, _ in parse_overrides(overrides):
         block = str(given.keys[0])
         if block in Config.model_fields and block not in MAY_DIFFER:
             raise ConfigError(
@@ -148,4 +148,4 @@ def _check_held_out(own: Config, asked: Config) -> None:
 def _held_out(config: Config) -> dict[str, object]:
     """Return the keys that decide which samples a config holds out."""
     blocks = ("dataset.", "scenario.", "evaluation.validation_fraction")
-    return {key: value for key, value in what_matters(config).items() if key.startswith(blocks)}
+    return {key: value for key, value in result_settings(config).items() if key.startswith(blocks)}

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.config import Config
-from raysim.config.blocks import MOST_ROUNDS
-from raysim.config.time import Moment, Windows
+from raysim.config.experiment import MOST_ROUNDS
+from raysim.config.timing import Moment, Windows
 from raysim.federation.stream import Stream
 from raysim.system import seeding
 from raysim.system.errors import ConfigError

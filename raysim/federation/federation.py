@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 
 from raysim.config import Config
-from raysim.config.components import Component
-from raysim.config.named import resolve
+from raysim.config.component_blocks import Component
+from raysim.config.lookup import resolve
 from raysim.data import scenario
 from raysim.data.augmentation import Augmentation, check_images
 from raysim.data.dataset import Dataset, Split

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from raysim.config import Config
-from raysim.config.time import Asynchronous
+from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.compatibility import check_methods
 from raysim.estimate import placement
 from raysim.estimate.dry_run import DryRun, dry_run
@@ -172,7 +172,7 @@ def _time(config: Config, federation: Federation, cost: DryRun, capacity: Capaci
         return f"about {_duration(training + evaluating)} of one core like this one: {each}"
     cores = max(1, min(int(capacity.cpus), placement.place(config, capacity).actors))
     schedule = config.schedule
-    cohort = schedule.concurrency if isinstance(schedule, Asynchronous) else -(-cost.updates // cost.rounds)
+    cohort = schedule.concurrency if isinstance(schedule, AsynchronousSchedule) else -(-cost.updates // cost.rounds)
     busy = max(1, min(cores, cohort))
     lasting = _duration(training / busy + evaluating / cores)
     return f"about {lasting} beside starting, {_count(busy, 'host')} at a time: {each}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from raysim.config import Config, load
-from raysim.config.sameness import difference
+from raysim.config.comparison import describe_difference
 from raysim.records.result import Result, load_result
 from raysim.records.run_directory import claim_directory
 from raysim.system.errors import ConfigError
@@ -38,7 +38,7 @@ def resolve_resumed(
         return load(config, overrides)
     before = load(own)
     now = load(own if config is None else config, overrides)
-    unlike = difference(before, now)
+    unlike = describe_difference(before, now)
     if unlike is not None:
         raise ConfigError(
             f"--resume: {out} is a run of another config: {unlike}; allowed: other {', '.join(MAY_DIFFER)}"

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from raysim.config import Config
-from raysim.config.reading import shorten
+from raysim.config.error_text import shorten
 from raysim.models.flat import FlatModel
 from raysim.system import seeding
 from raysim.system.errors import ConfigError

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from raysim.config import Config
-from raysim.config.sameness import what_matters
+from raysim.config.comparison import result_settings
 from raysim.engine.events import Checkpoint
 from raysim.records.totals import Totals
 from raysim.system.errors import RunError
@@ -81,7 +81,7 @@ class Checkpoints:
     def __init__(self, directory: Path, config: Config, made_with: str | None) -> None:
         self.directory = directory / "checkpoints"
         self._keep = config.checkpoint.keep
-        self._run = {"config": hashlib.sha256(str(what_matters(config)).encode()).hexdigest(), "raysim": made_with}
+        self._run = {"config": hashlib.sha256(str(result_settings(config)).encode()).hexdigest(), "raysim": made_with}
 
     @property
     def newest(self) -> int | None:

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from raysim.config import Config, dump
-from raysim.config.reading import shorten
+from raysim.config.error_text import shorten
 from raysim.engine.events import RoundDone, line
 from raysim.records.tensorboard import Board
 from raysim.records.totals import Totals

@@ -13,8 +13,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from raysim.config.messages import nearest, show
-from raysim.config.reading import parse_value
+from raysim.config.error_text import nearest, show
+from raysim.config.yaml_reading import parse_value
 from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.report.content import Comparison
 from raysim.report.grouping import ExperimentSetting, MethodGroup, flatten

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from raysim.config.messages import show
+from raysim.config.error_text import show
 from raysim.report.reading import FinishedRun, Methods
 from raysim.system.errors import single_line
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from raysim.config.reading import read
+from raysim.config.yaml_reading import read_yaml
 from raysim.sweeps.directory import RunLabels, read_labels
 from raysim.sweeps.grid import SWEEP_FILE
 from raysim.system.errors import ConfigError
@@ -213,7 +213,7 @@ def _read_run(directory: Path, labels_in: Callable[[Path], SweepLabels | None]) 
     # the nearest sweep above a run names it
     sweeps = ((above, found) for above in directory.parents if (found := labels_in(above)) is not None)
     names = next((found.get(directory.relative_to(above).as_posix(), {}) for above, found in sweeps), {})
-    return FinishedRun(directory, summary, read(directory / "config.yaml").values, names)
+    return FinishedRun(directory, summary, read_yaml(directory / "config.yaml").values, names)
 
 
 def _labels_in(directory: Path) -> SweepLabels | None:

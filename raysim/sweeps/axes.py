@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from raysim.config import Config
 from raysim.config.document import Document, Elsewhere, Given, Keys, dotted
-from raysim.config.messages import either, located, nearest, show, unknown
-from raysim.config.overrides import split
+from raysim.config.error_text import describe_unknown, either, nearest, show
+from raysim.config.overrides import split_key
 from raysim.config.schema import LONGEST_NAME
-from raysim.config.writing import one_line
+from raysim.config.yaml_writing import to_yaml_line
 from raysim.system.errors import ConfigError
 
 UNSAFE = re.compile(r"[^\w .+=@,-]+")  # what config names may not have either
@@ -66,9 +66,9 @@ def read_setting(document: Document, at: Keys, key: str, value: object) -> KeySe
         origin: Given | Elsewhere = Elsewhere(document.file, line)
     else:
         origin = Given((), dotted(at), 0)
-    keys = split(key, f"{origin}: {dotted(at)}" if document.file else dotted(at))
+    keys = split_key(key, f"{origin}: {dotted(at)}" if document.file else dotted(at))
     if keys[0] not in Config.model_fields:
-        raise ConfigError(located(document, at, unknown("key", str(keys[0]), Config.model_fields)))
+        raise ConfigError(document.locate(at, describe_unknown("key", str(keys[0]), Config.model_fields)))
     return KeySetting(keys, value, origin)
 
 
@@ -80,8 +80,8 @@ def read_axis(document: Document, name: str, values: Mapping[str, object] | list
     """
     at: Keys = ("grid", name)
     if not values:
-        raise ConfigError(located(document, at, f"found {show(values)}, allowed: at least one value"))
-    if split(name, f"grid.{name}")[0] not in Config.model_fields:
+        raise ConfigError(document.locate(at, f"found {show(values)}, allowed: at least one value"))
+    if split_key(name, f"grid.{name}")[0] not in Config.model_fields:
         made = _choices(document, at, values)
     elif isinstance(values, list):
         made = [_unnamed(document, (*at, number), name, value) for number, value in enumerate(values)]
@@ -98,11 +98,11 @@ def _choices(document: Document, at: Keys, values: Mapping[str, object] | list[o
     choices = values if isinstance(values, Mapping) else {}
     blocks = {label: keys for label, keys in choices.items() if isinstance(keys, Mapping)}
     if len(blocks) < len(values):
-        words = f"{unknown('key', name, known)}, or choices of your own such as {EXAMPLE}"
-        raise ConfigError(located(document, at, words))
+        words = f"{describe_unknown('key', name, known)}, or choices of your own such as {EXAMPLE}"
+        raise ConfigError(document.locate(at, words))
     strange = any(str(key).partition(".")[0] not in known for keys in blocks.values() for key in keys)
     if strange and nearest(name, known):  # methos: {ER: {er: {}}} means the key methods
-        raise ConfigError(located(document, at, unknown("key", name, known)))
+        raise ConfigError(document.locate(at, describe_unknown("key", name, known)))
     return [
         AxisValue(
             label, label, tuple(read_setting(document, (*at, label, key), key, value) for key, value in keys.items())
@@ -121,11 +121,13 @@ def _unnamed(document: Document, at: Keys, key: str, value: object) -> AxisValue
 def name_value(value: object) -> str:
     """Return the name of a value that was given none: a block's keys in words, anything else as YAML in one line."""
     if not isinstance(value, Mapping):
-        return one_line(value)
+        return to_yaml_line(value)
     if not value:
         return "none"
     parts = [
-        f"{key} {name_value(item)}".removesuffix(" none") if isinstance(item, Mapping) else f"{key}={one_line(item)}"
+        f"{key} {name_value(item)}".removesuffix(" none")
+        if isinstance(item, Mapping)
+        else f"{key}={to_yaml_line(item)}"
         for key, item in value.items()
     ]
     blocks = any(isinstance(item, Mapping) for item in value.values())
@@ -140,12 +142,12 @@ def _with_folders(document: Document, at: Keys, values: list[AxisValue]) -> tupl
         if not folder or len(folder.encode()) > LONGEST_NAME:
             words = f"found the value {show(value.label)}, allowed: with a name of letters and digits, at most "
             words += f"{LONGEST_NAME} bytes long; give it one: {{NAME: VALUE}}"
-            raise ConfigError(located(document, at, words))
+            raise ConfigError(document.locate(at, words))
         other = made.get(folder.casefold())
         if other is not None:
             twice = f"found {show(value.label)} twice" if other.label == value.label else ""
             words = twice or f"{show(other.label)} and {show(value.label)} would have the same folder, {folder}"
-            raise ConfigError(located(document, at, f"{words}; allowed: names that differ, as in {{NAME: VALUE}}"))
+            raise ConfigError(document.locate(at, f"{words}; allowed: names that differ, as in {{NAME: VALUE}}"))
         made[folder.casefold()] = AxisValue(value.label, folder, value.settings)
     return tuple(made.values())
 
@@ -166,7 +168,7 @@ def narrow_axis(axis: Axis, given: Given, value: object) -> Axis:
 
 def _found(axis: Axis, wanted: object) -> AxisValue | None:
     """Return an axis' value by its name, or by what it sets the axis' key to."""
-    named = [value for value in axis.values if value.label == one_line(wanted)]
+    named = [value for value in axis.values if value.label == to_yaml_line(wanted)]
     meant = [
         value
         for value in axis.values

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from raysim.config import load
+from raysim.config.comparison import describe_difference
 from raysim.config.document import Document
-from raysim.config.messages import located, show
-from raysim.config.reading import read
-from raysim.config.sameness import difference
-from raysim.config.writing import written
+from raysim.config.error_text import show
+from raysim.config.yaml_reading import read_yaml
+from raysim.config.yaml_writing import to_yaml
 from raysim.engine.batch import Job
 from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.records.result import Result, load_result
@@ -115,7 +115,7 @@ def find_progress(job: Job, out: Path) -> RunProgress:
     if directory / "config.yaml" not in held:
         raise ConfigError(f"{directory}: found {held[0].name} and no config.yaml, so this is no run's; {INSTEAD}")
     status = load_result(directory).status if directory / "summary.json" in held else "unfinished"
-    unlike = difference(load(directory / "config.yaml"), job.config)
+    unlike = describe_difference(load(directory / "config.yaml"), job.config)
     if unlike is not None:
         raise ConfigError(f"{directory}: a run ({status}) of another config is there: {unlike}; {INSTEAD}")
     if status == "done":
@@ -138,7 +138,7 @@ def read_labels(out: str | Path) -> dict[str, RunLabels]:
     Raises:
         ConfigError: the directory has no sweep.yaml, or not one that raysim wrote.
     """
-    document = read(Path(out) / SWEEP_FILE)
+    document = read_yaml(Path(out) / SWEEP_FILE)
     runs = document.values.get("runs")
     if not isinstance(runs, dict):
         raise _not_ours(document, ("runs",), runs)
@@ -158,11 +158,11 @@ def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
     before = read_labels(out) if (out / SWEEP_FILE).exists() else {}
     kept = {folder: names for folder, names in before.items() if folder not in here and (out / folder).is_dir()}
     try:
-        write_whole(out / SWEEP_FILE, written({"name": name, "runs": {**here, **kept}}))
+        write_whole(out / SWEEP_FILE, to_yaml({"name": name, "runs": {**here, **kept}}))
     except OSError as error:
         raise ConfigError(f"--out {out}: it cannot be written to: {error.strerror or error}") from error
 
 
 def _not_ours(document: Document, keys: tuple[str, ...], found: object) -> ConfigError:
     words = f"found {show(found)}, allowed: a file that a sweep wrote; give another --out"
-    return ConfigError(located(document, keys, words))
+    return ConfigError(document.locate(keys, words))

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from raysim.config.messages import show
+from raysim.config.error_text import show
 from raysim.engine.batch import Job
 from raysim.engine.events import Event, RoundDone, Started
 from raysim.launch.display import accuracy_so_far, print_line

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from raysim.config import open_document
-from raysim.config.allowed import Allowed
 from raysim.config.block import Block
 from raysim.config.document import Document, Elsewhere, Given, dotted
-from raysim.config.messages import located, refusal, show
-from raysim.config.overrides import parse, put
-from raysim.config.reading import read
-from raysim.config.schema import folder_name
+from raysim.config.error_text import show
+from raysim.config.key_schema import Allowed
+from raysim.config.overrides import parse_overrides
+from raysim.config.refusal import to_config_error
+from raysim.config.schema import FolderName
+from raysim.config.yaml_reading import read_yaml
 from raysim.sweeps.axes import Axis, narrow_axis, read_axis, read_setting
 from raysim.system.errors import ConfigError
 
@@ -24,11 +25,7 @@ from raysim.system.errors import ConfigError
 class SweepFile(Block):
     """The keys of a sweep's file."""
 
-    name: Annotated[
-        str,
-        AfterValidator(folder_name),
-        Allowed("a name for a folder: letters, digits, spaces and _ - . + = @ , between them"),
-    ] = Field(description="The name of the sweep, and of its folder under runs/.")
+    name: FolderName = Field(description="The name of the sweep, and of its folder under runs/.")
     base: Annotated[str | dict[str, object], Allowed("a config's path, relative to this file, or a config")] = Field(
         description="The config that all runs start from."
     )
@@ -67,19 +64,19 @@ def read_sweep(
     try:
         file = SweepFile.model_validate(document.values)
     except ValidationError as error:
-        raise refusal(error, document) from None
+        raise to_config_error(error, document) from None
     base = _base(document, file)
     for key, value in file.set.items():
         found = read_setting(document, ("set", key), key, value)
-        put(base, found.keys, found.value, found.origin)
+        base.put(found.keys, found.value, found.origin)
     axes = {name: read_axis(document, name, values) for name, values in file.grid.items()}
-    for given, value in parse(overrides):
+    for given, value in parse_overrides(overrides):
         name = dotted(given.keys)
         if name in axes:
             axes[name] = narrow_axis(axes[name], given, value)
         else:
             _refuse_what_axes_set(axes.values(), given)
-            put(base, given.keys, value, given)
+            base.put(given.keys, value, given)
     return SweepDefinition(file.name, document.file or file.name, base, tuple(axes.values()))
 
 
@@ -88,8 +85,8 @@ def _base(document: Document, file: SweepFile) -> Document:
         path = Path(document.file).parent / file.base if document.file else Path(file.base)
         if not path.is_file():
             words = f"found {show(file.base)}, and there is no file {path}; allowed: a config's path, relative to this "
-            raise ConfigError(located(document, ("base",), words + ("file" if document.file else "directory")))
-        return read(path)
+            raise ConfigError(document.locate(("base",), words + ("file" if document.file else "directory")))
+        return read_yaml(path)
     base = open_document(file.base)
     for keys, line in document.origins.items():
         if keys[0] == "base" and document.file is not None and isinstance(line, int):

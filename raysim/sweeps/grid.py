@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from raysim.config import validated
+from raysim.config import validate
+from raysim.config.comparison import result_settings
 from raysim.config.document import Document, dotted
-from raysim.config.overrides import put
-from raysim.config.sameness import what_matters
 from raysim.engine.batch import Job
 from raysim.engine.compatibility import check_methods
 from raysim.sweeps.axes import Axis, AxisValue
@@ -43,7 +42,7 @@ def expand_grid(sweep: SweepDefinition) -> list[Cell]:
     made: dict[str, Cell] = {}
     for values in product(*(axis.values for axis in sweep.axes)):
         cell = _cell(sweep, values)
-        same = made.setdefault(str(what_matters(cell.config)), cell)
+        same = made.setdefault(str(result_settings(cell.config)), cell)
         if same is not cell:
             raise ConfigError(
                 f"{sweep.title}: the runs '{same.folder}' and '{cell.folder}' are the same in all that changes "
@@ -60,9 +59,9 @@ def _cell(sweep: SweepDefinition, values: Sequence[AxisValue]) -> Cell:
         if folder == SWEEP_FILE:
             raise ConfigError(f"{sweep.title}: a run's folder would be {SWEEP_FILE}, allowed: another name")
         for setting in (setting for value in values for setting in value.settings):
-            put(document, setting.keys, copy.deepcopy(setting.value), setting.origin)
+            document.put(setting.keys, copy.deepcopy(setting.value), setting.origin)
             settings[dotted(setting.keys)] = setting.value
-        config = validated(document)
+        config = validate(document)
     except ConfigError as error:
         raise ConfigError(f"{error} (in the run '{folder}')") from None
     try:

@@ -142,7 +142,7 @@ def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.Mo
     """Ray holds what a generator yielded until it yields again, as `held` does here."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(coordinator.tensors, "register", lambda: None)
-    monkeypatch.setattr(coordinator.host, "torch_settings", lambda *_: None)
+    monkeypatch.setattr(coordinator, "set_torch", lambda *_: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: None))
     monkeypatch.setattr(coordinator, "RayRunner", lambda *_: SimpleNamespace(machines={}, peaks=list))
     monkeypatch.setattr(coordinator, "Simulation", Rounds)

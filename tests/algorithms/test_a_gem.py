@@ -114,7 +114,7 @@ def test_taking_the_reference_leaves_no_trace(tiny, simulate, monkeypatch):
     plain = simulate(tiny(model=LIVELY))
     assert simulate(tiny(model=LIVELY, methods={"a_gem": {}})).sha256 != plain.sha256
     taken = []
-    monkeypatch.setattr(a_gem, "projected", lambda gradient, reference: taken.append(reference) or gradient)
+    monkeypatch.setattr(a_gem, "project", lambda gradient, reference: taken.append(reference) or gradient)
     assert simulate(tiny(model=LIVELY, methods={"a_gem": {}})).sha256 == plain.sha256
     assert len(taken) == 3 * 2 * 2 * 3 - 3  # clients x tasks x rounds x steps; a client's first step has none
 

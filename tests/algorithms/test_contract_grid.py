@@ -11,7 +11,7 @@ import itertools
 import pytest
 import torch
 
-from raysim.config.named import resolve, table
+from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import line
 from raysim.estimate.dry_run import dry_run

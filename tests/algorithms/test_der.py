@@ -111,7 +111,7 @@ def test_with_both_weights_0_it_is_fedavg_bit_for_bit_and_replays_nothing(tiny, 
     plain = simulate(tiny(model=LIVELY))
     assert simulate(tiny(model=LIVELY, methods={"der": {"alpha": 1e-3}})).sha256 != plain.sha256
     replayed = []
-    monkeypatch.setattr(replay, "batch", lambda client, entries: replayed.append(entries))
+    monkeypatch.setattr(replay, "to_batch", lambda client, entries: replayed.append(entries))
     assert simulate(tiny(model=LIVELY, methods={"der": {"alpha": 0.0, "beta": 0.0}})).sha256 == plain.sha256
     assert replayed == []
 

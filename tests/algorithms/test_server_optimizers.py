@@ -14,7 +14,7 @@ from raysim.algorithms.fedadam import FedAdam
 from raysim.algorithms.fedavgm import FedAvgM
 from raysim.algorithms.fedyogi import FedYogi
 from raysim.api.messages import Delta
-from raysim.config.named import resolve
+from raysim.config.lookup import resolve
 from raysim.system.errors import ConfigError
 
 SOFTMAX = {"name": "probes:softmax"}

@@ -210,10 +210,14 @@ def test_renaming_the_clients_moves_no_bit(tiny, simulate):
 class Forgetful(LocalRunner):
     """A new host for each client of each order, the last first; all that lasts is the count that names its streams."""
 
+    def __init__(self, config, federation):
+        super().__init__(config, federation)
+        self.config = config
+
     def begin(self, order, posts):
         reply, known = Reply(order.cohort), self.host
         for number in reversed(order.clients):
-            host = ClientHost(known.config, known.federation, (number,), torch.device("cpu"))
+            host = ClientHost(self.config, known.federation, (number,), torch.device("cpu"))
             host.clients[number].phases = known.clients[number].phases
             known.clients[number].phases += 1
             reply.merge(host.perform(dataclasses.replace(order, clients=(number,)), posts))

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from raysim.config.document import walk
-from raysim.config.writing import written
+from raysim.config.yaml_writing import to_yaml
 
 Values = dict[str, Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -97,7 +97,7 @@ def mutated(draw: Draw, most: int, huge: bool) -> bytes:
     mutations = st.sampled_from([_lost, _misspelt, _replaced, _replaced, _replaced, _replaced, _moved, _wrapped])
     for _ in range(draw(st.integers(0, most))):
         draw(mutations)(draw, values, odd)
-    text = written(values).encode("utf-8", errors="surrogatepass")
+    text = to_yaml(values).encode("utf-8", errors="surrogatepass")
     return draw(st.sampled_from([_kept, _kept, _kept, _kept, _kept, _line_put_in, _cut, _doubled, _byte]))(draw, text)
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from raysim.config import named
+from raysim.config import lookup
 
 BASE = """\
 name: demo
@@ -24,7 +24,7 @@ def tables() -> Iterator[None]:
     """Put the tests' own tables in the place of raysim's."""
     with pytest.MonkeyPatch.context() as patch:
         for kind, name in (("data set", "DATASETS"), ("model", "MODELS"), ("method", "METHODS")):
-            patch.setitem(named.TABLES, kind, f"named_components:{name}")
+            patch.setitem(lookup.TABLES, kind, f"named_components:{name}")
         yield
 
 

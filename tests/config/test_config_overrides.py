@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from raysim.config import ConfigError, load
-from raysim.config.blocks import Adam
-from raysim.config.document import Document, Given, plain
-from raysim.config.overrides import apply, split
+from raysim.config.document import Document, Given, to_plain
+from raysim.config.experiment import AdamConfig
+from raysim.config.overrides import apply_overrides, split_key
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 
 def overridden(values: dict[str, object], *overrides: str) -> Document:
     document = Document("a.yaml", values, {("a",): 1, ("a", "b"): 2})
-    apply(document, overrides)
+    apply_overrides(document, overrides)
     return document
 
 
@@ -42,9 +42,9 @@ def test_the_last_one_wins() -> None:
 
 
 def test_a_name_of_ones_own_keeps_its_dots() -> None:
-    assert split("methods.my.own:Thing.mu", "") == ("methods", "my.own:Thing", "mu")
-    assert split("methods.own:Thing", "") == ("methods", "own:Thing")
-    assert split("a.b.c", "") == ("a", "b", "c")
+    assert split_key("methods.my.own:Thing.mu", "") == ("methods", "my.own:Thing", "mu")
+    assert split_key("methods.own:Thing", "") == ("methods", "own:Thing")
+    assert split_key("a.b.c", "") == ("a", "b", "c")
 
 
 def test_from_python_values_are_taken_as_they_are(run_yaml: Path) -> None:
@@ -53,22 +53,22 @@ def test_from_python_values_are_taken_as_they_are(run_yaml: Path) -> None:
         {
             "name": "no",
             "seed": np.int64(3),
-            "training.optimizer": Adam(lr=np.float32(0.5)),
+            "training.optimizer": AdamConfig(lr=np.float32(0.5)),
             "model.hidden": (4, 5),
             "model.file": Path("x"),
         },
     )
     assert config.name == "no"
     assert type(config.seed) is int
-    assert config.training.optimizer == Adam(lr=0.5)
+    assert config.training.optimizer == AdamConfig(lr=0.5)
     assert config.model.keys()["hidden"] == (4, 5)
     assert config.model.keys()["file"] == Path("x")
 
 
 def test_what_was_given_is_not_changed() -> None:
     values = {"a": {"b": 1}}
-    document = Document(None, plain(values))
-    apply(document, ["a.b=2"])
+    document = Document(None, to_plain(values))
+    apply_overrides(document, ["a.b=2"])
     assert values == {"a": {"b": 1}}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from raysim.config import ConfigError
-from raysim.config.reading import parse_value, read
+from raysim.config.yaml_reading import parse_value, read_yaml
 
 # The YAML 1.2.2 specification, example 10.9 (core tag resolution) with the table of section 10.3.2 around it.
 SCALARS = {
@@ -105,7 +105,7 @@ def test_what_is_no_value_is_one_line(text: str) -> None:
 def test_every_key_has_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("# a comment\na:\n  b: [1,\n    2]\n\nc: {d: &x {e: 1}}\nf: *x\n")
-    document = read(path)
+    document = read_yaml(path)
     assert document.values == {"a": {"b": [1, 2]}, "c": {"d": {"e": 1}}, "f": {"e": 1}}
     assert document.origins == {
         ("a",): 2,
@@ -123,7 +123,7 @@ def test_every_key_has_its_line(tmp_path: Path) -> None:
 def test_values_of_an_alias_are_not_shared(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a: &x {e: 1}\nb: *x\n")
-    values = read(path).values
+    values = read_yaml(path).values
     assert values["a"] is not values["b"]
 
 
@@ -131,4 +131,4 @@ def test_values_of_an_alias_are_not_shared(tmp_path: Path) -> None:
 def test_a_byte_order_mark_and_a_directive_are_read(tmp_path: Path, start: bytes) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(start + "name: é\r\nseed: 1\r\n".encode())
-    assert read(path).values == {"name": "é", "seed": 1}
+    assert read_yaml(path).values == {"name": "é", "seed": 1}

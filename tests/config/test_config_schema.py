@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 import raysim.config
-from raysim.config import Adam, Config, ConfigError, Sgd, dump, load, schema
+from raysim.config import AdamConfig, Config, ConfigError, SgdConfig, build_json_schema, dump, load
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -150,7 +150,7 @@ def test_per_null_is_resolved_by_the_scenario(scenario: str, per: str | None, re
 
 def test_whole_numbers_are_taken_where_a_number_is_due() -> None:
     config = load(REQUIRED, ["training.optimizer={name: adam, lr: 1, betas: [0, 0.5]}", "resources.gpus_per_actor=2"])
-    assert config.training.optimizer == Adam(lr=1.0, betas=(0.0, 0.5))
+    assert config.training.optimizer == AdamConfig(lr=1.0, betas=(0.0, 0.5))
     assert type(config.training.optimizer.lr) is float
     assert type(config.resources.gpus_per_actor) is float
 
@@ -209,11 +209,11 @@ def test_the_json_schema_knows_the_named_components() -> None:
         tables = {"digits": "named_components:digits", "archive": "named_components:archive"}
         patch.setattr("named_components.DATASETS", tables)
         patch.setattr("named_components.MODELS", {"net": "named_components:net"})
-        found = schema()
+        found = build_json_schema()
     json.dumps(found)
     assert found["required"] == ["name", "dataset", "scenario", "clients", "model", "training"]
     assert found["properties"]["seed"]["maximum"] == 2**63 - 1
-    dataset = found["$defs"]["Dataset"]
+    dataset = found["$defs"]["DatasetConfig"]
     assert dataset["properties"]["name"]["anyOf"][0] == {"enum": ["digits", "archive"]}
     archive = dataset["allOf"][1]
     assert archive["if"] == {"properties": {"name": {"const": "archive"}}}
@@ -260,7 +260,7 @@ def test_the_json_schema_and_the_loader_agree(change: dict[str, Any], suits: boo
         sets = {"digits": "named_components:digits", "archive": "named_components:archive"}
         patch.setattr("named_components.DATASETS", sets)
         patch.setattr("named_components.MODELS", {"net": "named_components:net"})
-        validator = jsonschema.Draft202012Validator(schema())
+        validator = jsonschema.Draft202012Validator(build_json_schema())
     validator.check_schema(validator.schema)
     assert validator.is_valid({**REQUIRED, **change}) == suits
     if suits:
@@ -271,4 +271,4 @@ def test_the_json_schema_and_the_loader_agree(change: dict[str, Any], suits: boo
 
 
 def test_the_types_of_optimizers_are_exported() -> None:
-    assert isinstance(load(REQUIRED).training.optimizer, Sgd)
+    assert isinstance(load(REQUIRED).training.optimizer, SgdConfig)

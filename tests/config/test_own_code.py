@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raysim.config import load
-from raysim.config.own_code import own_code
+from raysim.config.own_code import find_own_code
 
 CONFIG = {
     "name": "own",
@@ -43,7 +43,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_raysims_own_names_need_nothing() -> None:
-    assert own_code(load(CONFIG, {"methods": {"fedprox": {}, "raysim.algorithms.er:Er": {}}})) == []
+    assert find_own_code(load(CONFIG, {"methods": {"fedprox": {}, "raysim.algorithms.er:Er": {}}})) == []
 
 
 def test_packages_go_whole_and_modules_as_files(project: Path) -> None:
@@ -52,9 +52,9 @@ def test_packages_go_whole_and_modules_as_files(project: Path) -> None:
         "model": {"name": "own_package.inner.deep:model", "note": "not_named:model"},
         "methods": {"own_module:Mine": {}, "own_package.inner.deep:Mine": {}},
     }
-    assert own_code(load(CONFIG, named)) == [project / "own_module.py", project / "own_package"]
+    assert find_own_code(load(CONFIG, named)) == [project / "own_module.py", project / "own_package"]
 
 
 @pytest.mark.parametrize("name", ["torch.nn:Flatten", "collections:Counter"])
 def test_what_is_installed_is_not_sent(name: str) -> None:
-    assert own_code(load(CONFIG, {"model": {"name": name}})) == []
+    assert find_own_code(load(CONFIG, {"model": {"name": name}})) == []

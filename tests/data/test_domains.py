@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from raysim.config import ConfigError, dump, load, schema
-from raysim.config.reading import parse_value
+from raysim.config import ConfigError, build_json_schema, dump, load
+from raysim.config.yaml_reading import parse_value
 from raysim.data import domains as module
 from raysim.data.dataset import Dataset, Split, check_dataset
 from raysim.data.digits import digits
@@ -305,7 +305,7 @@ def test_a_file_that_is_not_there_says_which_domain(config, root):
 )
 def test_the_json_schema_and_the_loader_agree(tiny, items, suits):
     jsonschema = pytest.importorskip("jsonschema")
-    validator = jsonschema.Draft202012Validator(schema())
+    validator = jsonschema.Draft202012Validator(build_json_schema())
     scenario = {"kind": "domain_incremental", "tasks": 2, "shift": {"domains": items}}
     values = parse_value(dump(load(tiny()))) | {"dataset": {"name": "mnist"}, "scenario": scenario}
     assert validator.is_valid(values) == (suits is not False)

@@ -11,23 +11,23 @@ import pytest
 from annotated_types import Ge
 from pages import ROOT
 
-from raysim.config import named, schema
-from raysim.config.described import descriptions
-from raysim.config.reference import CLOSES, OPENS, reference, with_keys, write
+from raysim.config import build_json_schema, lookup
+from raysim.config.reference import CLOSES, OPENS, insert_keys, render_reference, write_reference
+from raysim.config.signature import describe_keys
 
-METHODS = [*named.table("method")]
+METHODS = [*lookup.table("method")]
 OUT_OF_DATE = "run `make docs`"
 
 
 def test_the_reference_is_that_of_now() -> None:
-    assert (ROOT / "docs" / "config.md").read_text(encoding="utf-8") == reference(), OUT_OF_DATE
+    assert (ROOT / "docs" / "config.md").read_text(encoding="utf-8") == render_reference(), OUT_OF_DATE
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_a_page_with_its_keys_of_now(name: str) -> None:
     page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
     assert page.count(OPENS) == page.count(CLOSES) == 1
-    assert page == with_keys(page, name), OUT_OF_DATE
+    assert page == insert_keys(page, name), OUT_OF_DATE
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -46,7 +46,7 @@ def test_every_methods_page_has_the_same_sections(name: str) -> None:
 
 
 def test_every_row_says_what_its_key_is() -> None:
-    rows = [line for line in reference().splitlines() if line.startswith("| `")]
+    rows = [line for line in render_reference().splitlines() if line.startswith("| `")]
     assert len(rows) > 120
     for row in rows:
         key, default, allowed, words = (cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1])
@@ -56,8 +56,8 @@ def test_every_row_says_what_its_key_is() -> None:
 
 
 def test_every_key_of_the_schema_is_there() -> None:
-    page = reference()
-    assert set(_keys(schema())) <= set(re.findall(r"^\| `(?:[\w.]+\.)?(\w+)`", page, re.MULTILINE))
+    page = render_reference()
+    assert set(_keys(build_json_schema())) <= set(re.findall(r"^\| `(?:[\w.]+\.)?(\w+)`", page, re.MULTILINE))
 
 
 def _keys(part: Any) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _keys(part: Any) -> Iterator[str]:
 
 
 def test_the_schema_for_editors_has_the_descriptions_too() -> None:
-    methods = schema()["properties"]["methods"]["properties"]
+    methods = build_json_schema()["properties"]["methods"]["properties"]
     assert methods["fedprox"]["anyOf"][0]["properties"]["mu"]["description"].startswith("strength of the pull")
 
 
@@ -81,8 +81,8 @@ def test_writing_puts_both_in_place(tmp_path: Path) -> None:
     (tmp_path / "methods").mkdir()
     for name in METHODS:
         (tmp_path / "methods" / f"{name}.md").write_text(f"before\n{OPENS}\nold\n{CLOSES}\nafter\n")
-    write(tmp_path)
-    assert (tmp_path / "config.md").read_text(encoding="utf-8") == reference()
+    write_reference(tmp_path)
+    assert (tmp_path / "config.md").read_text(encoding="utf-8") == render_reference()
     fedprox = (tmp_path / "methods" / "fedprox.md").read_text(encoding="utf-8")
     assert fedprox.startswith("before\n")
     assert fedprox.endswith("after\n")
@@ -121,15 +121,15 @@ class Second(First):
 
 
 def test_a_description_is_the_comment_beside_a_key() -> None:
-    assert descriptions(plain) == {}
-    assert descriptions(told) == {"size": "how many", "rate": "how fast, in #/s"}
-    assert descriptions(First) == {"size": "how many", "rate": "how fast"}
-    assert descriptions(Second) == {"size": "how many more", "rate": "how fast"}
-    assert descriptions(partial(told, "here")) == descriptions(told)
+    assert describe_keys(plain) == {}
+    assert describe_keys(told) == {"size": "how many", "rate": "how fast, in #/s"}
+    assert describe_keys(First) == {"size": "how many", "rate": "how fast"}
+    assert describe_keys(Second) == {"size": "how many more", "rate": "how fast"}
+    assert describe_keys(partial(told, "here")) == describe_keys(told)
 
 
 def test_where_there_is_no_source_nothing_is_known() -> None:
     space: dict[str, Any] = {}
     exec("def unseen(*, size: int = 1): ...  # how many", space)
-    assert descriptions(space["unseen"]) == {}
-    assert descriptions(dict) == {}
+    assert describe_keys(space["unseen"]) == {}
+    assert describe_keys(dict) == {}

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import pytest
 from pages import ROOT
 
-from raysim.config import named
+from raysim.config import lookup
 
 LINE = re.compile(r"[Uu]p (\d), down (\d)")
 
 
-@pytest.mark.parametrize("name", list(named.table("method")))
+@pytest.mark.parametrize("name", list(lookup.table("method")))
 def test_the_page_has_the_bytes_of_a_round(name: str, tiny: Callable, simulate: Callable) -> None:
     """Three clients, all in every round; in a task's second round, as vectors as long as the model per client."""
     page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")

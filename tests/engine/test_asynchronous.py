@@ -246,7 +246,7 @@ def test_no_method_sees_where_a_task_ends(tiny, simulate):
         ({"methods": {"fixed": {}}, "schedule": BUFFER_OF_ALL}, "fixed: needs rounds that wait"),
         (
             {"methods": {"fed_a_gem": {}}, "schedule": BUFFER_OF_ALL},
-            "schedule.kind=synchronous, or methods.fed_a_gem.reference=with_update",
+            "fed_a_gem: needs rounds that wait for their clients; set schedule.kind=synchronous",
         ),
         ({"methods": {"probes:Everything": {}}, "schedule": BUFFER_OF_ALL}, "Everything: needs rounds that wait"),
     ],

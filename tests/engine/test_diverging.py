@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import raysim
+from raysim.api import ClientHalf, Delta, Method, ServerHalf, Term
 from raysim.engine.order import Order
 from raysim.engine.reply import Reply
 from raysim.system.errors import Diverged
@@ -17,31 +18,31 @@ LAST = 4  # rounds of two tasks
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overflow(raysim.Method):
+class Overflow(Method):
     """Overflow: the server's half makes what is not finite of the delta in one round."""
 
     at: int = 1
     part: str = "parameters"
 
-    class Server(raysim.ServerHalf):
+    class Server(ServerHalf):
         def update(self, server, delta, reply):
             if server.round != self.knobs.at:
                 return delta
             worth = {"parameters": 1.0, "buffers": 1.0, self.knobs.part: math.inf}
-            return raysim.Delta(delta.parameters + worth["parameters"], delta.buffers * worth["buffers"])
+            return Delta(delta.parameters + worth["parameters"], delta.buffers * worth["buffers"])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told(raysim.Method):
+class Told(Method):
     """Told: client 1 sends, by client, what its key says."""
 
     value: str = "1.0"
     replies: ClassVar = {"note": "by_client"}
 
-    class Client(raysim.ClientHalf):
+    class Client(ClientHalf):
         def finish(self, client, delta):
             value = float(self.knobs.value) if client.id == 1 else 0.0
-            return delta, {"note": raysim.Term(torch.tensor([1.0, value]))}
+            return delta, {"note": Term(torch.tensor([1.0, value]))}
 
 
 @pytest.mark.parametrize("at", [1, LAST])
@@ -82,7 +83,7 @@ def test_what_is_kept_by_client_is_checked(tiny, simulate):
 def test_integers_by_client_are_finite():
     reply = Reply(1)
     for name, value in (("count", torch.tensor([2**40])), ("seen", torch.tensor([True, False]))):
-        reply.take_term(0, name, raysim.Term(value), "by_client", 1.0, "nowhere")
+        reply.take_term(0, name, Term(value), "by_client", 1.0, "nowhere")
     assert set(reply.by_client) == {"count", "seen"}
 
 

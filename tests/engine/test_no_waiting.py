@@ -46,7 +46,7 @@ class Waits(TorchDispatchMode):
         self.found: list[str] = []
         self._sent: dict[int, torch.Tensor] = {}  # and what came of it, by id; kept, so that no id has two meanings
 
-    def move_to(self, value: Any) -> bool:
+    def on_device(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor) and (value.is_floating_point() or id(value) in self._sent)
 
     def to_device(self, tensor: torch.Tensor, device: object = None) -> torch.Tensor:
@@ -61,7 +61,7 @@ class Waits(TorchDispatchMode):
         masks = name in ("index", "index_put_", "index_put") and any(
             i is not None and i.dtype == torch.bool for i in args[1]
         )
-        if (reads or masks) and self.move_to(args[0]):
+        if (reads or masks) and self.on_device(args[0]):
             self.found.append(name)
         made = func(*args, **(kwargs or {}))
         if any(map(self.on_device, tree_leaves((args, kwargs)))):
@@ -80,7 +80,7 @@ class Waits(TorchDispatchMode):
 
     def _noted(self, name: str, call: Any) -> Any:
         def asked(tensor: torch.Tensor, *args: Any) -> Any:
-            if self.move_to(tensor):
+            if self.on_device(tensor):
                 self.found.append(name)
             return call(tensor, *args)
 

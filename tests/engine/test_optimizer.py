@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from raysim.config import ConfigError, load
-from raysim.config.blocks import Adam as AdamKnobs
-from raysim.config.blocks import AdamW as AdamWKnobs
-from raysim.config.blocks import Sgd as SgdKnobs
+from raysim.config.experiment import AdamConfig, AdamWConfig, SgdConfig
 from raysim.engine.optimizer import LocalAdam, LocalSgd, make_optimizer
 
 STEPS = 200
@@ -44,19 +42,19 @@ def compare(knobs, oracle, dtype):
 @DTYPES
 @pytest.mark.parametrize("keys", SGD)
 def test_sgd_is_torchs(keys, dtype):
-    compare(SgdKnobs(**keys), lambda w: torch.optim.SGD(w, lr=1.0, foreach=False, **keys), dtype)
+    compare(SgdConfig(**keys), lambda w: torch.optim.SGD(w, lr=1.0, foreach=False, **keys), dtype)
 
 
 @DTYPES
 @pytest.mark.parametrize("keys", ADAM)
 def test_adam_is_torchs(keys, dtype):
-    compare(AdamKnobs(**keys), lambda w: torch.optim.Adam(w, lr=1.0, foreach=False, **keys), dtype)
+    compare(AdamConfig(**keys), lambda w: torch.optim.Adam(w, lr=1.0, foreach=False, **keys), dtype)
 
 
 @DTYPES
 @pytest.mark.parametrize("keys", ADAM)
 def test_adamw_is_torchs_with_its_defaults(keys, dtype):
-    compare(AdamWKnobs(**keys), lambda w: torch.optim.AdamW(w, lr=1.0, foreach=False, **keys), dtype)
+    compare(AdamWConfig(**keys), lambda w: torch.optim.AdamW(w, lr=1.0, foreach=False, **keys), dtype)
 
 
 def test_the_first_step_by_hand():
@@ -65,10 +63,10 @@ def test_the_first_step_by_hand():
     AdamW takes lr wd w off before: 2 - 0.5 * 0.1 * 2 = 1.9, then 1.9 + 0.5.
     """
     for optimizer, gradient, wanted in (
-        (LocalSgd(SgdKnobs(weight_decay=0.1)), 1.0, pytest.approx(1.4, rel=1e-15)),
-        (LocalSgd(SgdKnobs(momentum=0.9, nesterov=True)), 1.0, pytest.approx(1.05, rel=1e-15)),
-        (LocalAdam(AdamKnobs()), -4.0, pytest.approx(2.5, rel=1e-8)),
-        (LocalAdam(AdamWKnobs(weight_decay=0.1)), -4.0, pytest.approx(2.4, rel=1e-8)),
+        (LocalSgd(SgdConfig(weight_decay=0.1)), 1.0, pytest.approx(1.4, rel=1e-15)),
+        (LocalSgd(SgdConfig(momentum=0.9, nesterov=True)), 1.0, pytest.approx(1.05, rel=1e-15)),
+        (LocalAdam(AdamConfig()), -4.0, pytest.approx(2.5, rel=1e-8)),
+        (LocalAdam(AdamWConfig(weight_decay=0.1)), -4.0, pytest.approx(2.4, rel=1e-8)),
     ):
         w = torch.tensor([2.0], dtype=torch.float64)
         optimizer.step(w, torch.tensor([gradient], dtype=torch.float64), 0.5)
@@ -76,10 +74,10 @@ def test_the_first_step_by_hand():
 
 
 KNOBS = [
-    SgdKnobs(momentum=0.9, weight_decay=0.1),
-    SgdKnobs(momentum=0.9, nesterov=True),
-    AdamKnobs(weight_decay=0.1),
-    AdamWKnobs(),
+    SgdConfig(momentum=0.9, weight_decay=0.1),
+    SgdConfig(momentum=0.9, nesterov=True),
+    AdamConfig(weight_decay=0.1),
+    AdamWConfig(),
 ]
 
 
@@ -93,7 +91,7 @@ def test_the_gradient_is_left_as_it_was(knobs):
 
 def test_every_optimizer_starts_without_a_past():
     """With momentum the first step is lr * g whatever was done before."""
-    knobs = SgdKnobs(momentum=0.9)
+    knobs = SgdConfig(momentum=0.9)
     used = make_optimizer(knobs)
     used.step(torch.zeros(1), torch.ones(1), 1.0)
     w = torch.zeros(1)
@@ -107,9 +105,9 @@ def test_no_step_imports_torchs_compiler():
     steps = """
 import sys
 import torch
-from raysim.config.blocks import Adam, AdamW, Sgd
+from raysim.config.experiment import AdamConfig, AdamWConfig, SgdConfig
 from raysim.engine.optimizer import make_optimizer
-for knobs in (Sgd(momentum=0.9, nesterov=True), Adam(), AdamW()):
+for knobs in (SgdConfig(momentum=0.9, nesterov=True), AdamConfig(), AdamWConfig()):
     make_optimizer(knobs).step(torch.zeros(3), torch.ones(3), 0.1)
 sys.exit("torch._dynamo" in sys.modules)
 """

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from raysim.config.time import Asynchronous, Constant, Hinge, LogNormal, NoDiscount, Pareto, Polynomial
+from raysim.config.timing import AsynchronousSchedule, Constant, Hinge, LogNormal, NoDiscount, Pareto, Polynomial
 from raysim.engine.timetable import World, discount, timetable
 from raysim.engine.virtual_clock import Clock, slowness
 
@@ -15,7 +15,7 @@ def play(durations, updates, present=None, dropout=0.0, **schedule):
     everyone = range(len(durations))
     world = World(
         seed=1,
-        schedule=Asynchronous(kind="asynchronous", **schedule),
+        schedule=AsynchronousSchedule(kind="asynchronous", **schedule),
         dropout=dropout,
         updates=updates,
         present=present or (lambda version: everyone),

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 
 import raysim
-from raysim.config.named import table
+from raysim.config.lookup import table
 from raysim.estimate.memory import PROCESS_BYTES, estimate_memory
 from raysim.estimate.pace import Pace, pace
 from raysim.federation.federation import build_federation
@@ -114,15 +114,16 @@ def test_what_does_not_fit_is_refused_with_the_setting_that_would(check):
     assert "\n" not in str(found.value)
 
 
-def test_what_is_not_said_is_marked(check):
-    said = check(methods={"test_dry_run:Silent": {}})
-    assert said["steps"].startswith("about ")
-    assert said["steps"].endswith("(Silent does not say what an epoch runs over, Method.epoch)")
-    assert said["bytes up"].startswith("at most ")
-    assert said["bytes up"].endswith("(Silent does not say what its clients send, Method.sends)")
+def test_what_a_client_half_decides_by_values_is_marked(check):
+    said = check(methods={"test_dry_run:Watchful": {}})
+    assert said["steps"] == "about 36 gradient steps (what Watchful trains on depends on what is computed)"
+    for way in ("up", "down"):
+        assert said[f"bytes {way}"].startswith("at most ")
+        assert said[f"bytes {way}"].endswith(" (what Watchful sends depends on what is computed)")
+    assert "time" in said
 
 
-def test_what_hangs_on_values_is_not_guessed(check):
+def test_what_a_server_half_decides_by_values_is_not_guessed(check):
     said = check(methods={"test_dry_run:Curious": {}})
     assert said["rounds"].startswith("4; bytes, steps and time are not known before: ")
     assert not {"steps", "bytes up", "time"} & set(said)

@@ -12,6 +12,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import raysim
+from raysim.api import ClientHalf, Delta, Method
 from raysim.cli import main
 from raysim.engine.events import RoundDone
 from raysim.system.errors import RunError
@@ -291,10 +292,10 @@ def test_a_diverging_run_keeps_its_checkpoint(tmp_path: Path, capsys: pytest.Cap
     assert json.loads((out / "summary.json").read_text())["status"] == "failed"
 
 
-class Bomb(raysim.Method):
+class Bomb(Method):
     """Client 1 sends NaN in round 6."""
 
-    class Client(raysim.ClientHalf):
+    class Client(ClientHalf):
         def finish(self, client, delta):
             worth = float("nan") if (client.id, client.round) == (1, 6) else 1.0
-            return raysim.Delta(delta.parameters * worth, delta.buffers), {}
+            return Delta(delta.parameters * worth, delta.buffers), {}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from raysim.api import ClientHalf, Method
-from raysim.config.named import table
+from raysim.config.lookup import table
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import Checkpoint, Finished, RoundDone
 from raysim.engine.local_runner import LocalRunner

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raysim.config import load
-from raysim.config.sameness import difference
+from raysim.config.comparison import describe_difference
 from raysim.sweeps import grid as grids
 from raysim.sweeps.axes import name_value
 from raysim.sweeps.file import read_sweep
@@ -203,11 +203,11 @@ def test_the_difference_of_two_configs_is_what_changes_results(cells_of: Cells) 
     def config(**keys: object) -> Any:
         return load(cells_of({"seed": [0]})[0].config, {key.replace("__", "."): value for key, value in keys.items()})
 
-    assert difference(config(), config(resources__clients_per_actor=2, logging__tensorboard=True)) is None
-    assert difference(config(), config(dataset__download=False)) is None
-    assert difference(config(seed=1), config(seed=2)) == "seed: 1 there, 2 here"
-    assert difference(config(), config(methods={"er": {"sample_size": 4}})) == (
+    assert describe_difference(config(), config(resources__clients_per_actor=2, logging__tensorboard=True)) is None
+    assert describe_difference(config(), config(dataset__download=False)) is None
+    assert describe_difference(config(seed=1), config(seed=2)) == "seed: 1 there, 2 here"
+    assert describe_difference(config(), config(methods={"er": {"sample_size": 4}})) == (
         "methods.er.sample_size: nothing there, 4 here (and 1 more)"
     )
     one, other = config(methods={"er": {}, "fedprox": {}}), config(methods={"fedprox": {}, "er": {}})
-    assert difference(one, other) == "methods: ['er', 'fedprox'] there, ['fedprox', 'er'] here"
+    assert describe_difference(one, other) == "methods: ['er', 'fedprox'] there, ['fedprox', 'er'] here"

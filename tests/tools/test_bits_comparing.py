@@ -133,3 +133,13 @@ def test_wrong_input_is_one_line(given: list[str], words: str, capsys: pytest.Ca
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_a_run_that_base_cannot_have_is_new_and_did_not_move() -> None:
+    runs = dict.fromkeys(("old", "newer"), Run({}))
+    refused = {"error": "unknown key 'nesterov'", "refused": True}
+    lines = told(runs, {"old": FOUND, "newer": refused}, {"old": FOUND, "newer": FOUND})
+    assert lines == ["1 runs: no bit moved; BASE refuses newer, of which it has nothing to compare"]
+    (failed, counted) = told(runs, {"old": FOUND, "newer": FOUND}, {"old": FOUND, "newer": refused})
+    assert failed.startswith("newer: failed here")
+    assert counted == "2 runs: 1 moved"

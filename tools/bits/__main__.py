@@ -69,8 +69,12 @@ def both_sides(commit: str, runs: Mapping[str, Run]) -> tuple[Mapping[str, Any],
 
 def told(runs: Mapping[str, Run], base: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     """Return a line for each run that moved, and one that sums up."""
-    moved = {name: text for name in runs if (text := difference(base[name], here[name])) is not None}
-    counted = f"{len(runs)} runs: {f'{len(moved)} moved' if moved else 'no bit moved'}"
+    new = [name for name in runs if base[name].get("refused") and "error" not in here[name]]
+    compared = [name for name in runs if name not in new]
+    moved = {name: text for name in compared if (text := difference(base[name], here[name])) is not None}
+    counted = f"{len(compared)} runs: {f'{len(moved)} moved' if moved else 'no bit moved'}"
+    if new:
+        counted += f"; BASE refuses {', '.join(new)}, of which it has nothing to compare"
     return [*(f"{name}: {text}" for name, text in moved.items()), counted]
 
 

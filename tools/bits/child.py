@@ -64,6 +64,8 @@ def main(given: list[str]) -> None:
                 found = carried_out(run, folder / str(number), data)
             except Exception as error:
                 found = {"error": (str(error).strip().splitlines() or [type(error).__name__])[-1]}
+                if type(error).__name__ == "ConfigError":
+                    found["refused"] = True
             written.write(json.dumps({name: found}) + "\n")
             written.flush()
 

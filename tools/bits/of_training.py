@@ -18,6 +18,8 @@ TRAINING = {
     "momentum, decay": Run(
         {"training.optimizer": {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}, **alone("er"), **OWN}
     ),
+    "nesterov": Run({"training.optimizer": {"lr": 0.05, "momentum": 0.9, "nesterov": True}, **alone("er")}),
+    "adamw": Run({"training.optimizer": {**ADAM, "name": "adamw"}, **alone("fedprox")}),
     "falling rate": Run({"training.lr_decay": {"per_round": 0.8, "per_task": 0.5, "restart": False}}),
     "falling rate, anew": Run({"training.lr_decay": {"per_round": 0.7}, **alone("fedprox")}),
     "clipped": Run({"training.clip_norm": 0.4, **alone("fed_a_gem", sample_size=4)}),

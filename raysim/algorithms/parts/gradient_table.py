@@ -7,7 +7,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from raysim.api.client import Client
+from raysim.api import Client
 from raysim.system import seeding
 from raysim.system.capacity import GIB, MOST_OF_MEMORY
 from raysim.system.errors import RunError

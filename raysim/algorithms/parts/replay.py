@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from raysim.api.client import Client
-from raysim.memory import Entries
+from raysim.api import Client, Entries
 
 
 def draw_entries(client: Client, count: int, purpose: str) -> Entries | None:

@@ -6,6 +6,7 @@ string and a key given twice is silently the last one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,13 +14,27 @@ from typing import Any, NoReturn
 import yaml
 
 from raysim.config.document import DEEPEST, Document, Given, Keys
-from raysim.config.scalars import plain_scalar
-from raysim.system.errors import ConfigError, single_line
+from raysim.config.error_text import shorten
+from raysim.system.errors import ConfigError
 
 MOST_VALUES = 100_000  # after aliases are written out: a file of a few lines can stand for billions
+LONGEST_NUMBER = 400  # characters: more than any float or seed needs, less than Python's own limit for int()
 
 PLAIN = "plain"
 TAG = "tag:yaml.org,2002:"
+TYPES = {TAG + "int": int, TAG + "float": float, TAG + "bool": bool, TAG + "null": type(None)}
+
+# the core schema of YAML 1.2.2, section 10.3.2: what an unquoted scalar matches first is its value
+CORE_SCHEMA: tuple[tuple[str, Callable[[str], bool | int | float | None]], ...] = (
+    (r"null|Null|NULL|~|", lambda text: None),
+    (r"true|True|TRUE", lambda text: True),
+    (r"false|False|FALSE", lambda text: False),
+    (r"[-+]?[0-9]+", int),
+    (r"0o[0-7]+", lambda text: int(text, 8)),
+    (r"0x[0-9a-fA-F]+", lambda text: int(text, 16)),
+    (r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", float),
+    (r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", lambda text: float(text.replace(".", ""))),
+)
 
 Refuse = Callable[[int, str], NoReturn]
 
@@ -34,14 +49,14 @@ class _Loader(yaml.BaseLoader):
         return {yaml.ScalarNode: TAG + "str", yaml.SequenceNode: TAG + "seq"}.get(kind, TAG + "map")
 
 
-def read(path: str | Path) -> Document:
+def read_yaml(path: str | Path) -> Document:
     """Read a YAML file whose top level is a block of keys; everything that can be wrong is a ConfigError."""
     file = str(path)
 
     def refuse(line: int, problem: str) -> NoReturn:
         raise ConfigError(f"{file}:{line}: {problem}")
 
-    values = _Reading(refuse)
+    values = _NodeReader(refuse)
     node = _compose(_text(file, refuse), refuse)
     found = None if node is None else values.value(node, (), frozenset())
     if node is None or found is None:
@@ -59,13 +74,17 @@ def parse_value(text: str, given: Given | None = None) -> object:
         raise ConfigError(f"{shorten(shown)}: {problem}")
 
     node = _compose(text, refuse)
-    return None if node is None else _Reading(refuse).value(node, (), frozenset())
+    return None if node is None else _NodeReader(refuse).value(node, (), frozenset())
 
 
-def shorten(text: str, longest: int = 100) -> str:
-    """Return text in one line, cut where it is too long for a message."""
-    text = single_line(text)
-    return text if len(text) <= longest else text[: longest - 3] + "..."
+def parse_plain_scalar(text: str) -> bool | int | float | str | None:
+    """Return the value of an unquoted scalar; ValueError where it is a number of absurd length."""
+    for pattern, convert in CORE_SCHEMA:
+        if re.fullmatch(pattern, text):
+            if len(text) > LONGEST_NUMBER:
+                raise ValueError(f"a number of {len(text)} characters; at most {LONGEST_NUMBER} are read")
+            return convert(text)
+    return text
 
 
 def _text(file: str, refuse: Refuse) -> str:
@@ -105,84 +124,85 @@ def _compose(text: str, refuse: Refuse) -> yaml.Node | None:
         refuse(1, "broken YAML: an escape such as \\UFFFFFFFF stands for no character")
 
 
-class _Reading:
+class _NodeReader:
     """One pass over a document's nodes: makes the values, keeps the lines and counts what aliases stand for."""
 
     def __init__(self, refuse: Refuse) -> None:
         self.lines: dict[Keys, int] = {}
-        self._refuse = refuse
+        self._refuse_line = refuse
         self._count = 0
 
     def value(self, node: yaml.Node, keys: Keys, around: frozenset[int]) -> object:
         """Return the plain value of a node; `around` are the nodes that it lies in."""
-        line = node.start_mark.line + 1
         self._count += 1
         if self._count > MOST_VALUES:
-            self._refuse(line, f"the aliases stand for more than {MOST_VALUES} values")
+            self._refuse(node, f"the aliases stand for more than {MOST_VALUES} values")
         if id(node) in around:
-            self._refuse(line, "an alias (*) stands for a block that contains it")
+            self._refuse(node, "an alias (*) stands for a block that contains it")
         if len(keys) > DEEPEST:
-            self._refuse(line, f"nested more than {DEEPEST} deep")
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, keys, around | {id(node)})
-        if isinstance(node, yaml.SequenceNode):
-            return self._sequence(node, keys, around | {id(node)})
-        return self._scalar(node)
+            self._refuse(node, f"nested more than {DEEPEST} deep")
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        if node.tag not in (TAG + ("map" if isinstance(node, yaml.MappingNode) else "seq"), "!"):
+            self._refuse_tag(node)
+        read = self._mapping if isinstance(node, yaml.MappingNode) else self._sequence
+        return read(node, keys, around | {id(node)})
 
-    def _mapping(self, node: yaml.MappingNode, keys: Keys, around: frozenset[int]) -> dict[str, object]:
-        self._expect_tag(node, "map")
+    def _mapping(self, node: yaml.Node, keys: Keys, around: frozenset[int]) -> dict[str, object]:
         values: dict[str, object] = {}
-        lines: dict[str, int] = {}
         for key_node, value_node in node.value:
-            key, line = self._key(key_node), key_node.start_mark.line + 1
+            key = self._key(key_node)
+            at = (*keys, key)
             if key in values:
-                self._refuse(line, f"the key '{key}' is given twice, first in line {lines[key]}")
-            lines[key] = self.lines[(*keys, key)] = line
-            values[key] = self.value(value_node, (*keys, key), around)
+                self._refuse(key_node, f"the key '{key}' is given twice, first in line {self.lines[at]}")
+            self.lines[at] = _line(key_node)
+            values[key] = self.value(value_node, at, around)
         return values
 
-    def _sequence(self, node: yaml.SequenceNode, keys: Keys, around: frozenset[int]) -> list[object]:
-        self._expect_tag(node, "seq")
+    def _sequence(self, node: yaml.Node, keys: Keys, around: frozenset[int]) -> list[object]:
         values = []
         for index, item in enumerate(node.value):
-            self.lines[(*keys, index)] = item.start_mark.line + 1
+            self.lines[(*keys, index)] = _line(item)
             values.append(self.value(item, (*keys, index), around))
         return values
 
-    def _expect_tag(self, node: yaml.Node, kind: str) -> None:
-        if node.tag not in (TAG + kind, "!"):
-            self._refuse(node.start_mark.line + 1, f"unknown tag '{_shown_tag(node.tag)}'; tags are not needed here")
-
     def _key(self, node: yaml.Node) -> str:
-        line = node.start_mark.line + 1
         if not isinstance(node, yaml.ScalarNode):
-            self._refuse(line, "found a list or a block as a key, allowed: keys that are strings")
+            self._refuse(node, "found a list or a block as a key, allowed: keys that are strings")
         if node.tag == PLAIN and node.value == "<<":
-            self._refuse(line, "merge keys (<<) are not part of YAML 1.2; write the keys out")
+            self._refuse(node, "merge keys (<<) are not part of YAML 1.2; write the keys out")
         key = self._scalar(node)
         if not isinstance(key, str):
-            self._refuse(line, f"found the key {node.value or 'null'}, allowed: keys that are strings (quote it)")
+            self._refuse(node, f"found the key {node.value or 'null'}, allowed: keys that are strings (quote it)")
         return key
 
     def _scalar(self, node: yaml.Node) -> object:
-        line, text = node.start_mark.line + 1, str(node.value)
+        text = str(node.value)
         if node.tag == TAG + "str":
             return text
         try:
-            value = plain_scalar(text)
+            value = parse_plain_scalar(text)
         except ValueError as error:
-            self._refuse(line, f"found {error}")
+            self._refuse(node, f"found {error}")
         if node.tag == PLAIN:
             return value
-        kind = {TAG + "int": int, TAG + "float": float, TAG + "bool": bool, TAG + "null": type(None)}.get(node.tag)
-        if kind is None:
-            self._refuse(line, f"unknown tag '{_shown_tag(node.tag)}'; tags are not needed here")
+        kind = TYPES.get(node.tag) or self._refuse_tag(node)
         if kind is float and type(value) is int:
             return float(value)
         if type(value) is not kind:
-            self._refuse(line, f"found '{shorten(text, 40)}' with the tag {_shown_tag(node.tag)}, which it is not")
+            self._refuse(node, f"found '{shorten(text, 40)}' with the tag {_show_tag(node.tag)}, which it is not")
         return value
 
+    def _refuse_tag(self, node: yaml.Node) -> NoReturn:
+        self._refuse(node, f"unknown tag '{_show_tag(node.tag)}'; tags are not needed here")
 
-def _shown_tag(tag: str) -> str:
+    def _refuse(self, node: yaml.Node, problem: str) -> NoReturn:
+        self._refuse_line(_line(node), problem)
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _show_tag(tag: str) -> str:
     return "!!" + tag.removeprefix(TAG) if tag.startswith(TAG) else tag

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from raysim.config.document import dotted, plain, walk
-from raysim.config.messages import show
+from raysim.config.document import dotted, to_plain, walk
+from raysim.config.error_text import show
 from raysim.config.schema import Config
 
 CHANGE_NO_RESULT = (("resources",), ("logging",), ("checkpoint",), ("dataset", "download"))
 
 
-def what_matters(config: Config) -> dict[str, object]:
+def result_settings(config: Config) -> dict[str, object]:
     """Return a config's leaves by their dotted keys, but for those that change no result."""
     leaves: dict[str, object] = {"methods": [*config.methods]}  # in order, which the leaves below do not say
-    for keys, value in walk(plain(config)):
+    for keys, value in walk(to_plain(config)):
         if keys and not (isinstance(value, dict | list) and value):
             ignored = any(keys[: len(one)] == one for one in CHANGE_NO_RESULT)
             leaves |= {} if ignored else {dotted(keys): value}
     return leaves
 
 
-def difference(one: Config, other: Config) -> str | None:
+def describe_difference(one: Config, other: Config) -> str | None:
     """Say in what two configs differ, by the first key that changes results, or nothing where in none."""
-    a, b = what_matters(one), what_matters(other)
+    a, b = result_settings(one), result_settings(other)
     keys = [key for key in dict.fromkeys([*a, *b]) if key not in a or key not in b or a[key] != b[key]]
     if not keys:
         return None

@@ -6,11 +6,10 @@ from typing import Any
 
 import yaml
 
-from raysim.config.document import plain
-from raysim.config.messages import show
-from raysim.config.reading import TAG
-from raysim.config.scalars import plain_scalar
+from raysim.config.document import to_plain
+from raysim.config.error_text import show
 from raysim.config.schema import Config
+from raysim.config.yaml_reading import TAG, parse_plain_scalar
 
 
 class _Dumper(yaml.SafeDumper):
@@ -29,7 +28,7 @@ def _string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 def _stays_string(text: str) -> bool:
     try:
-        return isinstance(plain_scalar(text), str)
+        return isinstance(parse_plain_scalar(text), str)
     except ValueError:
         return False
 
@@ -47,26 +46,22 @@ _Dumper.add_representer(float, _number)
 
 def dump(config: Config) -> str:
     """Return the config as YAML in the order of the schema; `load` of it gives an equal config."""
-    return written(plain(config))
+    return to_yaml(to_plain(config))
 
 
-def written(values: object) -> str:
-    """Return plain values as YAML; reading it gives equal values."""
-    return _yaml(values, flow=False)
-
-
-def one_line(value: object) -> str:
-    """Return a plain value as YAML writes it in one line, a string without quotes."""
-    if isinstance(value, str):
-        return value
-    try:
-        return _yaml(value, flow=True).partition("\n")[0]
-    except yaml.representer.RepresenterError:  # a Python object, which the config will refuse
-        return show(value)
-
-
-def _yaml(values: object, flow: bool) -> str:
+def to_yaml(values: object, flow: bool = False) -> str:
+    """Return plain values as YAML, with braces and in one line where `flow`; reading it gives equal values."""
     text: str = yaml.dump(
         values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=flow, width=2**31
     )
     return text
+
+
+def to_yaml_line(value: object) -> str:
+    """Return a plain value as YAML writes it in one line, a string without quotes."""
+    if isinstance(value, str):
+        return value
+    try:
+        return to_yaml(value, flow=True).partition("\n")[0]
+    except yaml.representer.RepresenterError:  # a Python object, which the config will refuse
+        return show(value)

@@ -8,41 +8,36 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails
 
-from raysim.config import named
-from raysim.config.allowed import Allowed, keys_in
-from raysim.config.block import Block, explained, refused, unknown_key
+from raysim.config.block import Block, Count, Positive, explain_unknown_key
 from raysim.config.document import Keys
-from raysim.config.messages import show
+from raysim.config.error_text import show
+from raysim.config.key_schema import Allowed, keys_in
+from raysim.config.lookup import resolve
+from raysim.config.refusal import explain, validation_error
+from raysim.config.signature import keys_of, own_values
 from raysim.system.errors import ConfigError
 
 Values = dict[str, object]
 Errors = list[InitErrorDetails]
 
 
-def validate_own(kind: str, name: str, given: Values, at: Keys, beside: list[str]) -> tuple[Values, Errors]:
+def _validate_own_keys(kind: str, name: str, given: Values, at: Keys, beside: list[str]) -> tuple[Values, Errors]:
     """Return a component's own keys with every default spelled out; `at` is the key that named it."""
     try:
-        keys = named.keys_of(named.resolve(kind, name))
+        keys = keys_of(resolve(kind, name))
     except ConfigError as error:
-        return {}, [explained(at, str(error), name)]
+        return {}, [explain(at, str(error))]
     known = keys_in(keys)
     taken = [key for key in known if key in beside]
     if taken:
         words = f"{kind} {show(name)} has a keyword-only parameter '{taken[0]}', which is a key of every {kind}"
-        return {}, [explained(at, words, name)]
-    errors = [
-        unknown_key((key,), [*beside, *known], value, f" of {show(name)}")
-        for key, value in given.items()
-        if key not in known
-    ]
+        return {}, [explain(at, words)]
+    errors = [explain_unknown_key((key,), [*beside, *known], f" of {show(name)}") for key in given if key not in known]
     try:
         made = keys.model_validate({key: value for key, value in given.items() if key in known})
     except ValidationError as error:
-        return {}, [
-            *errors,
-            *(explained(e["loc"], e["ctx"]["words"], e["input"], e["ctx"]["missing"]) for e in error.errors()),
-        ]
-    return named.own_values(made), errors
+        return {}, [*errors, *(explain(line["loc"], **line["ctx"]) for line in error.errors())]
+    return own_values(made), errors
 
 
 class Component(Block):
@@ -51,9 +46,8 @@ class Component(Block):
     model_config = ConfigDict(extra="allow")
 
     kind: ClassVar[str]
-    name: Annotated[str, Allowed("a name that raysim knows, or your own as package.module:name")] = Field(
-        description="A name from the list that raysim prints, or your own as package.module:name."
-    )
+    name: Annotated[str, Allowed("a name that raysim knows, or your own as package.module:name")]
+    """A name from the list that raysim prints, or your own as package.module:name."""
 
     def keys(self) -> Values:
         """Return the named component's own keys, every default spelled out: call the component with them."""
@@ -66,7 +60,7 @@ class Component(Block):
 
     def function(self) -> Callable[..., Any]:
         """Return what the name stands for."""
-        return named.resolve(self.kind, self.name)
+        return resolve(self.kind, self.name)
 
     @classmethod
     def complete(cls, values: Values) -> tuple[Values, Errors]:
@@ -76,54 +70,43 @@ class Component(Block):
         name = fields.get("name")
         if not isinstance(name, str):
             return fields, []
-        made, errors = validate_own(cls.kind, name, own, ("name",), list(cls.model_fields))
+        made, errors = _validate_own_keys(cls.kind, name, own, ("name",), list(cls.model_fields))
         return {**fields, **made}, errors
 
 
 class ChannelStatistics(Block):
     """A mean and a standard deviation for each channel of the images, of pixel values from 0 to 1."""
 
-    mean: Annotated[tuple[float, ...], Field(strict=False, min_length=1)] = Field(
-        description="What is subtracted, one number per channel, for pixel values from 0 to 1."
-    )
-    std: Annotated[
-        tuple[Annotated[float, Field(gt=0)], ...],
-        Field(strict=False, min_length=1),
-        Allowed("a list of numbers > 0, at least 1"),
-    ] = Field(description="What is divided by, one number > 0 per channel.")
+    mean: Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
+    """What is subtracted, one number per channel, for pixel values from 0 to 1."""
+    std: Annotated[tuple[Positive, ...], Field(strict=False, min_length=1)]
+    """What is divided by, one number > 0 per channel."""
 
     @model_validator(mode="after")
     def _one_per_channel(self) -> ChannelStatistics:
         if len(self.mean) != len(self.std):
             words = f"found {len(self.std)} values, allowed: as many as in mean ({len(self.mean)})"
-            raise refused("normalize", [explained(("std",), words)])
+            raise validation_error(explain(("std",), words))
         return self
 
 
-class Dataset(Component):
+class DatasetConfig(Component):
     """The images that the clients hold."""
 
     kind = "data set"
-    root: str | None = Field(
-        default=None,
-        description="The folder of the files; null is $RAYSIM_DATA or ~/.cache/raysim. A given folder must exist.",
-    )
-    download: bool = Field(default=True, description="Whether files that are missing are downloaded.")
-    train_samples: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="How many of the training samples are used, drawn with the seed; null is all. Tests use all.",
-    )
+    root: str | None = None
+    """The folder of the files; null is $RAYSIM_DATA or ~/.cache/raysim. A given folder must exist."""
+    download: bool = True
+    """Whether files that are missing are downloaded."""
+    train_samples: Count | None = None
+    """How many of the training samples are used, drawn with the seed; null is all. Tests use all."""
     normalize: Annotated[
         Literal["none", "standard"] | ChannelStatistics,
         Allowed("none, standard or {mean: [...], std: [...]}"),
-    ] = Field(
-        default="none",
-        description="none leaves pixels from 0 to 1; standard uses the data set's own mean and standard deviation.",
-    )
-    augment: Annotated[tuple[Literal["crop", "flip"], ...], Field(strict=False)] = Field(
-        default=(),
-        description="Random changes of the training images, in order: crop (after padding by 4), flip (sideways).",
-    )
+    ] = "none"
+    """none leaves pixels from 0 to 1; standard uses the data set's own mean and standard deviation."""
+    augment: Annotated[tuple[Literal["crop", "flip"], ...], Field(strict=False)] = ()
+    """Random changes of the training images, in order: crop (after padding by 4), flip (sideways)."""
 
     def wanted_normalization(self) -> Literal["none", "standard"] | Mapping[str, Sequence[float]]:
         """Return `normalize` as plain values."""
@@ -137,7 +120,7 @@ class Domain(Component):
 
     kind = "data set"
 
-    def same_as(self, dataset: Dataset) -> bool:
+    def same_as(self, dataset: DatasetConfig) -> bool:
         """Return whether a data set has this name and these keys."""
         return (self.name, self.keys()) == (dataset.name, dataset.keys())
 
@@ -151,21 +134,21 @@ class Domains(Block):
         ],
         Field(strict=False, min_length=1),
         Allowed("a list of data sets, at least 1: names, or blocks with a name and its own keys"),
-    ] = Field(
-        description="The data sets, task by task: names, or blocks with a name and its own keys. `dataset` is one of "
-        "them: the others' images take its size (bilinear), and where some are RGB all are; its root, download, "
-        "train_samples (of each), normalize and augment hold for all."
-    )
+    ]
+    """The data sets, task by task: names, or blocks with a name and its own keys. `dataset` is one of them: the others'
+    images take its size (bilinear), and where some are RGB all are; its root, download, train_samples (of each),
+    normalize and augment hold for all."""
 
 
 class Model(Component):
     """The network that is trained."""
 
     kind = "model"
-    weights: str | None = Field(default=None, description="A state_dict to start from, as torch.save writes it.")
+    weights: str | None = None
+    """A state_dict to start from, as torch.save writes it."""
 
 
-def _methods(value: object) -> object:
+def _validate_methods(value: object) -> object:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -174,17 +157,17 @@ def _methods(value: object) -> object:
     errors: Errors = []
     for name, keys in value.items():
         if not isinstance(keys, Mapping | None):
-            errors.append(explained((name,), f"found {show(keys)}, allowed: a block of the method's keys", keys))
+            errors.append(explain((name,), f"found {show(keys)}, allowed: a block of the method's keys"))
             continue
-        made[name], found = validate_own("method", str(name), dict(keys or {}), (), [])
+        made[name], found = _validate_own_keys("method", str(name), dict(keys or {}), (), [])
         errors += [InitErrorDetails(**{**error, "loc": (name, *error.get("loc", ()))}) for error in found]
     if errors:
-        raise refused("methods", errors)
+        raise validation_error(*errors)
     return made
 
 
 Methods = Annotated[
     dict[str, dict[str, object]],
-    BeforeValidator(_methods),
+    BeforeValidator(_validate_methods),
     Allowed("a block of method names, each with its keys, such as {fedprox: {mu: 0.1}}"),
 ]

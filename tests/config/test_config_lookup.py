@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from named_components import Colour, Der, FedProx, Plain, archive, digits, net, picky
 
-from raysim.config import ConfigError, named
-from raysim.config.named import keys_of, own_values, resolve
+from raysim.config import ConfigError, lookup
+from raysim.config.lookup import resolve
+from raysim.config.signature import keys_of, own_values
 
 
 def defaults(component: object, **given: object) -> dict[str, object]:
@@ -59,7 +60,7 @@ def test_what_has_no_signature_is_one_line() -> None:
 
 @pytest.mark.parametrize("kind", ["data set", "model", "method"])
 def test_raysims_own_tables_have_readable_keys(kind: str) -> None:
-    names = named.table(kind)
+    names = lookup.table(kind)
     assert names
     for name in names:
         assert keys_of(resolve(kind, name)).model_json_schema()["type"] == "object"

@@ -1,0 +1,118 @@
+"""What a key allows, in words, read off its JSON Schema: {type: integer, minimum: 1} is "a whole number >= 1"."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+
+from raysim.config.error_text import either
+
+Schema = dict[str, Any]
+
+PYTHON_OBJECT = {"type": "a Python object"}  # in the place of a type that JSON does not have
+TYPES = {"boolean": "true or false", "integer": "a whole number", "number": "a number", "string": "a string"}
+PLURALS = (("a whole number", "whole numbers"), ("a number", "numbers"), ("a string", "strings"))
+BOUNDS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
+LENGTHS = {"minItems": "at least", "maxItems": "at most"}
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Annotation metadata: the words for what a key allows, where its type says too little."""
+
+    words: str
+
+
+class KeySchema:
+    """The JSON Schema of one key of a block."""
+
+    def __init__(self, block: type[BaseModel], name: str) -> None:
+        field = block.model_fields[name]
+        whole = _build_schema(block)
+        self._definitions: Schema = whole.get("$defs", {})
+        self._schema: Schema = whole["properties"][field.alias or name]
+        self._own = next((item.words for item in field.metadata if isinstance(item, Allowed)), None)
+
+    @property
+    def is_union(self) -> bool:
+        """Whether its values are of several types, null aside."""
+        return len([option for option in self._options(self._schema) if option.get("type") != "null"]) > 1
+
+    def words(self) -> str:
+        """Return what the key allows."""
+        if self._own is None and "discriminator" in self._schema:
+            key = self._schema["discriminator"]["propertyName"]
+            return f"a block with {key}: {either(self.choices())}, and the keys that this has"
+        return self._own or self._words(self._schema)
+
+    def choices(self) -> list[str]:
+        """Return the names among which a block's deciding key, such as kind, chooses."""
+        key = self._schema["discriminator"]["propertyName"]
+        return [option["properties"][key]["const"] for option in self._options(self._schema)]
+
+    def names(self) -> list[str]:
+        """Return the strings that the key or items of it may be: what a misspelt one may have meant."""
+        return [name for name in self._literals(self._schema) if isinstance(name, str)]
+
+    def _options(self, schema: Schema) -> list[Schema]:
+        """Return the schemas of a union, or the one schema, with their definitions in the place of references."""
+        if "$ref" in schema:
+            return [self._definitions[schema["$ref"].rpartition("/")[2]]]
+        options = schema.get("anyOf") or schema.get("oneOf")
+        return [found for option in options for found in self._options(option)] if options else [schema]
+
+    def _literals(self, schema: Schema) -> Iterator[object]:
+        for option in self._options(schema):
+            yield from [option["const"]] if "const" in option else option.get("enum", [])
+            for item in option.get("prefixItems") or filter(None, [option.get("items")]):
+                yield from self._literals(item)
+
+    def _words(self, schema: Schema) -> str:
+        return either(dict.fromkeys(words for option in self._options(schema) for words in self._words_of_one(option)))
+
+    def _words_of_one(self, schema: Schema) -> list[str]:
+        match schema:
+            case {"const": _} | {"enum": _}:
+                return ["null" if value is None else str(value) for value in self._literals(schema)]
+            case {"prefixItems": items}:
+                each = list(dict.fromkeys(self._words(item) for item in items))
+                return [f"a list of {len(items)}: {', '.join(each) if len(each) > 1 else 'each ' + each[0]}"]
+            case {"type": "array", **rest}:
+                bounds = [f", {words} {schema[key]}" for key, words in LENGTHS.items() if key in schema]
+                return ["a list of " + self._items(rest.get("items") or {}) + "".join(bounds)]
+            case {"properties": keys}:
+                return [f"a block with the keys {', '.join(keys)}"]
+            case {"type": "object"}:
+                return ["a block of keys"]
+            case {"format": "path"}:
+                return ["a path"]
+            case {"type": kind}:
+                bounds = [f"{sign} {schema[key]}" for key, sign in BOUNDS.items() if key in schema]
+                return [" ".join([TYPES.get(str(kind), str(kind)), " and ".join(bounds)]).strip()]
+        return ["any value"]
+
+    def _items(self, schema: Schema) -> str:
+        words = self._words(schema) if schema else "values"
+        return next((many + words.removeprefix(one) for one, many in PLURALS if words.startswith(one)), words)
+
+
+class _OfAnyType(GenerateJsonSchema):
+    ignored_warning_kinds = {"non-serializable-default", "skipped-choice"}  # noqa: RUF012
+
+    def handle_invalid_for_json_schema(self, schema: object, error_info: str) -> Schema:
+        return PYTHON_OBJECT
+
+
+@functools.lru_cache(maxsize=256)
+def _build_schema(block: type[BaseModel]) -> Schema:
+    return block.model_json_schema(schema_generator=_OfAnyType)
+
+
+def keys_in(block: type[BaseModel]) -> list[str]:
+    """Return the keys of a block as they are written in YAML."""
+    return [field.alias or name for name, field in block.model_fields.items()]

@@ -1,0 +1,132 @@
+"""The YAML keys of a component: its keyword-only parameters, with annotations, ranges, defaults and comments.
+
+def npz(root: Path, *, path: str, scale: Annotated[float, Gt(0)] = 1.0) -> Images: ...
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import enum
+import functools
+import inspect
+import io
+import os
+import textwrap
+import tokenize
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from raysim.config.block import Block
+from raysim.system.errors import ConfigError
+
+Component = Callable[..., Any]
+
+LISTS = (tuple, set, frozenset)  # what a list of YAML becomes where an annotation says so
+
+
+class _Keys(Block):
+    model_config = ConfigDict(use_attribute_docstrings=False)  # it has no source to look for them in
+
+
+def keys_of(component: Component) -> type[Block]:
+    """Return a block with one field per keyword-only parameter: the YAML keys of a function or a kw_only dataclass."""
+    name = getattr(component, "__name__", type(component).__name__)
+    try:
+        hints = _read_hints(component)
+        parameters = [p for p in inspect.signature(component).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        # the fields get names of their own, so that a key may be called copy or json as pydantic's methods are
+        fields = {f"key_{p.name}": _to_field(component, p, hints.get(p.name, Any)) for p in parameters}
+        make: Any = create_model  # its overloads do not know fields that are given as a mapping
+        made: type[Block] = make(f"Keys of {name}", __base__=_Keys, **fields)
+        return made
+    except Exception as error:
+        raise ConfigError(f"the keys of {name} cannot be read from its signature: {error}") from error
+
+
+def own_values(keys: BaseModel) -> dict[str, object]:
+    """Return the validated values of a block from `keys_of`, by their YAML names."""
+    return {field.alias or name: getattr(keys, name) for name, field in type(keys).model_fields.items()}
+
+
+def _unwrap(component: Component) -> Component:
+    while isinstance(component, functools.partial):
+        component = component.func
+    return component
+
+
+def _read_hints(component: Component) -> dict[str, Any]:
+    bare: Any = _unwrap(component)
+    if isinstance(bare, type) and not dataclasses.is_dataclass(bare):
+        bare = typing.cast(Any, bare).__init__
+    elif not isinstance(bare, type) and not inspect.isroutine(bare):
+        bare = type(bare).__call__
+    return typing.get_type_hints(bare, include_extras=True)
+
+
+def _to_field(component: Component, parameter: inspect.Parameter, annotation: Any) -> tuple[Any, Any]:
+    annotation = _accept_yaml(annotation)
+    if parameter.default is parameter.empty:
+        return annotation, Field(alias=parameter.name)
+    if isinstance(component, type) and dataclasses.is_dataclass(component):
+        for field in dataclasses.fields(component):
+            if field.name == parameter.name and field.default_factory is not dataclasses.MISSING:
+                return annotation, Field(default_factory=field.default_factory, alias=parameter.name)
+    return annotation, Field(parameter.default, alias=parameter.name)
+
+
+def _accept_yaml(annotation: Any) -> Any:
+    """Return an annotation whose tuples, sets, paths and enums take what YAML has for them: lists and strings."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return Annotated[(_accept_yaml(parts[0]), *parts[1:])]
+    if origin in (typing.Union, types.UnionType):
+        union: Any = typing.Union  # of parts that are known only now
+        return union[tuple(_accept_yaml(part) for part in parts)]
+    if origin is Sequence:  # whatever it was given, it becomes a tuple: equal values must compare equal
+        return _accept_yaml(typing.cast(Any, tuple)[parts[0], ...])
+    if origin in (*LISTS, list, dict):
+        inner = origin[tuple(part if part is Ellipsis else _accept_yaml(part) for part in parts)]
+        return Annotated[inner, Field(strict=False)] if origin in LISTS else inner
+    is_lenient = isinstance(annotation, type) and issubclass(annotation, enum.Enum | os.PathLike)
+    return Annotated[annotation, Field(strict=False)] if is_lenient or annotation in LISTS else annotation
+
+
+def describe_keys(component: Component) -> Mapping[str, str]:
+    """Return key -> the comment beside it: behind a dataclass's field or a function's keyword-only parameter.
+
+    A subclass has its bases' keys. Nothing is known of a key without a comment, or where there is no source to read.
+    """
+    component = _unwrap(component)
+    defined = reversed(component.__mro__) if isinstance(component, type) else [component]
+    return {key: text for part in defined for key, text in _comments_of_keys(part)}
+
+
+def _comments_of_keys(part: Component) -> Iterator[tuple[str, str]]:
+    try:
+        source = textwrap.dedent(inspect.getsource(part))
+        defined = ast.parse(source).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+    for key, first, last in _lines_of_keys(defined):
+        text = " ".join(comments[line] for line in range(first, last + 1) if line in comments)
+        if text:
+            yield key, text
+
+
+def _lines_of_keys(defined: ast.stmt) -> Iterator[tuple[str, int, int]]:
+    """Yield each key, and the first and last line that it is written on."""
+    if isinstance(defined, ast.ClassDef):
+        for line in defined.body:
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                yield line.target.id, line.lineno, line.end_lineno or line.lineno
+    elif isinstance(defined, ast.FunctionDef):
+        for parameter, default in zip(defined.args.kwonlyargs, defined.args.kw_defaults, strict=True):
+            last = parameter if default is None else default
+            yield parameter.arg, parameter.lineno, last.end_lineno or last.lineno
