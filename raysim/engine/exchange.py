@@ -157,7 +157,8 @@ class Exchange(Kept):
 
     def _begin(self, order: Order, posts: Sequence[Post]) -> Any:
         everything = [self.server.model(), *posts]
-        self.traffic.count_sent(order.clients, order.mail, everything)
+        mail = order.mail if order.op == "train" else {order.op.partition(".")[0]: order.mail}
+        self.traffic.count_sent(order.clients, mail, everything)
         return self.runner.begin(order, everything)
 
     def _learning_rate(self) -> float:

@@ -17,7 +17,7 @@ from raysim.data.pixels import Source
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.local_training import choose_samples
 from raysim.engine.order import Phase
-from raysim.models.flat import FlatModel, Weights
+from raysim.models.flat import FlatModel
 
 
 class DryModel(FlatModel):
@@ -33,10 +33,6 @@ class DryModel(FlatModel):
         """Return zeros [P]."""
         self.gradients += 1
         return self.gradient.clone()
-
-    def weights(self) -> Weights:
-        """Copy the model; without values there is nothing to bring to the CPU."""
-        return Weights(self.parameters.clone(), self.buffers.clone(), self.integers.clone())
 
     def _logits(self, x: Tensor) -> Tensor:
         return self.parameters.new_zeros(len(x), self._classes).requires_grad_()

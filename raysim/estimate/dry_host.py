@@ -23,27 +23,24 @@ from raysim.engine.reply import Reply
 from raysim.estimate.dry_client import DryClient, DryModel, WorstCase
 from raysim.federation.federation import Federation
 from raysim.memory import Memory
-from raysim.models.flat import FlatModel, Weights
-
-CPU = torch.device("cpu")
-NOTHING = torch.zeros(0)
+from raysim.models.flat import FlatModel
 
 
 @dataclass
 class EmptySum(ExactSum):
-    """The sum of tensors like this one, which nobody adds up: zeros."""
+    """The sum of tensors like this one, whose values nobody adds up."""
 
-    like: Tensor = NOTHING
+    like: Tensor = torch.zeros(0)  # noqa: RUF009
 
     def merge(self, other: ExactSum) -> None:
         """Stay as it is."""
 
     def mean(self) -> Tensor:
-        """Return zeros, float64."""
-        return self.like.new_zeros(self.like.shape, dtype=torch.float64)
+        """Return a tensor of that shape, float64."""
+        return self.like.double()
 
     def total(self, count: int) -> Tensor:
-        """Return zeros, float64."""
+        """Return a tensor of that shape, float64."""
         return self.mean()
 
 
@@ -52,7 +49,7 @@ class DryReply(Reply):
     """One client's reply, of which only shapes and bytes are read; `items` are the bytes of its terms by method."""
 
     items: Counter[str] = field(default_factory=Counter)
-    device: torch.device = CPU
+    device: torch.device = torch.device("cpu")  # noqa: RUF009
 
     def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
         """Count the term by its method too."""
@@ -85,7 +82,8 @@ class DryHost(ClientHost):
     """Has all clients of a run do all that an order says, but for the computing.
 
     `sent` counts the bytes of terms by method; `beginnings` the batches of an epoch over clients' first phases of a
-    later stage; `unknown` are the methods whose client halves look at values, and are replaced by the worst case.
+    later stage; `kept` are the most bytes that one client's halves held from one order to the next; `unknown` are the
+    methods whose client halves look at values, and are replaced by the worst case.
 
     A phase or exchange in which a method takes several gradients by itself is taken to depend on sizes only, and done
     once for all clients and rounds that have the same ones.
@@ -94,6 +92,7 @@ class DryHost(ClientHost):
     def __init__(self, config: Config, federation: Federation, device: torch.device) -> None:
         self.sent: Counter[str] = Counter()
         self.beginnings = 0
+        self.kept = 0
         self.unknown: list[str] = []
         self._outcomes: dict[Hashable, Outcome] = {}
         super().__init__(config, federation, range(config.clients.count), device)
@@ -136,40 +135,26 @@ class DryHost(ClientHost):
             for name, state in deepcopy(states).items():
                 client.halves[name].restore(state)
         else:
-            gradients, before = self.model.gradients, client.loops
-            part = self.carry_out_anew(client, order)
+            part, gradients, before = (
+                DryReply(order.cohort, device=self.model.device),
+                self.model.gradients,
+                client.loops,
+            )
+            super().carry_out(client, order, part)
+            states = {name: half.state() for name, half in client.halves.items()}
+            self.kept = max(self.kept, count_bytes(states))
             if self.model.gradients > gradients + 1:
-                states = deepcopy({name: half.state() for name, half in client.halves.items()})
-                self._outcomes[key] = part, states, client.loops > before
+                self._outcomes[key] = part, deepcopy(states), client.loops > before
         if order.op == "train" and client.resumes:
             self.beginnings += part.steps // client.local_epochs
         self.sent.update(part.items)
         reply.merge(part.sent_by(client.id))
 
-    def carry_out_anew(self, client: DryClient, order: Order) -> DryReply:
-        """Have a client do what the order says, and return what it sends."""
-        reply = DryReply(order.cohort, device=self.model.device)
-        super().carry_out(client, order, reply)
-        return reply
-
     def _sizes(self, client: DryClient, order: Order) -> Hashable:
-        """Return all that a phase or exchange may depend on, but for values."""
-        samples = len(client.arrived), len(client.finished), client.stream.end(client.window)
-        held = 0 if client.memory is None else len(client.memory)
-        states = {name: half.state() for name, half in client.halves.items()}
-        posts = {name: post.value for name, post in self.posts.items()}
-        return order.op, samples, held, tuple(self.unknown), _describe([order.mail, posts, states])
-
-
-def _describe(value: Any) -> Hashable:
-    """Return a message or state with shapes in place of tensors."""
-    if isinstance(value, Tensor):
-        return value.shape
-    if isinstance(value, Weights):
-        return value.nbytes
-    if isinstance(value, Mapping):
-        return tuple((key, _describe(part)) for key, part in value.items())
-    return tuple(map(_describe, value)) if isinstance(value, list | tuple) else repr(value)
+        """Return all that a phase or exchange may depend on, but for values: a tensor without them prints its shape."""
+        samples = len(client.arrived), len(client.finished), client.stream.end(client.window), len(client.memory or ())
+        states = [half.state() for half in client.halves.values()]
+        return order.op, samples, repr((order.mail, states)), count_bytes({n: p.value for n, p in self.posts.items()})
 
 
 def _find_half(error: BaseException) -> ClientHalf | None:

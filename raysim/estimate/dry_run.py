@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
 
 import torch
 
@@ -16,7 +15,6 @@ from raysim.engine.compatibility import make_methods
 from raysim.engine.events import RoundDone
 from raysim.engine.local_runner import LocalRunner
 from raysim.engine.simulation import Simulation
-from raysim.engine.traffic import Traffic
 from raysim.estimate.dry_host import DryHost
 from raysim.evaluation.scoring import Chunk, Scores, zero_scores
 from raysim.federation.federation import Federation
@@ -46,16 +44,6 @@ class DryRun:
     unknown_terms: Sequence[str]
     unknown_steps: Sequence[str]
 
-    @property
-    def bytes_up(self) -> int:
-        """Bytes from the clients to the server."""
-        return sum(self.up.values())
-
-    @property
-    def bytes_down(self) -> int:
-        """Bytes from the server to the clients."""
-        return sum(self.down.values())
-
 
 def dry_run(config: Config, federation: Federation) -> DryRun:
     """Go through all rounds of a run, with its real server, schedule, clients and ledger, on tensors without values.
@@ -68,17 +56,17 @@ def dry_run(config: Config, federation: Federation) -> DryRun:
         host = DryHost(config, federation, META)
         runner = DryRunner(host)
         simulation = make_dry_simulation(config, federation, runner)
-        traffic = simulation.exchange.traffic = ItemisedTraffic(methods)
-        updates = sum(len(done.cohort) for done in dry_rounds(simulation))
+        updates = dry_rounds(simulation)
+    exchange = simulation.exchange
     halves = {name: methods[name].Client for name in host.unknown}
     return DryRun(
         rounds=simulation.server.round,
         updates=updates,
-        steps=simulation.exchange.steps,
+        steps=exchange.steps,
         beginnings=host.beginnings,
         evaluations=runner.evaluations,
-        up={**host.sent, "model": traffic.up - host.sent.total()},
-        down=traffic.items,
+        up={**host.sent, "model": exchange.traffic.up - host.sent.total()},
+        down=exchange.traffic.down_by_method,
         unknown_terms=[name for name in halves if methods[name].replies],
         unknown_steps=[name for name, half in halves.items() if overrides(half, "samples") or overrides(half, "train")],
     )
@@ -89,23 +77,18 @@ def make_dry_simulation(config: Config, federation: Federation, runner: DryRunne
     never = config.checkpoint.model_copy(update={"every_rounds": federation.availability.rounds})
     simulation = Simulation(config.model_copy(update={"checkpoint": never}), federation, runner)
     server, device = simulation.server, runner.host.model.device
-    server.parameters, server.buffers = server.parameters.to(device), server.buffers.to(device)
-    server.integers = server.integers.to(device)
-    vars(server)["record"] = _ignore  # a record of what has no value
+    server.parameters, server.buffers, server.integers = (
+        part.to(device) for part in (server.parameters, server.buffers, server.integers)
+    )
+    vars(server)["record"] = lambda name, value: None  # it may have no value
     return simulation
 
 
-def dry_rounds(simulation: Simulation) -> Iterator[RoundDone]:
-    """Yield the rounds of a simulation, and leave out its end: the final model has no values."""
-    for event in simulation.events():
-        if isinstance(event, RoundDone):
-            yield event
-            if event.round == simulation.federation.availability.rounds:
-                return
-
-
-def _ignore(name: str, value: object) -> None:
-    pass
+def dry_rounds(simulation: Simulation) -> int:
+    """Do all rounds, but not what follows the last, as the final model has no values; return the client updates."""
+    rounds = simulation.federation.availability.rounds
+    done = (event for event in simulation.events() if isinstance(event, RoundDone))
+    return sum(len(event.cohort) for event in islice(done, rounds))
 
 
 class DryRunner(LocalRunner):
@@ -119,26 +102,3 @@ class DryRunner(LocalRunner):
         """Find no answer right."""
         self.evaluations += 1
         return zero_scores(self.host.federation)
-
-
-class ItemisedTraffic(Traffic):
-    """Counts by method too: a post carries its method's name, and mail to a training phase is a mapping from them."""
-
-    def __init__(self, methods: Iterable[str]) -> None:
-        super().__init__()
-        self.items: Counter[str] = Counter()
-        self._methods = set(methods)
-
-    def count_sent(self, clients: Sequence[int], mail: Any, posts: Iterable[Post]) -> None:
-        """Count an order on its way to these clients, item by item."""
-        letters = mail if isinstance(mail, Mapping) and mail.keys() <= self._methods else {"other": mail}
-        for name, letter in letters.items():
-            self._count(name, clients, letter, ())
-        for post in posts:
-            self._count(post.name.partition(".")[0], clients, None, [post])
-
-    def _count(self, name: str, clients: Sequence[int], mail: Any, posts: Sequence[Post]) -> None:
-        before = self.down
-        super().count_sent(clients, mail, posts)
-        if self.down > before:
-            self.items[name] += self.down - before

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from raysim.api.client import cut_into_batches
+from raysim.api.method import overrides
 from raysim.config import Config
 from raysim.engine.compatibility import choose_memory, make_methods
-from raysim.estimate.client_memory import ClientMemory, measure_clients
+from raysim.estimate.client_memory import Ints, measure_halves
 from raysim.evaluation.scoring import CHUNK
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -92,48 +93,44 @@ class MemoryNeed:
 def estimate_memory(config: Config, federation: Federation) -> MemoryNeed:
     """Estimate what a run takes. Raises ConfigError: the model cannot be built or take the data."""
     model = check_model(config, federation.shape, federation.classes)
-    methods, batch_size = make_methods(config), config.training.batch_size
-    vector, measured = model.weights().nbytes, measure_clients(config, federation)
-    largest = [max(stream.size(window) for window in range(stream.windows)) for stream in federation.streams]
-    batches = [len(cut_into_batches(size, batch_size, model.normalises)) for size in largest]
+    methods, size = make_methods(config), config.training.batch_size
+    vector, kind = model.weights().nbytes, choose_memory(config, methods)
+    largest = [max(map(stream.size, range(stream.windows))) for stream in federation.streams]
+    batches = np.array([len(cut_into_batches(samples, size, model.normalises)) for samples in largest])
+    of_halves, tables = measure_halves(config, federation, batches)
     posts = 1 + sum(bool(method.replies) for method in methods.values())  # a method's means come back as posts
     outputs, widest = _activations(model, federation.shape)
     tested = min(CHUNK, max(len(task.test) for task in federation.tasks)) * widest
     evaluating = 4 * tested  # a layer's input, output and shortcut, and the convolution's own
-    kept = max(batch_size * outputs, evaluating if tested <= LARGEST_KEPT else 0)
-    split, kind = federation.dataset, choose_memory(config, methods)
+    kept = max(size * outputs, evaluating if tested <= LARGEST_KEPT else 0)
+    split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
     return MemoryNeed(
         data=sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test)),
         coordinator=(2 + 4 * posts) * vector,
         host=(2 + posts) * vector + min(kept, KEPT_BYTES),
-        working=max(SUM_VECTORS * vector, evaluating if tested > LARGEST_KEPT else 0)
-        + max(map(measured.tables_with, batches)),
+        working=max(SUM_VECTORS * vector, evaluating if tested > LARGEST_KEPT else 0) + int(tables.max()),
         clients=[
-            measured.kept_with(count)
+            int(own)
             + _memory(federation, kind, stream)
-            + _read(federation, kind, stream, len(stream) if measured.keeps_stream else size)
-            for count, size, stream in zip(batches, largest, federation.streams, strict=True)
+            + _read(federation, kind, stream, len(stream) if epochs_over_all else samples)
+            for own, samples, stream in zip(of_halves, largest, federation.streams, strict=True)
         ],
         savings={
             f"methods.{name}.{knob}={value}": saved
-            for (key, knobs), (name, method) in zip(config.methods.items(), methods.items(), strict=True)
+            for key, (name, method) in zip(config.methods, methods.items(), strict=True)
             for knob, value in method.frugal.items()
             if getattr(method, knob) != value
-            if (saved := _save(config, federation, {key: {**knobs, knob: value}}, measured, batches)) > 0
+            and (saved := int(of_halves.sum() - _keep_instead(config, federation, batches, {key: {knob: value}}))) > 0
         },
     )
 
 
-def _save(
-    config: Config,
-    federation: Federation,
-    instead: Mapping[str, Any],
-    measured: ClientMemory,
-    batches: Sequence[int],
+def _keep_instead(
+    config: Config, federation: Federation, batches: Ints, knobs: Mapping[str, Mapping[str, object]]
 ) -> int:
-    """Return the bytes that all clients together would keep less with these knobs of a method."""
-    frugal = measure_clients(config.model_copy(update={"methods": {**config.methods, **instead}}), federation)
-    return sum(measured.kept_with(count) - frugal.kept_with(count) for count in batches)
+    """Return the bytes that all halves together would keep with these knobs of a method."""
+    methods = {name: {**own, **knobs.get(name, {})} for name, own in config.methods.items()}
+    return int(measure_halves(config.model_copy(update={"methods": methods}), federation, batches)[0].sum())
 
 
 def _memory(federation: Federation, kind: MemoryKind | None, stream: Stream) -> int:

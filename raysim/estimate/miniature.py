@@ -1,4 +1,4 @@
-"""A run in small: few clients, all of which take part in a few rounds of a few tasks."""
+"""A run in small: one client and a few rounds of a few tasks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from raysim.federation.stream import Stream
 
 
 def make_miniature(
-    config: Config, federation: Federation, tasks: Sequence[Task], streams: Sequence[Stream], rounds: int
+    config: Config, federation: Federation, tasks: Sequence[Task], stream: Stream, rounds: int
 ) -> tuple[Config, Federation]:
-    """Return a run of so many rounds of each of these tasks, with a client for each of these streams."""
+    """Return a run of so many rounds of each of these tasks, with one client that has this stream."""
     small = config.model_copy(
         update={
             "scenario": config.scenario.model_copy(
                 update={"tasks": len(tasks), "boundaries": "synchronous", "order": "same", "online": False}
             ),
-            "clients": Clients(count=len(streams)),
+            "clients": Clients(count=1),
             "training": config.training.model_copy(update={"rounds_per_task": rounds, "local_epochs": 1}),
             "schedule": SynchronousSchedule(),
             "participation": config.participation.model_copy(update={"fraction": 1.0, "count": None}),
         }
     )
-    times = plan_availability(small, streams)
-    return small, replace(federation, tasks=tasks, streams=streams, availability=times, opener=None)
+    times = plan_availability(small, [stream])
+    return small, replace(federation, tasks=tasks, streams=[stream], availability=times, opener=None)

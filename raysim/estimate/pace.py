@@ -90,4 +90,4 @@ def _miniature(config: Config, federation: Federation, batches: int) -> tuple[Co
     rows = min(batches * config.training.batch_size, largest)
     tasks = [federation.tasks[number % len(federation.tasks)] for number in range(TASKS)]
     tasks = [replace(task, train=task.train[:rows], test=task.test[:TESTED]) for task in tasks]
-    return make_miniature(config, federation, tasks, [Stream([task.train for task in tasks])], ROUNDS)
+    return make_miniature(config, federation, tasks, Stream([task.train for task in tasks]), ROUNDS)

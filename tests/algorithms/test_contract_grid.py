@@ -119,7 +119,7 @@ def test_its_bytes_and_steps_are_known_before(ran, name):
         if not isinstance(run, str):
             of = run.simulation
             before, counted = dry_run(of.config, of.federation), of.exchange
-            found = (before.bytes_up, before.bytes_down, before.steps)
+            found = (sum(before.up.values()), sum(before.down.values()), before.steps)
             assert found == (counted.traffic.up, counted.traffic.down, counted.steps), other
 
 

@@ -142,9 +142,9 @@ def test_a_clients_own_bytes_are_its_methods_and_its_memory(tiny):
     assert clients(methods={"scaffold": {}}) == [236] * 3
     assert clients(methods={"der": {}}) == [5 * (8 + 16)] * 3
     assert clients(methods={"er": {}}, memory__per="task") == [10 * 8] * 3
-    # C-FLAG: its gradient between the phases; with a table that is kept 3 rows more, of 12 samples in batches of 4
-    assert clients(methods={"c_flag": {"alpha": 0.01}}) == [236 + 40] * 3
-    assert clients(methods={"c_flag": {"alpha": 0.01, "table": "keep"}}) == [4 * 236 + 40] * 3
+    # C-FLAG: its loss and gradient between the phases; with a table that is kept 3 rows more, of 12 samples by 4
+    assert clients(methods={"c_flag": {"alpha": 0.01}}) == [4 + 236 + 40] * 3
+    assert clients(methods={"c_flag": {"alpha": 0.01, "table": "keep"}}) == [4 + 4 * 236 + 40] * 3
 
 
 @pytest.mark.parametrize("name", ["c_flag", "fedtrack"])
