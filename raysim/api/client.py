@@ -84,7 +84,7 @@ class Client(Kept):
     @property
     def deterministic(self) -> bool:
         """Whether the same computation gives the same bits, as it does unless a GPU is told otherwise."""
-        return self.shared.deterministic
+        return self.shared.deterministic and self.computes
 
     @property
     def computes(self) -> bool:

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from raysim.config import Config
 from raysim.estimate.dry_host import DryHost
-from raysim.estimate.dry_run import DryRunner, dry_rounds, make_dry_simulation
+from raysim.estimate.dry_run import DryRunner, simulate
 from raysim.estimate.miniature import make_miniature
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -43,7 +43,7 @@ def _measure(config: Config, federation: Federation, batches: int) -> Ints:
     with torch_untouched(), suppress(Exception):
         host = DryHost(small, data, torch.device("cpu"))
         with TableWatch(len(host.model.parameters)) as watch:
-            dry_rounds(make_dry_simulation(small, data, DryRunner(host)))
+            simulate(small, data, DryRunner(host))
     return np.array([host.kept, watch.largest if watch.largest > host.kept else 0])
 
 

@@ -54,11 +54,6 @@ class DryClient(HostedClient):
         """Nothing: see Client."""
         return False
 
-    @property
-    def deterministic(self) -> bool:
-        """Where nothing is computed, nothing is to be compared."""
-        return False
-
     def begin_phase(self, phase: Phase, share: float) -> None:
         """Begin a training phase; see HostedClient."""
         before = self.begun

@@ -119,6 +119,7 @@ class DryHost(ClientHost):
             if half is None or half.name in self.unknown:
                 raise
             self.unknown.append(half.name)
+            self._outcomes.clear()
             for other in self.clients.values():
                 other.halves[half.name] = WorstCase(half.name, half.knobs)
             self.serve(client, order, reply)
@@ -135,11 +136,8 @@ class DryHost(ClientHost):
             for name, state in deepcopy(states).items():
                 client.halves[name].restore(state)
         else:
-            part, gradients, before = (
-                DryReply(order.cohort, device=self.model.device),
-                self.model.gradients,
-                client.loops,
-            )
+            gradients, before = self.model.gradients, client.loops
+            part = DryReply(order.cohort, device=self.model.device)
             super().carry_out(client, order, part)
             states = {name: half.state() for name, half in client.halves.items()}
             self.kept = max(self.kept, count_bytes(states))

@@ -9,9 +9,7 @@ from itertools import islice
 import torch
 
 from raysim.api.messages import Post
-from raysim.api.method import overrides
 from raysim.config import Config
-from raysim.engine.compatibility import make_methods
 from raysim.engine.events import RoundDone
 from raysim.engine.local_runner import LocalRunner
 from raysim.engine.simulation import Simulation
@@ -29,9 +27,8 @@ class DryRun:
     """What a run would come to, all clients together.
 
     `up` and `down` are bytes by method, "model" being the model and its updates. `beginnings` counts the batches of an
-    epoch over clients' first phases of a later stage, `evaluations` those of all test sets. `unknown_terms` are the
-    methods of which nobody knows before what their clients send, so that `up` is an upper bound; `unknown_steps` those
-    of which nobody knows what an epoch runs over, so that `steps` is a guess.
+    epoch over clients' first phases of a later stage, `evaluations` those of all test sets. `unknown` are the methods
+    whose client halves look at values: bytes are an upper bound for them, and steps are those of the usual local loop.
     """
 
     rounds: int
@@ -41,8 +38,7 @@ class DryRun:
     evaluations: int
     up: Mapping[str, int]
     down: Mapping[str, int]
-    unknown_terms: Sequence[str]
-    unknown_steps: Sequence[str]
+    unknown: Sequence[str]
 
 
 def dry_run(config: Config, federation: Federation) -> DryRun:
@@ -51,14 +47,11 @@ def dry_run(config: Config, federation: Federation) -> DryRun:
     Raises:
         RunError: a server half looks at values, so that nobody can know before.
     """
-    methods = make_methods(config)
     with convert_to_run_error("what is sent depends on what is computed, which nobody knows before"), torch_untouched():
         host = DryHost(config, federation, META)
         runner = DryRunner(host)
-        simulation = make_dry_simulation(config, federation, runner)
-        updates = dry_rounds(simulation)
+        simulation, updates = simulate(config, federation, runner)
     exchange = simulation.exchange
-    halves = {name: methods[name].Client for name in host.unknown}
     return DryRun(
         rounds=simulation.server.round,
         updates=updates,
@@ -67,28 +60,24 @@ def dry_run(config: Config, federation: Federation) -> DryRun:
         evaluations=runner.evaluations,
         up={**host.sent, "model": exchange.traffic.up - host.sent.total()},
         down=exchange.traffic.down_by_method,
-        unknown_terms=[name for name in halves if methods[name].replies],
-        unknown_steps=[name for name, half in halves.items() if overrides(half, "samples") or overrides(half, "train")],
+        unknown=host.unknown,
     )
 
 
-def make_dry_simulation(config: Config, federation: Federation, runner: DryRunner) -> Simulation:
-    """Return a simulation whose server has its model on the host's device, and keeps no checkpoint and no record."""
-    never = config.checkpoint.model_copy(update={"every_rounds": federation.availability.rounds})
+def simulate(config: Config, federation: Federation, runner: DryRunner) -> tuple[Simulation, int]:
+    """Do all rounds, with a server whose model is on the host's device; return the simulation and the client updates.
+
+    What follows the last round is left out, as are checkpoints and the server's records: they need values.
+    """
+    rounds = federation.availability.rounds
+    never = config.checkpoint.model_copy(update={"every_rounds": rounds})
     simulation = Simulation(config.model_copy(update={"checkpoint": never}), federation, runner)
     server, device = simulation.server, runner.host.model.device
-    server.parameters, server.buffers, server.integers = (
-        part.to(device) for part in (server.parameters, server.buffers, server.integers)
-    )
-    vars(server)["record"] = lambda name, value: None  # it may have no value
-    return simulation
-
-
-def dry_rounds(simulation: Simulation) -> int:
-    """Do all rounds, but not what follows the last, as the final model has no values; return the client updates."""
-    rounds = simulation.federation.availability.rounds
+    for name in ("parameters", "buffers", "integers"):
+        setattr(server, name, getattr(server, name).to(device))
+    vars(server)["record"] = lambda name, value: None
     done = (event for event in simulation.events() if isinstance(event, RoundDone))
-    return sum(len(event.cohort) for event in islice(done, rounds))
+    return simulation, sum(len(event.cohort) for event in islice(done, rounds))
 
 
 class DryRunner(LocalRunner):

@@ -71,16 +71,11 @@ def _tasks(names: Sequence[str]) -> str:
 
 def _work(cost: DryRun) -> LabelledLines:
     yield "rounds", f"{cost.rounds:,} with {cost.updates:,} client updates"
-    about, why = _qualify("about ", cost.unknown_steps, "trains on")
-    yield "steps", f"{about}{cost.steps:,} gradient steps{why}"
-    most, why = _qualify("at most ", cost.unknown_terms, "sends")
+    guess = bool(cost.unknown)
+    why = f" (what {', '.join(cost.unknown)} does depends on what is computed)" * guess
+    yield "steps", f"{'about ' * guess}{cost.steps:,} gradient steps{why}"
     for way, nbytes in (("up", cost.up), ("down", cost.down)):
-        yield f"bytes {way}", f"{most}{_bytes(nbytes, cost.rounds)}{why}"
-
-
-def _qualify(guess: str, methods: Sequence[str], does: str) -> tuple[str, str]:
-    """Return how a figure begins and ends: plainly where it depends on no method that looks at values."""
-    return (guess, f" (what {', '.join(methods)} {does} depends on what is computed)") if methods else ("", "")
+        yield f"bytes {way}", f"{'at most ' * guess}{_bytes(nbytes, cost.rounds)}{why}"
 
 
 def _bytes(by_method: Mapping[str, int], rounds: int) -> str:

@@ -68,7 +68,7 @@ def run_dry(config):
 
 def foreseen(config):
     found = run_dry(config)
-    assert (found.unknown_terms, found.unknown_steps) == ([], [])
+    assert found.unknown == []
     return sum(found.up.values()), sum(found.down.values()), found.steps, found.updates
 
 
@@ -222,7 +222,7 @@ def test_what_a_client_half_decides_by_values_is_bounded_and_named(tiny, simulat
     config = tiny(methods={f"{__name__}:Watchful": {}, "scaffold": {}})
     found, run = run_dry(config), counted(simulate(config))
     assert found.up == {"Watchful": 2832, "scaffold": 2832, "model": 2832}
-    assert (found.unknown_terms, found.unknown_steps) == (["Watchful"], ["Watchful"])
+    assert found.unknown == ["Watchful"]
     assert sum(found.up.values()) >= run[0]
     assert found.steps >= run[2]
 
@@ -231,7 +231,7 @@ def test_an_op_that_looks_at_values_is_bounded_too(tiny, simulate):
     """Asked in each of 4 rounds, 3 clients may send 59 numbers; in their updates they send nothing more."""
     config = tiny(methods={f"{__name__}:Asking": {}})
     found = run_dry(config)
-    assert (found.up["Asking"], found.unknown_terms, found.unknown_steps) == (2832, ["Asking"], [])
+    assert (found.up["Asking"], found.unknown) == (2832, ["Asking"])
     assert sum(found.up.values()) >= counted(simulate(config))[0]
 
 

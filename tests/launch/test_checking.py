@@ -116,10 +116,10 @@ def test_what_does_not_fit_is_refused_with_the_setting_that_would(check):
 
 def test_what_a_client_half_decides_by_values_is_marked(check):
     said = check(methods={"test_dry_run:Watchful": {}})
-    assert said["steps"] == "about 36 gradient steps (what Watchful trains on depends on what is computed)"
+    assert said["steps"] == "about 36 gradient steps (what Watchful does depends on what is computed)"
     for way in ("up", "down"):
         assert said[f"bytes {way}"].startswith("at most ")
-        assert said[f"bytes {way}"].endswith(" (what Watchful sends depends on what is computed)")
+        assert said[f"bytes {way}"].endswith(" (what Watchful does depends on what is computed)")
     assert "time" in said
 
 
