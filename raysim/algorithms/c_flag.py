@@ -5,7 +5,7 @@ Keshri, Shah & Prasad, AISTATS 2025, arXiv 2411.07959.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -19,7 +19,6 @@ from raysim.api import (
     Ask,
     Client,
     ClientHalf,
-    Counts,
     Delta,
     MemoryUse,
     Method,
@@ -75,21 +74,6 @@ class CFlag(Method):
         if self.beta_range[0] > self.beta_range[1]:
             return f"found beta_range={list(self.beta_range)}, allowed: the smaller number first"
         return None
-
-    def sends(self, client: Counts, hook: str) -> Mapping[str, int]:
-        """Phase A's gradients."""
-        asked = hook == "gradients"
-        gradient = {"gradient": client.parameters} if asked and client.batches else {}
-        remembers = self.memory is not None and asked and client.replays(self.sample_size)
-        return gradient | ({"memory_gradient": client.parameters} if remembers else {})
-
-    def keeps(self, client: Counts) -> int:
-        """Hold g_i's gradient from phase A to phase B, and the table where it is kept."""
-        return client.parameters * (1 + rows_kept(self.mode, self.table, "keep", client))
-
-    def takes(self, client: Counts) -> int:
-        """Hold a table that is built again in phase B."""
-        return client.parameters * rows_kept(self.mode, self.table, "rebuild", client)
 
     class Client(ClientHalf):
         """Sends its gradients, takes E corrected steps, and weighs what they added up to."""
@@ -235,11 +219,6 @@ class CFlag(Method):
             posts = [Post(f"{self.name}.{name}", server.round, mean) for name, mean in self.means.items()]
             self.means = {}
             return mail, posts
-
-
-def rows_kept(mode: str, table: str, wanted: str, client: Counts) -> int:
-    """Return the rows of a client's table of gradients, where there is one of the wanted kind."""
-    return client.batches if (mode, table) == ("iag", wanted) else 0
 
 
 def adapt_rates(

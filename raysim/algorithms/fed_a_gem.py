@@ -18,7 +18,6 @@ from raysim.api import (
     Ask,
     Client,
     ClientHalf,
-    Counts,
     Delta,
     MemoryUse,
     Method,
@@ -50,11 +49,6 @@ class FedAGem(Method):
     def waits(self) -> bool:
         """The cohort's reference is asked for once the new model is there."""
         return self.reference == "cohort"
-
-    def sends(self, client: Counts, hook: str) -> Mapping[str, int]:
-        """A memory gradient, taken in the op or, to travel with the update, as the phase starts."""
-        taken = hook == ("memory_gradient" if self.reference == "cohort" else "start")
-        return {"memory_gradient": client.parameters} if taken and client.replays(self.sample_size) else {}
 
     class Client(ClientHalf):
         """Projects every step's gradient on the global reference, Algorithm 1."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Gt
 
-from raysim.algorithms.c_flag import CFlag, rows_kept
-from raysim.api import Counts, Method
+from raysim.algorithms.c_flag import CFlag
+from raysim.api import Method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,15 +25,3 @@ class FedTrack(Method):
     replies: ClassVar = {"gradient": "mean"}
     Client: ClassVar = CFlag.Client
     Server: ClassVar = CFlag.Server
-
-    def sends(self, client: Counts, hook: str) -> Mapping[str, int]:
-        """The gradient on all new data."""
-        return {"gradient": client.parameters} if hook == "gradients" and client.batches else {}
-
-    def keeps(self, client: Counts) -> int:
-        """See C-FLAG."""
-        return client.parameters * (1 + rows_kept(self.mode, self.table, "keep", client))
-
-    def takes(self, client: Counts) -> int:
-        """See C-FLAG."""
-        return client.parameters * rows_kept(self.mode, self.table, "rebuild", client)

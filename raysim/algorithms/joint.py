@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from raysim.api import Client, ClientHalf, Counts, Method
+from raysim.api import Client, ClientHalf, Method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,10 +15,6 @@ class Joint(Method):
     """Joint: an epoch runs over all data of the client that arrived so far; the upper bound, with unlimited storage."""
 
     needs: ClassVar = frozenset({"earlier_logits"})
-
-    def epoch(self, client: Counts) -> int:
-        """Over everything."""
-        return client.had
 
     class Client(ClientHalf):
         """Keeps everything."""

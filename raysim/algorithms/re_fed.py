@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
 from raysim.algorithms.parts.sample_gradients import squared_norms
-from raysim.api import Client, ClientHalf, Counts, Diverged, MemoryUse, Method, to_device
+from raysim.api import Client, ClientHalf, Diverged, MemoryUse, Method, to_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,6 @@ class ReFed(Method):
     def pull(self) -> float:
         """Return q(lambda), below eq. 3."""
         return (1 - self.lam) / (2 * self.lam)
-
-    def stores(self, client: Counts) -> int:
-        """The cache."""
-        return min(self.room(client.capacity, client.arrived), client.held + client.finished)
-
-    def epoch(self, client: Counts) -> int:
-        """Over the cache and what has arrived."""
-        return client.held + client.arrived
 
     def room(self, capacity: int, arrived: int) -> int:
         """Return how many samples may be cached."""
@@ -71,7 +63,7 @@ class ReFed(Method):
 
         def _ranking(self, client: Client, stored: Tensor) -> Tensor:
             """Return the places (int64) in `stored`, which is ascending, best first; of equals, the lower position."""
-            if self.knobs.importance == "random":
+            if self.knobs.importance == "random" or not client.computes:  # which ones are kept does not change how many
                 return torch.from_numpy(client.generator(self.name).permutation(len(stored)))
             norms = self._norms(client, stored)
             passes = torch.arange(1, self.knobs.epochs + 1, dtype=torch.float64)[:, None]  # p

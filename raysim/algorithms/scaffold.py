@@ -14,7 +14,7 @@ import torch
 from annotated_types import Gt
 from torch import Tensor
 
-from raysim.api import Client, ClientHalf, Counts, Delta, Method, Post, Server, ServerHalf, Step, Term, Terms
+from raysim.api import Client, ClientHalf, Delta, Method, Post, Server, ServerHalf, Step, Term, Terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +26,6 @@ class Scaffold(Method):
     # option II reads the mean gradient off what the steps add up to
     needs: ClassVar = frozenset({"plain_sgd", "unclipped", "barrier"})
     replies: ClassVar = {"variate_change": "mean"}
-
-    def sends(self, client: Counts, hook: str) -> Mapping[str, int]:
-        """With every update, the change of c_i."""
-        return {"variate_change": client.parameters} if hook == "finish" else {}
-
-    def keeps(self, client: Counts) -> int:
-        """Hold c_i."""
-        return client.parameters
 
     class Client(ClientHalf):
         """Steps along g - c_i + c; c_i stays with the client."""

@@ -4,7 +4,6 @@ from raysim.api import Client, ClientHalf, Delta, Method, Step
 """
 
 from raysim.api.client import Client
-from raysim.api.counts import Counts
 from raysim.api.messages import Ask, Delta, Post, Reduction, Term, Terms
 from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf, Setting
 from raysim.api.server import Server
@@ -17,7 +16,6 @@ __all__ = [
     "Ask",
     "Client",
     "ClientHalf",
-    "Counts",
     "Delta",
     "Diverged",
     "Entries",

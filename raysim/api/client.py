@@ -84,7 +84,12 @@ class Client(Kept):
     @property
     def deterministic(self) -> bool:
         """Whether the same computation gives the same bits, as it does unless a GPU is told otherwise."""
-        return self.shared.deterministic
+        return self.shared.deterministic and self.computes
+
+    @property
+    def computes(self) -> bool:
+        """Whether tensors have values: in a dry run, which counts what a run would send, they have a shape only."""
+        return True
 
     @property
     def received(self) -> Tensor:

@@ -32,7 +32,6 @@ from pydantic import ConfigDict
 from torch import Tensor
 
 from raysim.api.client import Client
-from raysim.api.counts import Counts
 from raysim.api.messages import Ask, Delta, Post, Reduction, Terms
 from raysim.api.server import Server
 from raysim.api.step import Step
@@ -168,7 +167,7 @@ class Method:
     neutral: ClassVar[Mapping[str, object] | None] = None
     """The knobs at which the method changes not one bit of a run, or None if it has none."""
     frugal: ClassVar[Mapping[str, object]] = {}
-    """The knobs at which it keeps least (see `keeps`), named where a run's memory does not fit."""
+    """The knobs at which it keeps least, named where a run's memory does not fit."""
     memory: ClassVar[MemoryUse | None] = None
     """What it wants of the clients' memories, if it needs them."""
     replies: ClassVar[Mapping[str, Reduction]] = {}
@@ -184,34 +183,6 @@ class Method:
     def refusal(self, setting: Setting) -> str | None:
         """Return why these knobs cannot serve such a run, and what would work; None if nothing is wrong."""
         return None
-
-    # for `raysim check`: the client half in numbers
-
-    def sends(self, client: Counts, hook: str) -> Mapping[str, int]:
-        """Return how many numbers each term has that a client sends; terms that it would not send are left out.
-
-        `hook` is "start" or "finish" of a training phase, or an op. Unless a method says better, all its terms are as
-        long as the model's vector and are sent in every reply to an op, and in `finish` where it has one.
-        """
-        ends = overrides(self.Client, "finish")
-        sent = ends if hook == "finish" else hook != "start"
-        return dict.fromkeys(self.replies, client.parameters) if sent else {}
-
-    def epoch(self, client: Counts) -> int:
-        """Return the length of what `samples` returns, for a method that has it."""
-        return client.arrived
-
-    def stores(self, client: Counts) -> int | None:
-        """Return how many entries `begin_task` leaves in the memory, or None where it leaves them alone."""
-        return None
-
-    def keeps(self, client: Counts) -> int:
-        """Return how many numbers the client half holds from one order to the next."""
-        return 0
-
-    def takes(self, client: Counts) -> int:
-        """Return how many numbers more the client half holds while it carries an order out."""
-        return 0
 
 
 def overrides(half: type[Half], hook: str) -> bool:

@@ -11,6 +11,7 @@ from raysim.config.lookup import resolve
 from raysim.memory import MemoryKind
 from raysim.system.errors import ConfigError, RunError
 
+GONE = ("sends", "epoch", "stores", "keeps", "takes")  # what methods once said in numbers
 OWN_STREAMS = ("augment", "batches", "memory", "model")
 
 
@@ -53,6 +54,10 @@ def check_methods(config: Config) -> dict[str, Method]:
     incremental = config.scenario.kind == "class_incremental"
     setting = Setting(config.training.optimizer.lr, config.clients.count, config.scenario.tasks, incremental)
     for name, method in methods.items():
+        for member in GONE:
+            if callable(getattr(type(method), member, None)):
+                said = f"defines {member}, which is gone: raysim check now runs the method itself; delete it"
+                raise ConfigError(f"methods.{name}: {said}")
         refusals = [method.refusal(setting), *(_unmet(name, method, config))]
         for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")

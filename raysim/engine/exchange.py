@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -20,30 +21,35 @@ from raysim.system.state import Kept
 
 
 class Traffic(Kept):
-    """Counts bytes of tensors, all clients together: what a deployment would send, not raysim's own traffic.
+    """Counts bytes of tensors, all clients together.
 
-    A post is counted at a client's first contact with its version; mail each time it is sent.
+    A post is counted at a client's first contact with its version; mail each time it is sent. `down_by_method` are the
+    bytes since this process began, those of the model under "model".
     """
+
+    made_again: ClassVar = frozenset({"down_by_method"})
 
     def __init__(self) -> None:
         self.up = 0
         self.down = 0
+        self.down_by_method: Counter[str] = Counter()
         self._held: dict[int, dict[str, int]] = {}
         self._by_client: dict[int, int] = {}
 
-    def count_sent(self, clients: Sequence[int], mail: Any, posts: Iterable[Post]) -> None:
-        """Count an order on its way to these clients."""
+    def count_sent(self, clients: Sequence[int], mail: Mapping[str, Any], posts: Iterable[Post]) -> None:
+        """Count an order on its way to these clients: mail by method, and posts, which carry their method's name."""
         sizes = [(post, count_bytes(post.value)) for post in posts]
-        letter = count_bytes(mail)
+        letters = {name: nbytes for name, letter in mail.items() if (nbytes := count_bytes(letter))}
         for client in clients:
             held = self._held.setdefault(client, {})
-            total = letter
+            sent = Counter(letters)
             for post, size in sizes:
                 if held.get(post.name) != post.version:
                     held[post.name] = post.version
-                    total += size
-            self.down += total
-            self._by_client[client] = self._by_client.get(client, 0) + total
+                    sent[post.name.partition(".")[0]] += size
+            self.down += sent.total()
+            self.down_by_method += sent
+            self._by_client[client] = self._by_client.get(client, 0) + sent.total()
 
     def count_received(self, bytes_up: Mapping[int, int]) -> None:
         """Count the replies."""
@@ -124,7 +130,8 @@ class Exchange(Kept):
     def begin(self, order: Order, posts: Sequence[Post]) -> Any:
         """Send an order to its clients, with the model of now; return the ticket."""
         everything = [self.server.model(), *posts]
-        self.traffic.count_sent(order.clients, order.mail, everything)
+        mail = order.mail if order.op == "train" else {order.op.partition(".")[0]: order.mail}
+        self.traffic.count_sent(order.clients, mail, everything)
         return self.runner.begin(order, everything)
 
     def receive(self, ticket: Any) -> Reply:

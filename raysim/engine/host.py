@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from raysim.api.client import Shared
 from raysim.api.messages import Post, Terms, move_to
@@ -40,7 +40,7 @@ class ClientHost:
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int], device: torch.device) -> None:
         self.federation = federation
-        self.model = FlatModel(build_model(config, federation.shape, federation.classes).to(device))
+        self.model = self.lay_out(build_model(config, federation.shape, federation.classes).to(device))
         self.posts: dict[str, Post] = {}
         self._logits = config.training.logits
         self._samples = federation.source("train", device)
@@ -50,7 +50,7 @@ class ClientHost:
         self._shared = Shared(
             self.model, self.posts, config.seed, config.training, config.resources.deterministic, self._kept_out
         )
-        self.clients = {number: self._client(number) for number in clients}
+        self.clients = {number: self.make_client(number) for number in clients}
 
     def perform(self, order: Order, posts: Sequence[Post] = ()) -> Reply:
         """Carry out an order and reply with the sum over its clients. Raises Diverged."""
@@ -58,15 +58,27 @@ class ClientHost:
         order = replace(order, mail=move_to(order.mail, self.model.device))
         reply = Reply(order.cohort)
         for number in order.clients:
-            client = self.clients[number]
             self.model.load(self.posts["model"].value)
-            if order.op == "train":
-                self._train(client, order, reply)
-            else:
-                self._exchange(client, order, reply)
-            reply.take_records(number, client.records)
-            client.forget()
+            self.serve(self.clients[number], order, reply)
         return reply
+
+    def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
+        """Have one client, which has the server's model, do what the order says, and add what it sends to the reply."""
+        if order.op == "train":
+            client.begin_phase(order.phase_of(client.id), order.shares[client.id])
+        else:
+            client.take_up(order.phase_of(client.id).window)
+            client.begin_exchange(order.op.partition(".")[0], order.shares[client.id])
+        self.carry_out(client, order, reply)
+        client.forget()
+
+    def carry_out(self, client: HostedClient, order: Order, reply: Reply) -> None:
+        """Have a client whose phase or exchange has begun do what the order says."""
+        if order.op == "train":
+            self._train(client, order, reply)
+        else:
+            self._exchange(client, order, reply)
+        reply.take_records(client.id, client.records)
 
     def evaluate(self, chunks: Sequence[Chunk], posts: Sequence[Post] = ()) -> Scores:
         """Count the right answers of the posted model on parts of the test sets."""
@@ -90,7 +102,12 @@ class ClientHost:
         for number, client in self.clients.items():
             client.restore(decode(records[number], self.model.device))
 
-    def _client(self, number: int) -> HostedClient:
+    def lay_out(self, module: nn.Module) -> FlatModel:
+        """Return the model that all clients here share."""
+        return FlatModel(module)
+
+    def make_client(self, number: int) -> HostedClient:
+        """Return a client at its beginning."""
         federation, device = self.federation, self.model.device
         data: Source | UserStream = self._samples
         if federation.opener is not None:  # a stream of the user's own
@@ -110,7 +127,6 @@ class ClientHost:
 
     def _train(self, client: HostedClient, order: Order, reply: Reply) -> None:
         share = order.shares[client.id]
-        client.begin_phase(order.phase_of(client.id), share)
         halves = [*client.halves.values()]
         for half in halves:
             half.start(client, order.mail.get(half.name))
@@ -129,8 +145,6 @@ class ClientHost:
     def _exchange(self, client: HostedClient, order: Order, reply: Reply) -> None:
         name, _, op = order.op.partition(".")
         half = client.halves[name]
-        client.take_up(order.phase_of(client.id).window)
-        client.begin_exchange(name, order.shares[client.id])
         with client.aside(name):
             terms: Terms = getattr(half, op)(client, order.mail) or {}
         self._take_terms(client, order, reply, [(half, terms)])

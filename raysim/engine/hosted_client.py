@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -131,5 +132,9 @@ class HostedClient(Client):
         assert self.memory is not None
         rows, task = self.stream.locate(positions)
         tasks = task.numpy() if isinstance(task, Tensor) else np.full(len(positions), task)
-        labels = self.data.labels(self.data.held(rows)).numpy()
-        self.memory.offer(positions, labels, tasks, draws, augmentation, logits)
+        self.memory.offer(positions, self.read_labels(rows), tasks, draws, augmentation, logits)
+
+    def read_labels(self, rows: Tensor) -> npt.NDArray[np.int64]:
+        """Return the labels (int64 [n]) of rows of the data."""
+        labels: npt.NDArray[np.int64] = self.data.labels(self.data.held(rows)).numpy()
+        return labels

@@ -25,7 +25,7 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
     """
     model, loop = client.model, LocalLoop(client, halves, remember)
     buffers = model.buffers.clone()
-    positions = next((half.samples(client) for half in loop.halves["samples"]), client.arrived)
+    positions = choose_samples(client, halves)
     client.trained = len(positions)
     shuffle = client.generator("batches")
     augment = client.generator("augment") if client.data.augment else None
@@ -37,6 +37,11 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
     client.steps = loop.number
     client.record("loss", loop.total_loss / max(loop.samples, 1))
     return Delta(model.parameters - client.received, model.buffers - buffers)
+
+
+def choose_samples(client: Client, halves: Sequence[ClientHalf]) -> Tensor:
+    """Return the positions (int64) that an epoch runs over."""
+    return next((half.samples(client) for half in halves_with_hook(halves, "samples")), client.arrived)
 
 
 def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, first: int) -> Iterator[Step]:

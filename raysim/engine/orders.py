@@ -70,17 +70,14 @@ class Reply:
         self._add("parameters", DELTAS, delta.parameters, weight, f"{where}, the update of its parameters")
         self._add("buffers", WIDE, delta.buffers, weight, f"{where}, the update of its buffers")
         if self.integers is None or client < self.integers[0]:
-            self.integers = (client, integers.cpu().clone())
+            self.integers = (client, self._copy(integers, where))
         self._count(client, delta.nbytes + integers.nbytes)
 
     def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
         """Add one client's term, as its method declares it."""
         self._count(client, count_bytes(term))
         if how == "by_client":
-            if not bool(term.value.isfinite().all()):
-                raise _diverged(f"{where}, its {name}", f"{float(term.value.abs().max()):g}, allowed: finite")
-            # a copy: it may be a view of what the host's next client overwrites
-            self.by_client.setdefault(name, {})[client] = term.value.detach().to("cpu", copy=True)
+            self.by_client.setdefault(name, {})[client] = self._copy(term.value, f"{where}, its {name}")
             return
         weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, term.value, weight, f"{where}, its {name}")
@@ -154,6 +151,12 @@ class Reply:
             self.sums.setdefault(name, ExactSum(grid)).add(value, weight)
         except OutOfRange as found:
             raise _diverged(what, str(found)) from None
+
+    def _copy(self, value: Tensor, what: str) -> Tensor:
+        """Copy a finite value to the CPU: it may be a view of what the host's next client overwrites."""
+        if not bool(value.isfinite().all()):
+            raise _diverged(what, f"{float(value.abs().max()):g}, allowed: finite")
+        return value.detach().to("cpu", copy=True)
 
     def _count(self, client: int, nbytes: int) -> None:
         self.bytes_up[client] = self.bytes_up.get(client, 0) + nbytes

@@ -45,7 +45,7 @@ class SynchronousRounds(Kept):
         chosen = sorted(set(server.sample() if half is None else half.select(server)))
         dropped = [client for client in chosen if self._drops_out(client)]
         exchange.gather([client for client in chosen if client not in dropped])
-        exchange.traffic.count_sent(dropped, None, [server.model()])
+        exchange.traffic.count_sent(dropped, {}, [server.model()])
         if not server.cohort:
             return self._outcome(chosen, {})
         exchange.drive_plans("prepare", server.cohort)

@@ -1,145 +1,105 @@
-"""A client in a rehearsal: it knows how many samples, batches and memory entries it would have, not which."""
+"""A client without training, and its model: hooks and ops run for real, on tensors that have a shape and no values."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 
-from raysim.api.client import cut_into_batches
-from raysim.api.method import Method, overrides
-from raysim.config import Config
-from raysim.engine.compatibility import choose_memory, make_methods
-from raysim.federation.stream import Stream
-from raysim.memory import MemoryKind
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from raysim.api.client import Client
+from raysim.api.messages import Delta, Term, Terms
+from raysim.api.method import ClientHalf, overrides
+from raysim.api.step import Step
+from raysim.data.pixels import Source
+from raysim.engine.hosted_client import HostedClient
+from raysim.engine.local_training import choose_samples
+from raysim.engine.orders import Phase
 from raysim.models.flat import FlatModel
 
 
-@dataclass(frozen=True)
-class Role:
-    """What all understudies of a run have in common; `parameters` is the length of the model's vector."""
+class DryModel(FlatModel):
+    """A model that computes nothing: its logits and gradients are zeros. `gradients` counts those that were taken."""
 
-    methods: Mapping[str, Method]
-    memory: MemoryKind | None
-    parameters: int
-    normalises: bool
-    batch_size: int
-    local_epochs: int
+    def __init__(self, module: nn.Module, classes: int) -> None:
+        super().__init__(module)
+        self.gradients = 0
+        self._classes = classes
+        vars(module)["forward"] = self._logits  # the module keeps its layers, for methods that look at them
 
+    def gradient_of(self, loss: Tensor) -> Tensor:
+        """Return zeros [P]."""
+        self.gradients += 1
+        return self.gradient.clone()
 
-def role_in(config: Config, model: FlatModel) -> Role:
-    """Return what all understudies of a run have in common."""
-    methods, training = make_methods(config), config.training
-    return Role(
-        methods,
-        choose_memory(config, methods),
-        len(model.parameters),
-        model.normalises,
-        training.batch_size,
-        training.local_epochs,
-    )
+    def _logits(self, x: Tensor) -> Tensor:
+        return self.parameters.new_zeros(len(x), self._classes).requires_grad_()
 
 
-class Understudy:
-    """What methods are asked about before a run: one of its clients, in numbers.
+class DryClient(HostedClient):
+    """One client that is shown no data and takes no step: it counts its steps and fills its memory.
 
-    `arrived` counts the samples of its window, `had` those of all windows so far, `finished` what arrived since it last
-    began a stage, in stages that are over; see Client. `held` counts its memory's entries; `begins` says whether its
-    phase is the first one of a stage.
+    `resumes` says whether its phase is the first one of a stage and others are over, `loops` how often it went through
+    its local loop.
     """
 
-    def __init__(self, stream: Stream, role: Role) -> None:
-        self.role = role
-        self.parameters = role.parameters
-        self.window = -1
-        self.finished = 0
-        self.begins = False
-        self._stream = stream
-        self._stage = -1
-        self._begun = -1
-        self._stored = 0
-        self._offered: dict[int, int] = {}  # by the memory's part
-        self._trained = -1  # the last window that steps were taken on
-        self._owner = next((m for m in role.methods.values() if overrides(m.Client, "samples")), None)
+    data: Source
+    resumes = False
+    loops = 0
 
     @property
-    def capacity(self) -> int:
-        """The memory's capacity, 0 if there is none."""
-        return 0 if self.role.memory is None else self.role.memory.capacity
+    def computes(self) -> bool:
+        """Nothing: see Client."""
+        return False
 
-    @property
-    def arrived(self) -> int:
-        """The samples of the window."""
-        return self._stream.size(self.window)
+    def begin_phase(self, phase: Phase, share: float) -> None:
+        """Begin a training phase; see HostedClient."""
+        before = self.begun
+        super().begin_phase(phase, share)
+        self.resumes = self.begun != before and len(self.finished) > 0
 
-    @property
-    def had(self) -> int:
-        """The samples of all windows so far."""
-        return self._stream.end(self.window)
+    def local_training(self) -> Delta:
+        """Count the steps of the local loop, and offer its samples to the memory."""
+        self.loops += 1
+        positions = choose_samples(self, [*self.halves.values()])
+        parts = self.batches(len(positions))
+        self.trained, self.steps = len(positions), self.local_epochs * len(parts)
+        fills = parts and self.memory is not None and self.memory.kind.fill == "arrival"
+        if fills and not self.offered[positions].all():
+            shuffle = self.generator("batches")
+            for _ in range(self.local_epochs):
+                epoch = positions[torch.from_numpy(shuffle.permutation(len(positions)))][: parts[-1].stop]
+                self.offer(Step(self, 0, True, epoch, None, epoch, epoch, self.model.module(epoch)))
+        return Delta(self.model.parameters.clone(), self.model.buffers.clone())
 
-    @property
-    def held(self) -> int:
-        """The entries of the memory."""
-        if self.role.memory is None or self.role.memory.policy == "importance":
-            return self._stored
-        return sum(min(self.role.memory.capacity, offered) for offered in self._offered.values())
+    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return a loss that depends on nothing."""
+        return self.model.parameters.new_zeros(()).requires_grad_()
 
-    @property
-    def epoch(self) -> int:
-        """The samples of an epoch of local training."""
-        return self.arrived if self._owner is None else self._owner.epoch(self)
+    def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return as many samples, x [n, ...] and y [n], that nobody reads."""
+        blank = self.model.parameters.new_zeros
+        return blank(len(positions), *self.data.shape), blank(len(positions), dtype=torch.int64)
 
-    @property
-    def batches(self) -> int:
-        """The batches of an epoch over the window's samples."""
-        return _batches(self.arrived, self.role.batch_size, self.role.normalises)
-
-    def replays(self, count: int) -> bool:
-        """Whether a draw of up to `count` entries of the memory gives a batch; see replay.draw_entries."""
-        return min(count, self.held) > int(self.role.normalises)
-
-    def take_up(self, window: int) -> None:
-        """See Client.take_up."""
-        if window == self.window:
-            return
-        before, self._stage, self.window = self._stage, self._stream.stage(window), window
-        memory = self.role.memory
-        if memory is not None and memory.fill == "boundary":
-            self._offer(max(before, 0), self._stage)
-
-    def enter(self, window: int) -> None:
-        """Begin a training phase; see Client.enter."""
-        self.take_up(window)
-        self.begins = self._stage != self._begun
-        if not self.begins:
-            return
-        self.finished = self._before(self._stage) - self._before(max(self._begun, 0))
-        self._begun = self._stage
-        for method in self.role.methods.values():
-            stored = method.stores(self)
-            self._stored = self._stored if stored is None else stored
-
-    def train(self) -> int:
-        """Go through a phase's local loop, and return how many steps an epoch takes."""
-        role = self.role
-        each = _batches(self.epoch, role.batch_size, role.normalises)
-        if each and role.memory is not None and role.memory.fill == "arrival":
-            self._offer(max(self._trained + 1, self.window), self.window + 1)
-            self._trained = self.window
-        return each
-
-    def _before(self, window: int) -> int:
-        return self._stream.end(window - 1) if window else 0
-
-    def _offer(self, first: int, last: int) -> None:
-        if first >= last:
-            return
-        assert self.role.memory is not None
-        for task, count in self._stream.counts_in(first, last).items():
-            part = task if self.role.memory.per_task else 0
-            self._offered[part] = self._offered.get(part, 0) + count
+    def read_labels(self, rows: Tensor) -> npt.NDArray[np.int64]:
+        """Return zeros, which fill a memory as well; a stream of the user's own is not read for them."""
+        return np.zeros(len(rows), np.int64)
 
 
-@functools.cache
-def _batches(samples: int, size: int, normalises: bool) -> int:
-    return len(cut_into_batches(samples, size, normalises))
+class WorstCase(ClientHalf):
+    """In place of a half that looks at values: it sends all its terms whenever it may, each as long as the model."""
+
+    def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
+        """Send everything, if the half would send anything now."""
+        return delta, self._send_all(client, None) if overrides(self.knobs.Client, "finish") else {}
+
+    def __getattr__(self, op: str) -> Any:
+        """Answer any op."""
+        if op.startswith("_"):
+            raise AttributeError(op)
+        return self._send_all
+
+    def _send_all(self, client: Client, mail: Any) -> Terms:
+        return {term: Term(client.model.gradient.clone()) for term in self.knobs.replies}

@@ -6,19 +6,22 @@ The figures of processes were measured with Linux's PSS (see footprint.py), whic
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raysim.api.method import Method
+from raysim.api.client import cut_into_batches
+from raysim.api.method import overrides
 from raysim.config import Config
-from raysim.engine.compatibility import make_methods
-from raysim.estimate.dry_client import Understudy, role_in
+from raysim.engine.compatibility import choose_memory, make_methods
+from raysim.estimate.client_memory import Ints, measure_halves
 from raysim.evaluation.scoring import CHUNK
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
+from raysim.memory import MemoryKind
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.capacity import MIB
@@ -33,7 +36,7 @@ SUM_VECTORS = 9  # of the model's length, while a client's update is rounded and
 
 
 @dataclass(frozen=True)
-class Demand:
+class MemoryNeed:
     """The bytes of a run's parts, beside its processes' libraries.
 
     `data` are the samples; `coordinator` and `host` what each of these processes holds, `working` what a host takes
@@ -87,69 +90,69 @@ class Demand:
         return sum(self.clients)  # once: what fits is looked for among all numbers of actors
 
 
-def demand(config: Config, federation: Federation) -> Demand:
+def estimate_memory(config: Config, federation: Federation) -> MemoryNeed:
     """Estimate what a run takes. Raises ConfigError: the model cannot be built or take the data."""
     model = check_model(config, federation.shape, federation.classes)
-    methods = make_methods(config)
-    vector, size = model.weights().nbytes, model.dtype.itemsize
-    role = role_in(config, model)
-    clients = [Understudy(stream, role) for stream in federation.streams]
-    for client, stream in zip(clients, federation.streams, strict=True):
-        client.take_up(max(range(stream.windows), key=lambda window: (stream.size(window), window)))
+    methods, size = make_methods(config), config.training.batch_size
+    vector, kind = model.weights().nbytes, choose_memory(config, methods)
+    largest = [max(map(stream.size, range(stream.windows))) for stream in federation.streams]
+    batches = np.array([len(cut_into_batches(samples, size, model.normalises)) for samples in largest])
+    of_halves, tables = measure_halves(config, federation, batches)
     posts = 1 + sum(bool(method.replies) for method in methods.values())  # a method's means come back as posts
-    outputs, largest = _activations(model, federation.shape)
-    trained = config.training.batch_size * outputs
-    tested = min(CHUNK, max(len(task.test) for task in federation.tasks)) * largest
+    outputs, widest = _activations(model, federation.shape)
+    tested = min(CHUNK, max(len(task.test) for task in federation.tasks)) * widest
     evaluating = 4 * tested  # a layer's input, output and shortcut, and the convolution's own
-    kept = max(trained, evaluating if tested <= LARGEST_KEPT else 0)
-    takes = max((sum(method.takes(client) for method in methods.values()) for client in clients), default=0)
-    split = federation.dataset
-    return Demand(
+    kept = max(size * outputs, evaluating if tested <= LARGEST_KEPT else 0)
+    split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
+    return MemoryNeed(
         data=sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test)),
         coordinator=(2 + 4 * posts) * vector,
         host=(2 + posts) * vector + min(kept, KEPT_BYTES),
-        working=max(SUM_VECTORS * vector, evaluating if tested > LARGEST_KEPT else 0) + takes * size,
+        working=max(SUM_VECTORS * vector, evaluating if tested > LARGEST_KEPT else 0) + int(tables.max()),
         clients=[
-            sum(method.keeps(client) for method in methods.values()) * size
-            + _memory(federation, client, stream)
-            + _read(federation, client, stream)
-            for client, stream in zip(clients, federation.streams, strict=True)
+            int(own)
+            + _memory(federation, kind, stream)
+            + _read(federation, kind, stream, len(stream) if epochs_over_all else samples)
+            for own, samples, stream in zip(of_halves, largest, federation.streams, strict=True)
         ],
         savings={
-            f"methods.{name}.{knob}={value}": saved * size
-            for name, method in methods.items()
+            f"methods.{name}.{knob}={value}": saved
+            for key, (name, method) in zip(config.methods, methods.items(), strict=True)
             for knob, value in method.frugal.items()
-            if (saved := _kept(method, clients) - _kept(replace(method, **{knob: value}), clients)) > 0
+            if getattr(method, knob) != value
+            and (saved := int(of_halves.sum() - _keep_instead(config, federation, batches, {key: {knob: value}}))) > 0
         },
     )
 
 
-def _kept(method: Method, clients: Sequence[Understudy]) -> int:
-    return sum(method.keeps(client) for client in clients)
+def _keep_instead(
+    config: Config, federation: Federation, batches: Ints, knobs: Mapping[str, Mapping[str, object]]
+) -> int:
+    """Return the bytes that all halves together would keep with these knobs of a method."""
+    methods = {name: {**own, **knobs.get(name, {})} for name, own in config.methods.items()}
+    return int(measure_halves(config.model_copy(update={"methods": methods}), federation, batches)[0].sum())
 
 
-def _memory(federation: Federation, client: Understudy, stream: Stream) -> int:
+def _memory(federation: Federation, kind: MemoryKind | None, stream: Stream) -> int:
     """Return the bytes of a client's full memory: positions and draws (int64), and logits (float32) where kept."""
-    kind = client.role.memory
     keeps_logits = kind is not None and kind.keeps_logits
     each = 8 + 24 * bool(federation.augment) + 4 * federation.classes * keeps_logits
-    return _entries(federation, client, stream) * each
+    return _entries(federation, kind, stream) * each
 
 
-def _entries(federation: Federation, client: Understudy, stream: Stream) -> int:
+def _entries(federation: Federation, kind: MemoryKind | None, stream: Stream) -> int:
     """Return how many samples a client's memory holds at most."""
-    kind = client.role.memory
     if kind is None:
         return 0
     return min(len(stream), kind.capacity * (len(federation.tasks) if kind.per_task else 1))
 
 
-def _read(federation: Federation, client: Understudy, stream: Stream) -> int:
+def _read(federation: Federation, kind: MemoryKind | None, stream: Stream, trained: int) -> int:
     """Return the bytes of the samples of a stream of the user's own, of which a client has copies of its own."""
     if federation.opener is None:
         return 0
     each = federation.dataset.train.x[:1].nbytes + federation.dataset.train.y[:1].nbytes
-    return each * (max(client.arrived, client.epoch) + _entries(federation, client, stream))
+    return each * (trained + _entries(federation, kind, stream))
 
 
 def _activations(model: FlatModel, shape: tuple[int, ...]) -> tuple[int, int]:

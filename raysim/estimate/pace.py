@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 
 from raysim.api.messages import Post
 from raysim.config import Config
-from raysim.config.timing import Clients, SynchronousSchedule
 from raysim.engine.events import RoundDone
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
+from raysim.estimate.miniature import make_miniature
 from raysim.evaluation.scoring import Chunk, Scores, zero_scores
-from raysim.federation.availability import plan_availability
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 from raysim.models.building import check_model
@@ -91,18 +90,4 @@ def _miniature(config: Config, federation: Federation, batches: int) -> tuple[Co
     rows = min(batches * config.training.batch_size, largest)
     tasks = [federation.tasks[number % len(federation.tasks)] for number in range(TASKS)]
     tasks = [replace(task, train=task.train[:rows], test=task.test[:TESTED]) for task in tasks]
-    small = config.model_copy(
-        update={
-            "scenario": config.scenario.model_copy(
-                update={"tasks": TASKS, "boundaries": "synchronous", "order": "same", "online": False}
-            ),
-            "clients": Clients(count=1),
-            "training": config.training.model_copy(update={"rounds_per_task": ROUNDS, "local_epochs": 1}),
-            "schedule": SynchronousSchedule(),
-            "participation": config.participation.model_copy(update={"fraction": 1.0, "count": None}),
-        }
-    )
-    streams = [Stream([task.train for task in tasks])]
-    return small, replace(
-        federation, tasks=tasks, streams=streams, availability=plan_availability(small, streams), opener=None
-    )
+    return make_miniature(config, federation, tasks, Stream([task.train for task in tasks]), ROUNDS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from raysim.config import Config
 from raysim.config.error_text import nearest, show
-from raysim.estimate.memory import Demand
+from raysim.estimate.memory import MemoryNeed
 from raysim.system.capacity import GIB, MOST_OF_MEMORY, Capacity
 from raysim.system.errors import ConfigError
 
@@ -30,13 +30,13 @@ class Placement:
         return len(self.clients)
 
 
-def place(config: Config, capacity: Capacity, demand: Demand | None = None) -> Placement:
+def place(config: Config, capacity: Capacity, need: MemoryNeed | None = None) -> Placement:
     """Deal the clients to host actors and check that the cluster has what they ask for.
 
     Args:
         config: the resolved config.
         capacity: what the cluster has.
-        demand: the memory that it takes, where the data are known; None counts the processes alone.
+        need: the memory that it takes, where the data are known; None counts the processes alone.
 
     Raises:
         ConfigError: it has not.
@@ -57,17 +57,17 @@ def place(config: Config, capacity: Capacity, demand: Demand | None = None) -> P
             f"{room:g} of them; give each less, or set resources.clients_per_actor=auto"
         )
     cpus = _cpus(config, actors, capacity)
-    memory = (demand or Demand()).total(actors, at_once(config, actors, cpus))
+    memory = (need or MemoryNeed()).total(actors, at_once(config, actors, cpus))
     if capacity.memory is not None and memory > MOST_OF_MEMORY * capacity.memory:
         raise ConfigError(
             f"resources.clients_per_actor: {_of(actors)} would take about {memory / GIB:.1f} GiB, allowed: "
             f"{MOST_OF_MEMORY:.0%} of the {capacity.memory / GIB:.1f} GiB there are; "
-            + _what_fits(config, capacity, demand or Demand())
+            + _what_fits(config, capacity, need or MemoryNeed())
         )
     clients = config.clients.count
     dealt = [range(first, clients, actors) for first in range(actors)]
-    if demand is not None:
-        _check_nodes(config, capacity, cpus, actors, demand)
+    if need is not None:
+        _check_nodes(config, capacity, cpus, actors, need)
     return Placement(dealt, cpus, wanted.gpus_per_actor, memory, wanted.custom, wanted.placement == "pack")
 
 
@@ -83,12 +83,12 @@ def hosts_by_node(placement: Placement, capacity: Capacity) -> list[int]:
     return sorted((count for count in hosts if count), reverse=True)
 
 
-def _check_nodes(config: Config, capacity: Capacity, cpus: float, actors: int, demand: Demand) -> None:
+def _check_nodes(config: Config, capacity: Capacity, cpus: float, actors: int, need: MemoryNeed) -> None:
     """Refuse hosts that a cluster's nodes have no memory for. Raises ConfigError."""
     wanted, clients = config.resources, config.clients.count
 
     def largest(hosts: int) -> int:
-        return max(demand.host_with(range(first, clients, hosts)) for first in range(hosts))
+        return max(need.host_with(range(first, clients, hosts)) for first in range(hosts))
 
     def room(hosts: int) -> float:
         each = largest(hosts)
@@ -103,7 +103,7 @@ def _check_nodes(config: Config, capacity: Capacity, cpus: float, actors: int, d
     if not capacity.nodes or room(actors) >= actors:
         return
     fewer = next((hosts for hosts in range(actors - 1, 0, -1) if room(hosts) >= hosts), None)
-    less = f"set resources.clients_per_actor={math.ceil(clients / fewer)}" if fewer else _smaller(demand)
+    less = f"set resources.clients_per_actor={math.ceil(clients / fewer)}" if fewer else _smaller(need)
     raise ConfigError(
         f"resources.clients_per_actor: {_of(actors)} of up to {largest(actors) / GIB:.2g} GiB each, the cluster's "
         f"nodes have memory for {room(actors):g} of them; {less}"
@@ -117,34 +117,34 @@ def at_once(config: Config, actors: int, cpus: float) -> int:
     return math.ceil(cpus * actors) if shared else actors
 
 
-def check_alone(config: Config, capacity: Capacity, demand: Demand) -> None:
+def check_alone(config: Config, capacity: Capacity, need: MemoryNeed) -> None:
     """Refuse a run in this process that this machine cannot hold. Raises ConfigError.
 
     Of a GPU's memory, where most of it would be, nothing is known.
     """
     if config.resources.gpus_per_actor or capacity.memory is None:
         return
-    if demand.alone > MOST_OF_MEMORY * capacity.memory:
+    if need.alone > MOST_OF_MEMORY * capacity.memory:
         raise ConfigError(
-            f"clients.count: {len(demand.clients):,} in one process would take about {demand.alone / GIB:.1f} GiB, "
-            f"allowed: {MOST_OF_MEMORY:.0%} of the {capacity.memory / GIB:.1f} GiB there are; {_smaller(demand)}"
+            f"clients.count: {len(need.clients):,} in one process would take about {need.alone / GIB:.1f} GiB, "
+            f"allowed: {MOST_OF_MEMORY:.0%} of the {capacity.memory / GIB:.1f} GiB there are; {_smaller(need)}"
         )
 
 
-def _smaller(demand: Demand) -> str:
+def _smaller(need: MemoryNeed) -> str:
     """Return what takes less, whatever the actors."""
-    less = [f"set {knob}, which keeps {nbytes / GIB:.1f} GiB less, or " for knob, nbytes in demand.savings.items()]
+    less = [f"set {knob}, which keeps {nbytes / GIB:.1f} GiB less, or " for knob, nbytes in need.savings.items()]
     return f"{''.join(less)}take a smaller model, data set, memory.capacity or clients.count"
 
 
-def _what_fits(config: Config, capacity: Capacity, demand: Demand) -> str:
+def _what_fits(config: Config, capacity: Capacity, need: MemoryNeed) -> str:
     """Return the setting with which a run's memory would fit."""
     assert capacity.memory is not None
     clients, room = config.clients.count, MOST_OF_MEMORY * capacity.memory
     cpus = max(1, int(capacity.cpus))
-    fits = [n for n in range(1, clients + 1) if demand.total(n, min(n, cpus)) <= room]
+    fits = [n for n in range(1, clients + 1) if need.total(n, min(n, cpus)) <= room]
     if not fits:
-        return f"nothing fits: one actor would take {demand.total(1, 1) / GIB:.1f} GiB; {_smaller(demand)}"
+        return f"nothing fits: one actor would take {need.total(1, 1) / GIB:.1f} GiB; {_smaller(need)}"
     auto = config.resources.model_copy(update={"clients_per_actor": "auto"})
     actors = _actors(config.model_copy(update={"resources": auto}), capacity)
     least = f"resources.clients_per_actor={math.ceil(clients / fits[-1])}"

@@ -9,8 +9,8 @@ from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.compatibility import check_methods
 from raysim.estimate import placement
-from raysim.estimate.dry_run import Rehearsal, rehearse
-from raysim.estimate.memory import Demand, demand
+from raysim.estimate.dry_run import DryRun, dry_run
+from raysim.estimate.memory import MemoryNeed, estimate_memory
 from raysim.estimate.pace import pace
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation, build_federation
@@ -38,7 +38,7 @@ def estimate_run(config: Config) -> LabelledLines:
             placement.place(config, capacity)
         federation = build_federation(config, download=False)
         model = check_model(config, federation.shape, federation.classes)
-        takes = demand(config, federation)
+        need = estimate_memory(config, federation)
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
     sent = model.weights().nbytes
     yield "run", f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
@@ -48,14 +48,14 @@ def estimate_run(config: Config) -> LabelledLines:
     yield "clients", f"{config.clients.count:,}, each with {span} samples at a time"
     yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {_size(sent)} as sent"
     try:
-        rehearsal = rehearse(config, federation, model)
+        cost = dry_run(config, federation)
     except RunError as error:
         yield "rounds", f"{federation.availability.rounds:,}; bytes, steps and time are not known before: {error}"
-        yield from _places(config, capacity, takes)
+        yield from _places(config, capacity, need)
         return
-    yield from _work(rehearsal)
-    yield from _places(config, capacity, takes)
-    yield "time", _time(config, federation, rehearsal, capacity)
+    yield from _work(cost)
+    yield from _places(config, capacity, need)
+    yield "time", _time(config, federation, cost, capacity)
 
 
 def _data(federation: Federation, split: str) -> str:
@@ -69,18 +69,13 @@ def _tasks(names: Sequence[str]) -> str:
     return f"{len(names)}: {'; '.join(shown)}"
 
 
-def _work(rehearsal: Rehearsal) -> LabelledLines:
-    yield "rounds", f"{rehearsal.rounds:,} with {rehearsal.updates:,} client updates"
-    about, why = _unsaid("about ", rehearsal.unsaid_epochs, "an epoch runs over, Method.epoch")
-    yield "steps", f"{about}{rehearsal.steps:,} gradient steps{why}"
-    most, why = _unsaid("at most ", rehearsal.unsaid_terms, "its clients send, Method.sends")
-    for way, nbytes in (("up", rehearsal.up), ("down", rehearsal.down)):
-        yield f"bytes {way}", f"{most}{_bytes(nbytes, rehearsal.rounds)}{why}"
-
-
-def _unsaid(guess: str, methods: Sequence[str], what: str) -> tuple[str, str]:
-    """Return how a figure begins and ends: plainly where all methods say what it takes."""
-    return (guess, f" ({', '.join(methods)} does not say what {what})") if methods else ("", "")
+def _work(cost: DryRun) -> LabelledLines:
+    yield "rounds", f"{cost.rounds:,} with {cost.updates:,} client updates"
+    guess = bool(cost.unknown)
+    why = f" (what {', '.join(cost.unknown)} does depends on what is computed)" * guess
+    yield "steps", f"{'about ' * guess}{cost.steps:,} gradient steps{why}"
+    for way, nbytes in (("up", cost.up), ("down", cost.down)):
+        yield f"bytes {way}", f"{'at most ' * guess}{_bytes(nbytes, cost.rounds)}{why}"
 
 
 def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
@@ -89,26 +84,26 @@ def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
     return f"{total:,} ({_size(total)}; {_size(total / rounds)} a round)" + f": {parts}" * (len(by_method) > 1)
 
 
-def _places(config: Config, capacity: Capacity, takes: Demand) -> LabelledLines:
+def _places(config: Config, capacity: Capacity, need: MemoryNeed) -> LabelledLines:
     """Say where the actors would go and what they would take. Raises ConfigError: it is not there."""
     if config.resources.address is not None:
-        yield from _elsewhere(config, config.resources.address, takes)
+        yield from _elsewhere(config, config.resources.address, need)
         return
-    place = placement.place(config, capacity, takes)
+    place = placement.place(config, capacity, need)
     yield "actors", _actors(place, f"on this machine ({_shares(capacity.cpus, capacity.gpus)})")
     whole = "" if capacity.memory is None else f" of the {_size(capacity.memory)} here"
-    yield "memory", f"about {_size(place.memory_bytes)}{whole}, a host up to {_size(_largest(place, takes))}"
+    yield "memory", f"about {_size(place.memory_bytes)}{whole}, a host up to {_size(_largest(place, need))}"
 
 
-def _elsewhere(config: Config, address: str, takes: Demand) -> LabelledLines:
+def _elsewhere(config: Config, address: str, need: MemoryNeed) -> LabelledLines:
     """Say where the actors would go on a running cluster; what they would ask for, where none answers."""
     from raysim.actors.cluster import joined_cluster
 
     try:
         with joined_cluster(address) as there:
-            place = placement.place(config, there, takes)
+            place = placement.place(config, there, need)
     except Unreachable as error:
-        yield from _asked_for(config, takes)
+        yield from _asked_for(config, need)
         yield "cluster", str(error)
         return
     hosts = placement.hosts_by_node(place, there)
@@ -116,9 +111,9 @@ def _elsewhere(config: Config, address: str, takes: Demand) -> LabelledLines:
     kinds = Counter(_shares(node.cpus, node.gpus) for node in there.nodes)
     nodes = ", ".join(f"{_count(count, 'node')} with {has}" for has, count in kinds.items())
     yield "actors", _actors(place, f"at {address}, {where} (of {nodes})")
-    most = _largest(place, takes)
-    on_a_node = f"about {_size(takes.node + hosts[0] * most)} on a node with {_count(hosts[0], 'host')}"
-    yield "memory", f"{on_a_node}, {_size(takes.driver)} more on this one, a host up to {_size(most)}"
+    most = _largest(place, need)
+    on_a_node = f"about {_size(need.node + hosts[0] * most)} on a node with {_count(hosts[0], 'host')}"
+    yield "memory", f"{on_a_node}, {_size(need.driver)} more on this one, a host up to {_size(most)}"
 
 
 def _actors(place: Placement, where: str) -> str:
@@ -127,11 +122,11 @@ def _actors(place: Placement, where: str) -> str:
     return f"1 coordinator and {_count(place.actors, 'host')} {where}; each host has {_clients(place)}, {shares}{own}"
 
 
-def _largest(place: Placement, takes: Demand) -> int:
-    return max(takes.host_with(clients) for clients in place.clients)
+def _largest(place: Placement, need: MemoryNeed) -> int:
+    return max(need.host_with(clients) for clients in place.clients)
 
 
-def _asked_for(config: Config, takes: Demand) -> LabelledLines:
+def _asked_for(config: Config, need: MemoryNeed) -> LabelledLines:
     """Say what actors would ask for, whatever there is."""
     wanted, clients = config.resources, config.clients.count
     if wanted.clients_per_actor == "auto":
@@ -145,8 +140,8 @@ def _asked_for(config: Config, takes: Demand) -> LabelledLines:
     asks = "; ".join([share, _count(wanted.gpus_per_actor, "GPU"), *own])
     where = "packed onto few" if wanted.placement == "pack" else "spread over the"
     yield "actors", f"1 coordinator and {hosts}, {where} nodes of {wanted.address}; each host asks for {asks}"
-    most = takes.host_with(range(packed))
-    yield "memory", f"about {_size(takes.node)} on a node, and up to {_size(most)} for each host there"
+    most = need.host_with(range(packed))
+    yield "memory", f"about {_size(need.node)} on a node, and up to {_size(most)} for each host there"
 
 
 def _clients(place: Placement) -> str:
@@ -162,21 +157,17 @@ def _count(count: float, what: str) -> str:
     return f"{count:,.5g} {what}{'' if count == 1 else 's'}"
 
 
-def _time(config: Config, federation: Federation, rehearsal: Rehearsal, capacity: Capacity) -> str:
+def _time(config: Config, federation: Federation, cost: DryRun, capacity: Capacity) -> str:
     """Estimate the run's time from what this machine takes for a step and for the evaluation of a sample."""
     measured = pace(config, federation)
-    training = rehearsal.steps * measured.step + rehearsal.beginnings * measured.beginning
-    evaluating = rehearsal.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample
+    training = cost.steps * measured.step + cost.beginnings * measured.beginning
+    evaluating = cost.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample
     each = f"{measured.step * 1e3:.2g} ms a step and {measured.sample * 1e3:.2g} ms a test sample, measured here"
     if config.resources.address is not None:
         return f"about {_duration(training + evaluating)} of one core like this one: {each}"
     cores = max(1, min(int(capacity.cpus), placement.place(config, capacity).actors))
     schedule = config.schedule
-    cohort = (
-        schedule.concurrency
-        if isinstance(schedule, AsynchronousSchedule)
-        else -(-rehearsal.updates // rehearsal.rounds)
-    )
+    cohort = schedule.concurrency if isinstance(schedule, AsynchronousSchedule) else -(-cost.updates // cost.rounds)
     busy = max(1, min(cores, cohort))
     lasting = _duration(training / busy + evaluating / cores)
     return f"about {lasting} beside starting, {_count(busy, 'host')} at a time: {each}"

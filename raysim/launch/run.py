@@ -15,7 +15,7 @@ from raysim.engine.compatibility import check_methods
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate import placement
-from raysim.estimate.memory import demand
+from raysim.estimate.memory import estimate_memory
 from raysim.federation.federation import Federation, build_federation
 from raysim.launch.display import RunDisplay
 from raysim.launch.recovery import Attempt, Recovery
@@ -153,7 +153,7 @@ def _open_start(
     config: Config, federation: Federation, capacity: Capacity, local: bool
 ) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
     """Give the function that starts the run from a checkpoint, in this process or on a cluster."""
-    wanted = demand(config, federation)
+    wanted = estimate_memory(config, federation)
     if local:
         placement.check_alone(config, capacity, wanted)
         yield lambda saved, _: _start_here(config, federation, saved)

@@ -18,7 +18,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
     A copy from pinned memory takes its turn among a GPU's other work; from any other memory torch waits for all of it.
     """
-    if device.type == "cpu" or tensor.device.type != "cpu":
+    if device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 

@@ -14,7 +14,7 @@ import torch
 from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import line
-from raysim.estimate.dry_run import rehearse
+from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
@@ -113,13 +113,13 @@ def test_in_company_it_runs_or_is_refused_in_one_line(ran, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_its_bytes_and_steps_are_known_before(ran, name):
-    """Alone and in every company that it begins: what the rehearsal says is what the run counted."""
+    """Alone and in every company that it begins: what the dry run says is what the run counted."""
     for other in NAMES:
         run = ran(with_defaults(*dict.fromkeys([name, other])))
         if not isinstance(run, str):
             of = run.simulation
-            before, counted = rehearse(of.config, of.federation, of.model), of.exchange
-            found = (before.bytes_up, before.bytes_down, before.steps)
+            before, counted = dry_run(of.config, of.federation), of.exchange
+            found = (sum(before.up.values()), sum(before.down.values()), before.steps)
             assert found == (counted.traffic.up, counted.traffic.down, counted.steps), other
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from raysim.estimate.memory import PROCESS_BYTES, SHARED_BYTES, Demand
+from raysim.estimate.memory import PROCESS_BYTES, SHARED_BYTES, MemoryNeed
 from raysim.estimate.placement import place
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError
@@ -13,8 +13,8 @@ NODE = Capacity(cpus=8, gpus=0, memory=64 * GIB)
 def placed(tiny):
     """A function: the placement of so many clients with these resources."""
 
-    def make(count, capacity=NODE, demand=None, **wanted):
-        return place(tiny(clients__count=count, resources=wanted), capacity, demand)
+    def make(count, capacity=NODE, need=None, **wanted):
+        return place(tiny(clients__count=count, resources=wanted), capacity, need)
 
     return make
 
@@ -117,8 +117,8 @@ def test_memory_counts_processes_and_what_they_hold_and_its_limit_is_80_percent(
 
     Without Ray it is one process with one of each.
     """
-    holds = Demand(data=GIB, coordinator=7, host=1000, working=100, clients=[1, 2, 3, 4])
-    found = placed(4, demand=holds)
+    holds = MemoryNeed(data=GIB, coordinator=7, host=1000, working=100, clients=[1, 2, 3, 4])
+    found = placed(4, need=holds)
     assert found.memory_bytes == SHARED_BYTES + 6 * PROCESS_BYTES + 2 * GIB + 7 + 4 * 1000 + 4 * 100 + 10
     assert holds.alone == PROCESS_BYTES + GIB + 7 + 1000 + 100 + 10
     exact = Capacity(8, 0, memory=int(found.memory_bytes / 0.8) + 1)
@@ -131,7 +131,7 @@ def test_memory_counts_processes_and_what_they_hold_and_its_limit_is_80_percent(
 
 def test_hosts_that_share_cpus_take_turns_at_work(placed):
     """16 hosts with half of a CPU each of 8: 8 at a time; with a demand of half a CPU each, all."""
-    holds = Demand(working=GIB, clients=[0] * 16)
+    holds = MemoryNeed(working=GIB, clients=[0] * 16)
     large = Capacity(8, 0, memory=1024 * GIB)
     bare = SHARED_BYTES + 18 * PROCESS_BYTES
     assert placed(16, large, holds).memory_bytes == bare + 8 * GIB
@@ -224,16 +224,16 @@ def test_a_cluster_of_ones_own_has_no_custom_resources(placed):
 def test_hosts_that_the_nodes_have_no_memory_for_are_refused(placed):
     """A host takes PROCESS_BYTES and 1 GiB; nodes of 2 and 3 hosts' memory have room for 4 of theirs, not for 6."""
     each = PROCESS_BYTES + GIB
-    demand = Demand(host=GIB, clients=[0] * 12)
+    need = MemoryNeed(host=GIB, clients=[0] * 12)
     nodes = [Capacity(8, 0, 2 * each), Capacity(2, 0, 3 * each + 1)]  # the second has 3 hosts' memory and 2 CPUs
     cluster = Capacity(10, 0, None, {}, nodes)
-    assert placed(12, cluster, demand, clients_per_actor=3).actors == 4
+    assert placed(12, cluster, need, clients_per_actor=3).actors == 4
     with pytest.raises(ConfigError) as refused:
-        placed(12, cluster, demand, clients_per_actor=2, cpus_per_actor=1)
+        placed(12, cluster, need, clients_per_actor=2, cpus_per_actor=1)
     words = f"6 actors of up to {each / GIB:.2g} GiB each, the cluster's nodes have memory for 4 of them"
     assert str(refused.value) == f"resources.clients_per_actor: {words}; set resources.clients_per_actor=3"
     with pytest.raises(ConfigError, match="the cluster's nodes have memory for 0 of them; take a smaller model"):
-        placed(12, Capacity(2, 0, None, {}, [Capacity(2, 0, each - 1)]), demand, clients_per_actor=12)
+        placed(12, Capacity(2, 0, None, {}, [Capacity(2, 0, each - 1)]), need, clients_per_actor=12)
 
 
 QUOTA, PERIOD = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"

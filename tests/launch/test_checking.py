@@ -6,7 +6,7 @@ import pytest
 
 import raysim
 from raysim.config.lookup import table
-from raysim.estimate.memory import PROCESS_BYTES, demand
+from raysim.estimate.memory import PROCESS_BYTES, estimate_memory
 from raysim.estimate.pace import Pace, pace
 from raysim.federation.federation import build_federation
 from raysim.launch import check as checking
@@ -114,16 +114,17 @@ def test_what_does_not_fit_is_refused_with_the_setting_that_would(check):
     assert "\n" not in str(found.value)
 
 
-def test_what_is_not_said_is_marked(check):
-    said = check(methods={"test_rehearsal:Silent": {}})
-    assert said["steps"].startswith("about ")
-    assert said["steps"].endswith("(Silent does not say what an epoch runs over, Method.epoch)")
-    assert said["bytes up"].startswith("at most ")
-    assert said["bytes up"].endswith("(Silent does not say what its clients send, Method.sends)")
+def test_what_a_client_half_decides_by_values_is_marked(check):
+    said = check(methods={"test_dry_run:Watchful": {}})
+    assert said["steps"] == "about 36 gradient steps (what Watchful does depends on what is computed)"
+    for way in ("up", "down"):
+        assert said[f"bytes {way}"].startswith("at most ")
+        assert said[f"bytes {way}"].endswith(" (what Watchful does depends on what is computed)")
+    assert "time" in said
 
 
-def test_what_hangs_on_values_is_not_guessed(check):
-    said = check(methods={"test_rehearsal:Curious": {}})
+def test_what_a_server_half_decides_by_values_is_not_guessed(check):
+    said = check(methods={"test_dry_run:Curious": {}})
     assert said["rounds"].startswith("4; bytes, steps and time are not known before: ")
     assert not {"steps", "bytes up", "time"} & set(said)
     assert "3 hosts" in said["actors"]
@@ -135,15 +136,15 @@ def test_a_clients_own_bytes_are_its_methods_and_its_memory(tiny):
 
     def clients(**overrides):
         config = tiny(memory=memory, **overrides)
-        return demand(config, build_federation(config)).clients
+        return estimate_memory(config, build_federation(config)).clients
 
     assert clients() == [0] * 3
     assert clients(methods={"scaffold": {}}) == [236] * 3
     assert clients(methods={"der": {}}) == [5 * (8 + 16)] * 3
     assert clients(methods={"er": {}}, memory__per="task") == [10 * 8] * 3
-    # C-FLAG: its gradient between the phases; with a table that is kept 3 rows more, of 12 samples in batches of 4
-    assert clients(methods={"c_flag": {"alpha": 0.01}}) == [236 + 40] * 3
-    assert clients(methods={"c_flag": {"alpha": 0.01, "table": "keep"}}) == [4 * 236 + 40] * 3
+    # C-FLAG: its loss and gradient between the phases; with a table that is kept 3 rows more, of 12 samples by 4
+    assert clients(methods={"c_flag": {"alpha": 0.01}}) == [4 + 236 + 40] * 3
+    assert clients(methods={"c_flag": {"alpha": 0.01, "table": "keep"}}) == [4 + 4 * 236 + 40] * 3
 
 
 @pytest.mark.parametrize("name", ["c_flag", "fedtrack"])
@@ -159,7 +160,7 @@ def test_tables_that_do_not_fit_are_refused_at_the_start(tiny, check, monkeypatc
 
     def asks(table):
         made = tiny(**config(table))
-        return demand(made, build_federation(made))
+        return estimate_memory(made, build_federation(made))
 
     assert asks("rebuild").savings == {}
     assert asks("keep").savings == {f"methods.{name}.table=rebuild": 3 * 12 * 236}

@@ -1,4 +1,4 @@
-"""A rehearsal says before a run what it will send and how many steps it will take, whoever takes part when."""
+"""A dry run says before a run what it will send and how many steps it will take, whoever takes part when."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,12 +6,11 @@ from typing import ClassVar
 import pytest
 import torch
 
-from raysim.api import ClientHalf, Method, ServerHalf, Term
+from raysim.api import Ask, ClientHalf, MemoryUse, Method, ServerHalf, Term
 from raysim.config.lookup import table
 from raysim.engine.compatibility import check_methods
-from raysim.estimate.dry_run import rehearse
+from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
-from raysim.models.building import check_model
 from raysim.system.errors import ConfigError, RunError
 
 FEDBUFF = {
@@ -63,15 +62,14 @@ def counted(run):
     return exchange.traffic.up, exchange.traffic.down, exchange.steps, sum(len(done.cohort) for done in run.rounds)
 
 
-def rehearsed(config):
-    federation = build_federation(config)
-    return rehearse(config, federation, check_model(config, federation.shape, federation.classes))
+def run_dry(config):
+    return dry_run(config, build_federation(config))
 
 
 def foreseen(config):
-    found = rehearsed(config)
-    assert (found.unsaid_terms, found.unsaid_epochs) == ([], [])
-    return found.bytes_up, found.bytes_down, found.steps, found.updates
+    found = run_dry(config)
+    assert found.unknown == []
+    return sum(found.up.values()), sum(found.down.values()), found.steps, found.updates
 
 
 def knobs(name, scenario):
@@ -124,7 +122,7 @@ def test_figures_by_hand(tiny):
     The MLP 6-5-4 has 59 numbers: 236 bytes. A client sends 236 for its update and as many for its variate's change,
     and gets the model and c: 4 rounds x 3 clients x 236 = 2,832 each.
     """
-    found = rehearsed(tiny(methods={"scaffold": {}}))
+    found = run_dry(tiny(methods={"scaffold": {}}))
     assert (found.rounds, found.updates, found.steps) == (4, 12, 36)
     assert found.up == found.down == {"model": 2832, "scaffold": 2832}
     # of task 2, whose first round follows task 1: 3 clients x 3 batches; before round 1 and after each task
@@ -132,8 +130,8 @@ def test_figures_by_hand(tiny):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Silent(Method):
-    """Sends three numbers with every second client's update, and does not say so."""
+class Picky(Method):
+    """Trains on two samples, and sends three numbers with every second client's update."""
 
     replies: ClassVar = {"three": "mean"}
 
@@ -146,8 +144,58 @@ class Silent(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Summing(Method):
+    """Sends the mean of several gradients on its memory, and from the second phase on what it sent before as well."""
+
+    memory: ClassVar = MemoryUse()
+    replies: ClassVar = {"new": "mean", "old": "mean", "entries": "by_client"}
+
+    class Client(ClientHalf):
+        last = None
+
+        def finish(self, client, delta):
+            x, y = client.show(client.memory.entries().positions)
+            losses = [client.cross_entropy(client.model.module(x), y) for _ in range(3)]
+            new = sum(client.model.gradient_of(loss) for loss in losses)
+            old = {} if self.last is None else {"old": Term(self.last)}
+            self.last = new
+            return delta, {"new": Term(new), "entries": Term(torch.zeros(len(y))), **old}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watchful(Method):
+    """Its client half looks at values: at labels to choose samples, at the update to decide whether to send it."""
+
+    replies: ClassVar = {"update": "mean"}
+
+    class Client(ClientHalf):
+        def samples(self, client):
+            _, y = client.show(client.arrived)
+            return client.arrived[: 4 * (1 + y.max().item() % 2)]
+
+        def finish(self, client, delta):
+            return delta, {"update": Term(delta.parameters)} if delta.parameters.norm() > 0.1 else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asking(Method):
+    """Asks for the model's norm where it is large."""
+
+    replies: ClassVar = {"norm": "sum"}
+
+    class Client(ClientHalf):
+        def norm(self, client, mail):
+            norm = client.model.parameters.norm()
+            return {"norm": Term(norm)} if norm.item() > 0.1 else {}
+
+    class Server(ServerHalf):
+        def prepare(self, server):
+            yield Ask("norm")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Curious(Method):
-    """Looks at the model."""
+    """Its server half looks at the model."""
 
     class Server(ServerHalf):
         def select(self, server):
@@ -155,14 +203,39 @@ class Curious(Method):
             return server.present if server.parameters.norm() > 0 else ()
 
 
-def test_a_method_that_says_nothing_is_bounded_and_said_to_be(tiny):
-    """The model's length, 59, stands for its term: 4 rounds x 3 clients x 236 bytes at most."""
-    found = rehearsed(tiny(methods={f"{__name__}:Silent": {}}))
-    assert found.up == {"model": 2832, "Silent": 2832}
-    assert (found.unsaid_terms, found.unsaid_epochs) == (["Silent"], ["Silent"])
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"methods": {f"{__name__}:Picky": {}}},
+        {"methods": {f"{__name__}:Summing": {}}, "memory__capacity": 14, **UNEVEN},
+        {"methods": {f"{__name__}:Summing": {}, "fed_a_gem": {}}, "training__local_epochs": 2},
+    ],
+)
+def test_methods_of_the_users_own_say_nothing_and_are_counted(tiny, simulate, knobs):
+    config = tiny(seed=5, **knobs)
+    run = simulate(config)
+    assert foreseen(config) == counted(run)
 
 
-def test_what_hangs_on_values_is_refused_in_one_line(tiny):
+def test_what_a_client_half_decides_by_values_is_bounded_and_named(tiny, simulate):
+    """The model's length, 59, stands for its term, and all samples for its choice: 4 rounds x 3 clients x 236 bytes."""
+    config = tiny(methods={f"{__name__}:Watchful": {}, "scaffold": {}})
+    found, run = run_dry(config), counted(simulate(config))
+    assert found.up == {"Watchful": 2832, "scaffold": 2832, "model": 2832}
+    assert found.unknown == ["Watchful"]
+    assert sum(found.up.values()) >= run[0]
+    assert found.steps >= run[2]
+
+
+def test_an_op_that_looks_at_values_is_bounded_too(tiny, simulate):
+    """Asked in each of 4 rounds, 3 clients may send 59 numbers; in their updates they send nothing more."""
+    config = tiny(methods={f"{__name__}:Asking": {}})
+    found = run_dry(config)
+    assert (found.up["Asking"], found.unknown) == (2832, ["Asking"])
+    assert sum(found.up.values()) >= counted(simulate(config))[0]
+
+
+def test_what_a_server_half_decides_by_values_is_refused_in_one_line(tiny):
     with pytest.raises(RunError, match="nobody knows before") as found:
-        rehearsed(tiny(methods={f"{__name__}:Curious": {}}))
+        run_dry(tiny(methods={f"{__name__}:Curious": {}}))
     assert "\n" not in str(found.value)
