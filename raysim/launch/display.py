@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from raysim.config import Config
@@ -87,17 +87,9 @@ def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
     if quiet:
         yield RunDisplay()
     elif console.is_terminal:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("round"),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[status]}"),
-            TimeElapsedColumn(),
-            TextColumn("· left"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console) as progress:
+        run = ("{task.description}", BarColumn(), "round", MofNCompleteColumn(), "{task.fields[status]}")
+        times = (TimeElapsedColumn(), "· left", TimeRemainingColumn())
+        with Progress(*run, *times, console=console) as progress:
             yield LiveRun(progress, config)
     else:
         yield RunLines(console)
