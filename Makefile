@@ -38,7 +38,7 @@ format: $(INSTALLED) ## put the code into its format
 	$(BIN)/ruff check --fix .
 
 docs: $(INSTALLED) ## write docs/config.md, and the keys on the methods' pages, anew from the schema
-	$(BIN)/python -m raysim.config.reference
+	$(BIN)/python tools/config_reference.py
 
 bits: $(INSTALLED) ## does a bit of any run differ between BASE=COMMIT and this tree? ONLY=PATTERN and NO_RAY=1 run fewer
 	PYTHONPATH=tools $(BIN)/python -m bits $(BASE) $(if $(ONLY),--only '$(ONLY)') $(if $(NO_RAY),--no-ray)

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import pytest
 from annotated_types import Ge
+from config_reference import CLOSES, OPENS, insert_keys, render_reference, write_reference
 from pages import ROOT
 
 from raysim.config import build_json_schema, lookup
-from raysim.config.reference import CLOSES, OPENS, insert_keys, render_reference, write_reference
 from raysim.config.signature import describe_keys
 
 METHODS = [*lookup.table("method")]
