@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from raysim.actors.loopback import LOOPBACK, on_loopback
+from raysim.actors.joining import LOOPBACK, on_loopback
 
 STORE = 2**30  # bytes of a node's object store; by default Ray's test clusters have 150 MiB and spill above that
 

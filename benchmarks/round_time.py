@@ -26,22 +26,21 @@ from rich.table import Table
 from workload import config, saved
 
 from raysim import config as configs
-from raysim.actors import allocator, placing, runner, tensors
+from raysim.actors import placing, process, runner
 from raysim.actors.cluster import own_cluster
 from raysim.api.client import Client
 from raysim.api.server import Server
 from raysim.data.pixels import Source
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import ExactSum
-from raysim.engine.exchange import Exchange
+from raysim.engine.exchange import Exchange, Traffic
 from raysim.engine.host import ClientHost
 from raysim.engine.hosted_client import HostedClient
-from raysim.engine.local_runner import LocalRunner
 from raysim.engine.optimizer import LocalSgd
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Reply
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.engine.synchronous import SynchronousRounds
-from raysim.engine.traffic import Traffic
 from raysim.estimate.placement import place
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
@@ -143,8 +142,8 @@ def rounds(simulation: Simulation, shares: Shares, many: int) -> tuple[int, floa
 
 def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
     shares, federation = Shares(), build_federation(asked)
-    tensors.register()
-    places = placing.reserved(place(asked, this_machine()))
+    process.register_tensors()
+    places = placing.Places(place(asked, this_machine()))
     try:
         hosts = runner.RayRunner(asked, ray.put(federation), places)
         with shares.of(COORDINATOR):
@@ -155,7 +154,7 @@ def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float
 
 def of_host(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
     shares, federation = Shares(), build_federation(asked)
-    allocator.keep_memory()
+    process.keep_memory()
     with shares.of(HOST):
         simulation = Simulation(asked, federation, LocalRunner(asked, federation))
         return shares, *rounds(simulation, shares, many)

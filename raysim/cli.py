@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from raysim.system.errors import ConfigError, RunError
@@ -84,12 +85,11 @@ def _run(given: Sequence[str]) -> int:
     if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
     from raysim.config import load
-    from raysim.launch import resuming
     from raysim.launch.display import open_run_display, result_console, show_result
-    from raysim.launch.run import run
+    from raysim.launch.run import resolve_resumed, run
 
     if asked.resume:
-        config = resuming.resolve_resumed(asked.out, asked.config, asked.overrides)
+        config = resolve_resumed(asked.out, asked.config, asked.overrides)
     else:
         config = load(asked.config, asked.overrides)
     with open_run_display(config, asked.quiet) as shown:
@@ -124,8 +124,7 @@ def _list(given: Sequence[str]) -> int:
     kind = KINDS[parser.parse_args(given).kind]
     from raysim.config.lookup import resolve, table
 
-    names: Mapping[str, str] = table(kind)
-    for name in names:
+    for name in table(kind):
         first_line = (resolve(kind, name).__doc__ or "").strip().partition("\n")[0]
         print(f"{name:<16} {first_line}")
     return 0
@@ -185,19 +184,16 @@ def _evaluate(given: Sequence[str]) -> int:
     parser = _Parser(prog="raysim evaluate", description=description, allow_abbrev=False)
     parser.add_argument("directory", metavar="DIR", help="the run's directory")
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a dotted key and its value, in YAML")
-    parser.add_argument("--out", metavar="FILE", help="write the accuracies as JSON too, to a new file")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="write the accuracies as JSON too, to a new file")
     parser.add_argument("--local", action="store_true", help="in this process, as it always is: it needs no Ray")
     asked = parser.parse_intermixed_args(given)
-    from pathlib import Path
-
     from raysim.evaluation import evaluate
 
-    out = None if asked.out is None else Path(asked.out)
-    if out is not None:
-        evaluate.claim_file(out)
+    if asked.out is not None:
+        evaluate.claim_file(asked.out)
     evaluated = evaluate.evaluate(asked.directory, asked.overrides)
-    if out is not None:
-        evaluate.write_evaluation(evaluated, out)
+    if asked.out is not None:
+        evaluate.write_evaluation(evaluated, asked.out)
     print(*evaluate.describe_evaluation(evaluated), sep="\n")
     return 0
 

@@ -10,9 +10,8 @@ from raysim.api.messages import Post
 from raysim.config import Config, load
 from raysim.engine.events import Event, Finished, RoundDone, Started
 from raysim.engine.host import ClientHost
-from raysim.engine.local_runner import LocalRunner
-from raysim.engine.order import Order
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Order, Reply
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.evaluation.scoring import Chunk, Scores, merge_scores
 from raysim.federation.federation import Federation, build_federation

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import shutil
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 import ray
 
 from raysim.actors import authentication, joining
-from raysim.actors.folder import session_folder
-from raysim.actors.loopback import LOOPBACK, on_loopback
+from raysim.actors.joining import LOOPBACK, on_loopback
 from raysim.config import Config
 from raysim.config.own_code import find_own_code
 from raysim.config.schema import RAYS_OWN
 from raysim.system import interrupts
 from raysim.system.capacity import Capacity
 from raysim.system.errors import ConfigError
+
+PREFIX = "raysim-"
+LONGEST_PARENT = 25  # /raysim-12345678, /session_DATE_TIME_MICROSECONDS_PID and /sockets/plasma_store take 82 of 107
+YOUNG = 60.0  # seconds; what another process has just made it may not have locked yet
 
 
 def cluster_of(configs: Sequence[Config], machine: Capacity) -> AbstractContextManager[Capacity]:
@@ -96,6 +103,40 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
         if joined:
             with interrupts.delay_interrupts():
                 ray.shutdown()
+
+
+@contextmanager
+def session_folder() -> Iterator[str]:
+    """Make a folder that is locked while it is in use, and delete those that nobody uses any more.
+
+    Ray's sockets lie in it, and a socket's path has at most 107 bytes.
+    """
+    temporary = tempfile.gettempdir()
+    parent = Path(temporary if len(os.fsencode(temporary)) <= LONGEST_PARENT else "/tmp")
+    for left in parent.glob(f"{PREFIX}????????"):
+        _delete_unused(left)
+    folder = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _delete_unused(folder: Path) -> None:
+    """Delete a folder whose lock, which dies with its process, is free, and which holds Ray's sessions and no more."""
+    with suppress(OSError):  # it is gone meanwhile, somebody else's, or in use
+        rays = {path.name.startswith("session_") for path in folder.iterdir()}
+        if rays != {True} or time.time() - folder.stat().st_mtime < YOUNG:
+            return
+        lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 def present() -> Capacity:

@@ -10,11 +10,10 @@ from typing import Any
 
 import ray
 import torch
-from ray.exceptions import RayError
 
-from raysim.actors import failures, placing, tensors
-from raysim.actors.gpus import hide_gpus
+from raysim.actors import failures, placing
 from raysim.actors.placing import Places
+from raysim.actors.process import hide_gpus, register_tensors
 from raysim.actors.runner import RayRunner
 from raysim.config import Config
 from raysim.engine.events import Checkpoint, Event, Finished, Notice, Started
@@ -22,10 +21,8 @@ from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation
 from raysim.records.checkpoints import SavedCheckpoint
-from raysim.system import hardware
+from raysim.system.device import describe_differences, set_torch
 from raysim.system.errors import Lost, convert_to_run_error
-from raysim.system.footprint import Peak, own_peak
-from raysim.system.torch_settings import set_torch
 
 
 @dataclass(frozen=True)
@@ -49,33 +46,31 @@ class Coordinator:
     def __init__(self, start: Start) -> None:
         hide_gpus()
         self._start: Start | None = start
-        self._simulation: Simulation | None = None
-        self._stopping = False
+        self._stopping = threading.Event()
         self._written = threading.Semaphore(0)
 
     def events(self) -> Iterator[Event]:
         """Run to the last round; after a checkpoint, wait until it is written, so that no more can be lost."""
-        tensors.register()
+        register_tensors()
         set_torch(torch.device("cpu"), True)
         start = self._start
         assert start is not None
         (reference,) = start.federation
         with convert_to_run_error():
             runner = RayRunner(start.config, reference, start.places, start.clients, start.apart)
-            self._simulation = Simulation(start.config, ray.get(reference), runner, start.server)
+            simulation = Simulation(start.config, ray.get(reference), runner, start.server)
+            simulation.stopping = self._stopping
             joined = start.config.resources.address is not None
             self._start = None
             del start  # the clients' records, which the object store would keep for as long as the run takes
-            if self._stopping:
-                self._simulation.stop()
-            if notice := hardware.describe_differences(runner.machines):
+            if notice := describe_differences(runner.machines):
                 yield Notice(notice)
-            for event in self._simulation.events():
+            for event in simulation.events():
                 if not isinstance(event, Checkpoint):
                     yield _told(event, runner, joined)
                     continue
                 records = list(event.clients)
-                yield replace(event, clients=records, peaks=_peaks(runner) if joined else ())
+                yield replace(event, clients=records, peaks=runner.peaks() if joined else ())
                 self._written.acquire()
                 records.clear()  # the object store would keep them until the next event, as Ray holds this one so long
                 del event
@@ -86,9 +81,7 @@ class Coordinator:
 
     def stop(self) -> None:
         """End the run after the round in progress."""
-        self._stopping = True
-        if self._simulation is not None:
-            self._simulation.stop()
+        self._stopping.set()
 
 
 def _told(event: Event, runner: RayRunner, joined: bool) -> Event:
@@ -97,17 +90,13 @@ def _told(event: Event, runner: RayRunner, joined: bool) -> Event:
         return replace(event, actors=1 + runner.placement.actors)
     if isinstance(event, Finished) and joined:
         with suppress(Lost):  # of a host that dies now nothing is needed any more
-            return replace(event, peaks=_peaks(runner))
+            return replace(event, peaks=runner.peaks())
     return event
-
-
-def _peaks(runner: RayRunner) -> list[Peak]:
-    return [own_peak(), *runner.peaks()]
 
 
 def shared(federation: Federation) -> Any:
     """Put the data into the object store, once for all that read them; return the reference."""
-    tensors.register()
+    register_tensors()
     return ray.put(federation)
 
 
@@ -125,9 +114,9 @@ class Remote:
     def __init__(
         self, config: Config, federation: Any, placement: Placement, saved: SavedCheckpoint | None, apart: bool
     ) -> None:
-        tensors.register()
+        register_tensors()
         clients = [] if saved is None else [ray.put({k: saved.clients[k] for k in own}) for own in placement.clients]
-        places = placing.reserved(placement)
+        places = Places(placement)
         start = Start(config, [federation], places, None if saved is None else saved.server, clients, apart)
         self._places = places
         actor: Any = ray.remote(Coordinator)
@@ -136,19 +125,18 @@ class Remote:
     def events(self) -> Generator[Event, None, None]:
         """Iterate over the events of the run; end the coordinator, and with it the hosts, when left."""
         try:
-            for reference in self._actor.events.options(num_returns="streaming").remote():
-                event = ray.get(reference)
-                if isinstance(event, Checkpoint):
-                    yield replace(event, clients=_fetched(event.clients))
-                    self._actor.written.remote()
-                else:
-                    yield event
-                if isinstance(event, Finished):
-                    return
-                del event, reference  # a checkpoint, which the object store would keep until the next event
-            raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
-        except RayError as error:
-            raise failures.failure(error, "the coordinator") from None
+            with failures.explain_ray_errors(lambda: "the coordinator"):
+                for reference in self._actor.events.options(num_returns="streaming").remote():
+                    event = ray.get(reference)
+                    if isinstance(event, Checkpoint):
+                        yield replace(event, clients=_fetched(event.clients))
+                        self._actor.written.remote()
+                    else:
+                        yield event
+                    if isinstance(event, Finished):
+                        return
+                    del event, reference  # a checkpoint, which the object store would keep until the next event
+                raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
         finally:
             ray.kill(self._actor)
             self._places.give_back()
@@ -161,7 +149,5 @@ class Remote:
 def _fetched(references: Iterable[Any]) -> Iterator[Mapping[int, bytes]]:
     """Fetch the records of one host after the other."""
     for reference in references:
-        try:
+        with failures.explain_ray_errors(lambda: "a host"):
             yield ray.get(reference)
-        except RayError as error:
-            raise failures.failure(error, "a host") from None

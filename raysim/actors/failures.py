@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError, RayTaskError
 
 from raysim.system.errors import ConfigError, Lost, RunError
 
 LEAST_MEMORY = "with resources.clients_per_actor=auto a run takes the least memory"
 DEATHS = (RayActorError, OutOfMemoryError)  # of an actor; the second where Ray's own watch over memory ended it
+
+
+@contextmanager
+def explain_ray_errors(who: Callable[[], str]) -> Iterator[None]:
+    """Raise what an error of Ray's means in its place; `who` says whom the call was to."""
+    try:
+        yield
+    except RayError as error:
+        raise failure(error, who()) from None
 
 
 def failure(error: RayError, who: str) -> Exception:

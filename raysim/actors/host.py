@@ -3,44 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import ray
 import torch
 
-from raysim.actors import allocator, tensors
-from raysim.actors.gpus import hide_gpus
+from raysim.actors.process import set_up_actor
 from raysim.api.messages import Post
 from raysim.config import Config
 from raysim.engine.host import ClientHost
-from raysim.engine.order import Order
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores
 from raysim.federation.federation import Federation
-from raysim.system import hardware
+from raysim.system.device import describe_machine, set_torch
 from raysim.system.errors import convert_to_run_error
 from raysim.system.footprint import Peak, own_peak
-from raysim.system.torch_settings import set_torch
-
-
-@dataclass(frozen=True)
-class Posted:
-    """A post on its way: its value lies in the object store, once per node, until a host takes it."""
-
-    name: str
-    version: int
-    value: Any
 
 
 class Host:
-    """Owns some clients in a process of its own."""
+    """Owns some clients in a process of its own.
+
+    The value of a post on its way to it is a reference: it lies in the object store, once per node, until a host takes
+    it.
+    """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
-        tensors.register()
-        allocator.keep_memory()
-        if not config.resources.gpus_per_actor:
-            hide_gpus()
+        set_up_actor(config.resources.gpus_per_actor)
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
         set_torch(device, config.resources.deterministic)
         with convert_to_run_error():
@@ -49,13 +38,13 @@ class Host:
     def ready(self) -> tuple[str, str]:
         """Answer when the constructor is through: the node's address and id, and the kind of machine that it is."""
         node = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:8]}"
-        return node, hardware.describe_machine(self._host.model.device)
+        return node, describe_machine(self._host.model.device)
 
     def peak(self) -> Peak:
         """Return the most memory that this process has taken."""
         return own_peak()
 
-    def perform(self, order: Order, mail: Any, posted: Sequence[Posted]) -> Reply:
+    def perform(self, order: Order, mail: Any, posted: Sequence[Post]) -> Reply:
         """Carry out an order and reply with the sum over this host's clients; the mail is one object for all hosts."""
         with convert_to_run_error():
             return self._host.perform(replace(order, mail=mail), _taken(posted))
@@ -69,12 +58,12 @@ class Host:
         """Make the clients here what their records say."""
         self._host.restore(records)
 
-    def evaluate(self, parts: Sequence[Chunk], posted: Sequence[Posted]) -> Scores:
+    def evaluate(self, parts: Sequence[Chunk], posted: Sequence[Post]) -> Scores:
         """Count the right answers on these parts of the test sets."""
         with convert_to_run_error():
             return self._host.evaluate(parts, _taken(posted))
 
 
-def _taken(posted: Sequence[Posted]) -> list[Post]:
+def _taken(posted: Sequence[Post]) -> list[Post]:
     values = ray.get([post.value for post in posted])
-    return [Post(post.name, post.version, value) for post, value in zip(posted, values, strict=True)]
+    return [replace(post, value=value) for post, value in zip(posted, values, strict=True)]

@@ -14,9 +14,10 @@ import ray
 from ray.exceptions import AuthenticationError
 
 from raysim.actors import authentication
-from raysim.actors.loopback import LOOPBACK, on_loopback
 from raysim.system.errors import Unreachable
 
+LOOPBACK = "127.0.0.1"
+REACHABLE = "ENABLE_RAY_CLUSTER"  # a constant of Ray's: whether a node's address must be one that others can reach
 ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # Ray tries once a second, twenty times unless this says otherwise
 
 
@@ -32,7 +33,10 @@ def join(address: str, code: Sequence[str]) -> None:
     """
     host, port = _parts(address)
     if port is not None:
-        _try(address, host, port)
+        try:  # whether somebody listens, first: Ray itself would try for minutes
+            socket.create_connection((host, port), timeout=10).close()
+        except (OSError, OverflowError) as error:
+            raise _no_cluster(address, str(error)) from error
     own = {"py_modules": list(code)} if code else None
     with _few_attempts(), _without_warnings(), on_loopback() if _only_here(host, port) else nullcontext():
         try:
@@ -44,14 +48,6 @@ def join(address: str, code: Sequence[str]) -> None:
 def _parts(address: str) -> tuple[str, int | None]:
     host, _, port = address.rpartition(":")
     return host, int(port) if host and "/" not in address and port.isdigit() else None
-
-
-def _try(address: str, host: str, port: int) -> None:
-    """Try whether somebody listens, first: Ray itself would try for minutes."""
-    try:
-        socket.create_connection((host, port), timeout=10).close()
-    except (OSError, OverflowError) as error:
-        raise _no_cluster(address, str(error)) from error
 
 
 def _only_here(host: str, port: int | None) -> bool:
@@ -82,6 +78,22 @@ def _no_cluster(address: str, told: str) -> Unreachable:
         f"resources.address: no cluster answers at {address} ({told}); start one with `ray start --head`, "
         "or leave address out"
     )
+
+
+@contextmanager
+def on_loopback() -> Iterator[None]:
+    """Have the nodes that are started or joined meanwhile listen on the loopback interface alone.
+
+    Ray takes a node's address of 127.0.0.1 for the machine's public one, and then listens on all interfaces. The
+    constant is what RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 sets in a process that has not imported Ray yet.
+    """
+    constants = ray._private.ray_constants
+    before = getattr(constants, REACHABLE, True)
+    setattr(constants, REACHABLE, False)
+    try:
+        yield
+    finally:
+        setattr(constants, REACHABLE, before)
 
 
 @contextmanager

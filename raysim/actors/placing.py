@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from raysim.actors import cluster
@@ -25,12 +24,26 @@ def beside_the_driver() -> dict[str, Any]:
     return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
 
 
-@dataclass(frozen=True)
 class Places:
-    """What is reserved for the host actors of a run."""
+    """What is reserved for all host actors of a run, on nodes that have it.
 
-    placement: Placement
-    group: PlacementGroup
+    All or nothing: hosts that got only a part of it would wait for ever for the rest.
+
+    Raises:
+        Lost: the cluster has no room for them any more.
+        RunError: others hold it.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        each = {"CPU": placement.cpus, "GPU": placement.gpus, **placement.custom}
+        each = {name: share for name, share in each.items() if share}
+        self.placement = placement
+        self.group = placement_group([each] * placement.actors, strategy="PACK" if placement.packed else "SPREAD")
+        try:
+            self.wait()
+        except BaseException:
+            self.give_back()
+            raise
 
     def options(self) -> list[dict[str, Any]]:
         """Return each host actor's options."""
@@ -64,24 +77,3 @@ class Places:
     def give_back(self) -> None:
         """End the hosts, and let others have what they had; Ray would keep it until this process leaves the cluster."""
         remove_placement_group(self.group)
-
-
-def reserved(placement: Placement) -> Places:
-    """Reserve what all hosts need, on nodes that have it.
-
-    All or nothing: hosts that got only a part of it would wait for ever for the rest.
-
-    Raises:
-        Lost: the cluster has no room for them any more.
-        RunError: others hold it.
-    """
-    each = {"CPU": placement.cpus, "GPU": placement.gpus, **placement.custom}
-    each = {name: share for name, share in each.items() if share}
-    group = placement_group([each] * placement.actors, strategy="PACK" if placement.packed else "SPREAD")
-    places = Places(placement, group)
-    try:
-        places.wait()
-    except BaseException:
-        places.give_back()
-        raise
-    return places

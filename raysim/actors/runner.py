@@ -7,18 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
 
 from raysim.actors import failures
-from raysim.actors.host import Host, Posted
+from raysim.actors.host import Host
 from raysim.actors.placing import Places
 from raysim.actors.turns import Turns
 from raysim.api.messages import Post, count_bytes
 from raysim.config import Config
-from raysim.engine.order import Order
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores, merge_scores
-from raysim.system.footprint import Peak
+from raysim.system.footprint import Peak, own_peak
 
 LARGE_MAIL = 64 * 2**10  # bytes
 
@@ -30,7 +28,7 @@ class _Call:
     host: int
     method: str
     arguments: tuple[Any, ...]
-    posted: Sequence[Posted]
+    posted: Sequence[Post]
     done: bool = False
     answer: Any = None
 
@@ -64,7 +62,7 @@ class RayRunner:
             for options, clients in zip(places.options(), placement.clients, strict=True)
         ]
         self._home = {client: h for h, clients in enumerate(placement.clients) for client in clients}
-        self._posted: dict[str, Posted] = {}
+        self._posted: dict[str, Post] = {}
         self._held: list[dict[str, int]] = [{} for _ in self._hosts]
         self._under_way: dict[Any, _Call] = {}
         self._apart = apart
@@ -72,9 +70,7 @@ class RayRunner:
         self.machines = dict(ready)
         shared_cpus = placement.cpus < 1 and not placement.gpus and config.resources.cpus_per_actor == "auto"
         self._turns = Turns[_Call]([node for node, _ in ready], placement.cpus if shared_cpus else None)
-        restored = [host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)]
-        for number, answer in enumerate(restored):
-            self._answer(number, answer)
+        self._answer_all([host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)])
 
     def begin(self, order: Order, posts: Sequence[Post]) -> list[_Call]:
         """Have every client of the order do it, as soon as there is room; return one call per host."""
@@ -112,9 +108,8 @@ class RayRunner:
         return [host.snapshot.remote() for host in self._hosts]
 
     def peaks(self) -> list[Peak]:
-        """Return the most memory that each host has taken."""
-        asked = [host.peak.remote() for host in self._hosts]
-        return [self._answer(number, answer) for number, answer in enumerate(asked)]
+        """Return the most memory that this process and each host have taken."""
+        return [own_peak(), *self._answer_all([host.peak.remote() for host in self._hosts])]
 
     def _parts(self, clients: Sequence[int]) -> Iterable[tuple[int, list[int]]]:
         """Return hosts, and which of the clients each is asked for: all that it has, or one at a time."""
@@ -137,15 +132,14 @@ class RayRunner:
     def _ready(self, places: Places) -> list[tuple[str, str]]:
         """Wait until all hosts have started; one whose node is lost before it has would be waited for for ever."""
         calls = [host.ready.remote() for host in self._hosts]
-        number = {call: n for n, call in enumerate(calls)}
         waiting = calls
         while waiting:
             done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=1)
             for call in done:
-                self._answer(number[call], call)
+                self._answer(calls.index(call), call)
             if waiting:
                 places.wait()
-        return [self._answer(n, call) for call, n in number.items()]
+        return self._answer_all(calls)
 
     def _answers(self, calls: Sequence[_Call]) -> Iterator[Any]:
         """Yield the answers to these calls as they come."""
@@ -162,28 +156,27 @@ class RayRunner:
                 self._turns.end(call.host)
                 self._start()
 
-    def _by_reference(self, posts: Sequence[Post]) -> list[Posted]:
+    def _by_reference(self, posts: Sequence[Post]) -> list[Post]:
         """Return the posts as references: a version crosses to the object store once."""
         for post in posts:
             known = self._posted.get(post.name)
             if known is None or known.version != post.version:
-                self._posted[post.name] = Posted(post.name, post.version, ray.put(post.value))
+                self._posted[post.name] = replace(post, value=ray.put(post.value))
         return [self._posted[post.name] for post in posts]
+
+    def _answer_all(self, answers: Sequence[Any]) -> list[Any]:
+        """Wait for the answers of all hosts, in their order."""
+        return [self._answer(host, answer) for host, answer in enumerate(answers)]
 
     def _answer(self, host: int, answer: Any) -> Any:
         """Wait for a host's answer."""
-        try:
+        with failures.explain_ray_errors(lambda: self._who(host)):
             return ray.get([answer])[0]
-        except RayError as error:
-            raise failures.failure(error, self._who(host)) from None
 
     def _who(self, host: int) -> str:
         """Say whose host was lost: all that live there, or where it is asked for one at a time, that one."""
         asked = (call for call in self._under_way.values() if call.host == host and call.method == "perform")
         one = next(asked, None) if self._apart else None
-        return _hosts_of(self.placement.clients[host] if one is None else one.arguments[0].clients)
-
-
-def _hosts_of(clients: Sequence[int]) -> str:
-    listed = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
-    return f"the host of client{'s' if len(clients) > 1 else ''} {listed}"
+        clients = self.placement.clients[host] if one is None else one.arguments[0].clients
+        listed = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
+        return f"the host of client{'s' if len(clients) > 1 else ''} {listed}"

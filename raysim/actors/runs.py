@@ -8,8 +8,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from raysim.actors import allocator, failures, tensors
-from raysim.actors.gpus import hide_gpus
+from raysim.actors import failures
+from raysim.actors.process import register_tensors, set_up_actor
 from raysim.config import Config
 from raysim.engine.batch import Executor, ResumeState, WholeRun
 from raysim.engine.events import Event
@@ -20,23 +20,16 @@ from raysim.system.errors import ConfigError, RunError
 FEWER = "with fewer runs at a time (--jobs) each has more memory"
 
 
-class RunProcess:
-    """Runs all clients of a run. Two threads: one runs, one can be asked to stop."""
+class RunProcess(WholeRun):
+    """A whole run as an actor. Two threads: one runs, one can be asked to stop."""
 
     def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None) -> None:
-        tensors.register()
-        allocator.keep_memory()
-        if not config.resources.gpus_per_actor:
-            hide_gpus()
-        self._run = WholeRun(config, federation, resume_from)
+        set_up_actor(config.resources.gpus_per_actor)
+        super().__init__(config, federation, resume_from)
 
     def events(self) -> Iterator[tuple[Event, int]]:
         """Run from the first round to the last; with each event the most memory so far, this process's, in bytes."""
-        yield from self._run.events
-
-    def stop(self) -> None:
-        """End the run after the round in progress."""
-        self._run.stop()
+        yield from self._events
 
 
 class RayRun:
@@ -81,7 +74,7 @@ class RayRun:
 
 def ray_executor(at_once: int) -> Executor[RayRun]:
     """Return what carries out so many runs at a time, each in an actor, on the cluster that is connected."""
-    tensors.register()
+    register_tensors()
     return Executor(at_once, RayRun, _wait)
 
 

@@ -6,20 +6,18 @@ Every key is declared once, in the block that it belongs to: schema.py, experime
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from raysim.config.consistency import contradictions
-from raysim.config.document import Document, to_plain, walk
-from raysim.config.error_text import show
+from raysim.config.document import Document, Given, Keys, to_config_error, to_plain, validation_error, walk
+from raysim.config.error_text import shorten, show
 from raysim.config.experiment import AdamConfig, SgdConfig
 from raysim.config.json_schema import build_json_schema
-from raysim.config.overrides import apply_overrides
-from raysim.config.refusal import to_config_error, validation_error
 from raysim.config.schema import LARGEST_FLOAT32, Config
-from raysim.config.yaml_reading import read_yaml
+from raysim.config.yaml_reading import parse_value, read_yaml
 from raysim.config.yaml_writing import dump
 from raysim.system.errors import ConfigError
 
@@ -64,3 +62,37 @@ def open_document(source: str | Path | Mapping[str, object] | Config) -> Documen
     if not isinstance(values, dict):
         raise ConfigError(f"found {show(source)}, allowed: a path, a mapping or a Config")
     return Document(None, values)
+
+
+def apply_overrides(document: Document, overrides: Sequence[str] | Mapping[str, object]) -> None:
+    """Put each override into the document's values, in order; a value replaces a whole block."""
+    for given, value in parse_overrides(overrides):
+        document.put(given.keys, value, given)
+
+
+def parse_overrides(overrides: Sequence[str] | Mapping[str, object]) -> Iterator[tuple[Given, object]]:
+    """Yield each override's key and value, in order."""
+    if isinstance(overrides, str):
+        raise ConfigError(f"{shorten(overrides)}: overrides are a list of KEY=VALUE or a dict, not one string")
+    if isinstance(overrides, Mapping):
+        for order, (key, found) in enumerate(overrides.items()):
+            keys, value = split_key(str(key), str(key)), to_plain(found)
+            yield Given(keys, f"{key}={show(value)}", order), value
+        return
+    for order, text in enumerate(map(str, overrides)):
+        key, equals, value_text = text.partition("=")
+        if not equals:
+            raise ConfigError(f"{shorten(text)}: found no '=', allowed: KEY=VALUE, such as seed=1")
+        given = Given(split_key(key, text), text, order)
+        yield given, parse_value(value_text, given)
+
+
+def split_key(key: str, shown: str) -> Keys:
+    """Return the parts of a dotted key; a part such as package.module:name keeps its dots."""
+    parts = key.split(".")
+    own = next((index for index, part in enumerate(parts) if ":" in part), 0)
+    if own > 1:
+        parts[1 : own + 1] = [".".join(parts[1 : own + 1])]
+    if not all(part and part == part.strip() for part in parts):
+        raise ConfigError(f"{shorten(shown)}: found the key '{shorten(key)}', allowed: a dotted key such as seed=1")
+    return tuple(parts)

@@ -16,10 +16,9 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails
 
-from raysim.config.document import Keys
+from raysim.config.document import EXPLAINED, REQUIRED, Keys, explain, validation_error
 from raysim.config.error_text import describe_unknown, either, nearest, show
 from raysim.config.key_schema import Allowed, KeySchema, Schema, keys_in
-from raysim.config.refusal import EXPLAINED, REQUIRED, explain, validation_error
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]

@@ -9,11 +9,10 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_
 from pydantic_core import InitErrorDetails
 
 from raysim.config.block import Block, Count, Positive, explain_unknown_key
-from raysim.config.document import Keys
+from raysim.config.document import Keys, explain, validation_error
 from raysim.config.error_text import show
 from raysim.config.key_schema import Allowed, keys_in
 from raysim.config.lookup import resolve
-from raysim.config.refusal import explain, validation_error
 from raysim.config.signature import keys_of, own_values
 from raysim.system.errors import ConfigError
 
@@ -110,9 +109,7 @@ class DatasetConfig(Component):
 
     def wanted_normalization(self) -> Literal["none", "standard"] | Mapping[str, Sequence[float]]:
         """Return `normalize` as plain values."""
-        if isinstance(self.normalize, ChannelStatistics):
-            return {"mean": self.normalize.mean, "std": self.normalize.std}
-        return self.normalize
+        return self.normalize.model_dump() if isinstance(self.normalize, ChannelStatistics) else self.normalize
 
 
 class Domain(Component):

@@ -7,9 +7,9 @@ from functools import reduce
 
 from pydantic_core import InitErrorDetails
 
+from raysim.config.document import REQUIRED, explain
 from raysim.config.error_text import nearest, show
 from raysim.config.experiment import MOST_ROUNDS
-from raysim.config.refusal import REQUIRED, explain
 from raysim.config.schema import Config
 from raysim.config.timing import AsynchronousSchedule
 

@@ -1,4 +1,7 @@
-"""Plain config values, together with where each of them was given."""
+"""Plain config values, together with where each of them was given, and the errors that say so.
+
+Errors with words of the config's own pass through pydantic; one of them becomes the one line that a user sees.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from raysim.config.error_text import shorten, show
 from raysim.system.errors import ConfigError
+
+EXPLAINED = "explained"  # the pydantic error type of an error whose words were chosen where its block is known
+REQUIRED = "this key is required and missing"
 
 Keys = tuple[str | int, ...]
 
@@ -64,13 +71,12 @@ class Document:
         """Return words about a key after where it was given: FILE:LINE and the key, or the KEY=VALUE."""
         origin = self.origin(keys, missing)
         key = f"{dotted(keys)}: " if keys else ""
-        if isinstance(origin, Given):
-            return f"{origin}: {'' if origin.keys == keys else key}{words}"
-        if isinstance(origin, Elsewhere):
-            return f"{origin}: {key}{words}"
-        if self.file is None:
-            return f"{key}{words}"
-        return f"{self.file}{'' if origin is None else f':{origin}'}: {key}{words}"
+        if isinstance(origin, Given) and origin.keys == keys:
+            key = ""
+        if isinstance(origin, int):
+            origin = Elsewhere(self.file, origin) if self.file else None
+        place = origin or self.file
+        return f"{place}: {key}{words}" if place else f"{key}{words}"
 
     def put(self, keys: Keys, value: object, origin: Given | Elsewhere) -> None:
         """Put in a value that was given elsewhere; it replaces a whole block."""
@@ -138,3 +144,37 @@ def walk(value: object, keys: Keys = ()) -> Iterator[tuple[Keys, object]]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         yield from walk(item, (*keys, key))
+
+
+def explain(keys: Keys, words: str, missing: bool = False) -> InitErrorDetails:
+    """Return an error with its final words, for pydantic to carry to the top."""
+    context = {"words": words, "missing": missing}
+    return InitErrorDetails(type=PydanticCustomError(EXPLAINED, "{words}", context), loc=keys, input=None)
+
+
+def validation_error(*errors: InitErrorDetails) -> ValidationError:
+    """Return the errors as an exception that validators may raise: pydantic adds where they are."""
+    return ValidationError.from_exception_data("config", list(errors))
+
+
+def to_config_error(error: ValidationError, document: Document) -> ConfigError:
+    """Return the first of pydantic's errors, by the order of the file, as one line."""
+    lines = error.errors(include_url=False)
+    first = min(lines, key=lambda line: _position(line, document))
+    more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+    words = f"found {show(first['input'])}: {first['msg']}" if first["type"] != EXPLAINED else first["msg"]
+    return ConfigError(document.locate(first["loc"], words, _is_missing(first)) + more)
+
+
+def _is_missing(line: ErrorDetails) -> bool:
+    return bool(line.get("ctx", {}).get("missing"))
+
+
+def _position(line: ErrorDetails, document: Document) -> tuple[int, int]:
+    """Order by line, then by KEY=VALUE, then what is missing: a misspelt key explains one that is missing."""
+    if _is_missing(line):
+        return 2, 0
+    origin = document.origin(line["loc"])
+    if isinstance(origin, Given):
+        return 1, origin.order
+    return 0, origin.line if isinstance(origin, Elsewhere) else origin or 0

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from raysim.config.block import BelowOne, Block, Count, NotNegative, Positive, WholeNumber, assume
 from raysim.config.component_blocks import Domains
+from raysim.config.document import explain, validation_error
 from raysim.config.lookup import check_name
-from raysim.config.refusal import explain, validation_error
 from raysim.config.timing import Apart, Windows
 
 MOST_TASKS = 1000  # an accuracy matrix of a million numbers

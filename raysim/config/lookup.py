@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from raysim.config.document import explain, validation_error
 from raysim.config.error_text import describe_unknown, nearest, show
-from raysim.config.refusal import explain, validation_error
 from raysim.system.errors import ConfigError
 
 TABLES = {

@@ -33,7 +33,7 @@ OPENS, CLOSES = "<!-- keys, written by make docs -->", "<!-- end of keys -->"
 
 def render_reference() -> str:
     """Return the whole page."""
-    parts = [HEAD, "## A run", *_block("", Config)]
+    parts = [HEAD, "## A run", "\n".join(_rows("", Config, {}))]
     for name, field in Config.model_fields.items():
         below = list(_sections(name, field))
         parts += [f"## {name}", *below] if below else []
@@ -73,15 +73,11 @@ def _sections(path: str, field: FieldInfo) -> Iterator[str]:
         elif "." in below:
             yield f"### `{below}`"
         yield _first_line(block)
-        yield from _block(f"{below}.", block)
+        yield "\n".join(_rows(f"{below}.", block, {}))
         if issubclass(block, Component) and block is not Domain:
             yield from _components(block.kind, f"{below}.")
         for name, inner in block.model_fields.items():
             yield from _sections(f"{below}.{name}", inner)
-
-
-def _block(prefix: str, block: type[BaseModel]) -> Iterator[str]:
-    yield "\n".join(_rows(prefix, block, {}))
 
 
 def _rows(prefix: str, block: type[BaseModel], described: Mapping[str, str]) -> Iterator[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from raysim.config.block import Block, Count, Positive, WholeNumber, assume
+from raysim.config.document import explain, validation_error
 from raysim.config.key_schema import Allowed
 from raysim.config.lookup import check_name
-from raysim.config.refusal import explain, validation_error
 
 MOST_CLIENTS = 1_000_000
 
@@ -23,16 +24,14 @@ class Windows(Block):
     """How many rounds a window lasts."""
     on_exhausted: Literal["drop", "repeat"] = "drop"
     """What a client does after its last window: leave, or keep that window."""
-    stream: Annotated[str | None, Allowed("your own as package.module:function or null")] = None
+    stream: Annotated[
+        Annotated[str, AfterValidator(partial(check_name, "stream"))] | None,
+        Allowed("your own as package.module:function or null"),
+    ] = None
     """A stream of your own, as package.module:function: function(client, start) iterates over a client's samples (x, y)
     from a position on; null is the data set's training samples."""
     windows: Count | None = None
     """How many windows of it are trained on; null where stream is."""
-
-    @field_validator("stream")
-    @classmethod
-    def _found(cls, name: str | None) -> str | None:
-        return None if name is None else check_name("stream", name)
 
     @model_validator(mode="after")
     def _both_or_none(self) -> Windows:

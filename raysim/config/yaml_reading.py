@@ -90,13 +90,13 @@ def parse_plain_scalar(text: str) -> bool | int | float | str | None:
 def _text(file: str, refuse: Refuse) -> str:
     try:
         content = Path(file).read_bytes()
-    except FileNotFoundError:
-        raise ConfigError(f"{file}: there is no such file") from None
-    except IsADirectoryError:
-        raise ConfigError(f"{file}: this is a directory, allowed: a YAML file") from None
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{file}: the file cannot be read: {why}") from None
+        known: dict[type[Exception], str] = {
+            FileNotFoundError: "there is no such file",
+            IsADirectoryError: "this is a directory, allowed: a YAML file",
+        }
+        why = f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise ConfigError(f"{file}: {known.get(type(error), why)}") from None
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

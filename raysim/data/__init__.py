@@ -2,7 +2,7 @@
 A data set is a function, named in DATASETS or as `package.module:function`, that returns a Dataset."""
 
 DATASETS: dict[str, str] = {
-    "digits": "raysim.data.digits:digits",
+    "digits": "raysim.data.builtin:digits",
     "mnist": "raysim.data.mnist:mnist",
     "fashion_mnist": "raysim.data.mnist:fashion_mnist",
     "kmnist": "raysim.data.mnist:kmnist",
@@ -11,9 +11,9 @@ DATASETS: dict[str, str] = {
     "svhn": "raysim.data.vision:svhn",
     "cifar10": "raysim.data.vision:cifar10",
     "cifar100": "raysim.data.vision:cifar100",
-    "image_folder": "raysim.data.image_folder:image_folder",
-    "npz": "raysim.data.npz:npz",
-    "synthetic": "raysim.data.synthetic:synthetic",
+    "image_folder": "raysim.data.own_files:image_folder",
+    "npz": "raysim.data.own_files:npz",
+    "synthetic": "raysim.data.builtin:synthetic",
 }
 """Name in YAML -> `module:function`, imported when a config asks for it.
 

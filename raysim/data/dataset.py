@@ -1,12 +1,20 @@
-"""A data set: a training and a test split of samples and labels, and the rules for them."""
+"""A data set: a training and a test split of samples and labels, the rules for them, and how it is loaded."""
 
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
+from raysim.system.capacity import GIB, MOST_FOR_DATA
 from raysim.system.errors import ConfigError
+
+DEFAULT_ROOT = Path("~/.cache/raysim")
 
 Array = npt.NDArray[Any]
 """A numpy array whose dtype is given in words where it is used."""
@@ -89,3 +97,64 @@ def channels_first(x: Array) -> Array:
     elif x.ndim == 4:
         x = x.transpose(0, 3, 1, 2)
     return np.ascontiguousarray(x)
+
+
+def require_memory(nbytes: int, key: str, found: object) -> None:
+    """Refuse arrays of more than half of this machine's memory; `key` and `found` name the setting that asks for them.
+
+    Raises:
+        ConfigError: `nbytes` is more than that.
+    """
+    most = MOST_FOR_DATA * psutil.virtual_memory().total
+    if nbytes > most:
+        raise ConfigError(
+            f"{key}: found {found}, which takes {nbytes / GIB:,.1f} GiB, allowed: what fits into {most / GIB:.1f} "
+            "GiB, half of this machine's memory"
+        )
+
+
+def resolve_root(root: str | None) -> Path:
+    """Return the folder of the data sets: `root`, else $RAYSIM_DATA, else ~/.cache/raysim (made if absent).
+
+    Raises:
+        ConfigError: `root` or $RAYSIM_DATA is given and is not a folder; only the default is ever made.
+    """
+    key, given = ("RAYSIM_DATA", os.environ.get("RAYSIM_DATA") or None) if root is None else ("dataset.root", root)
+    if given is not None:
+        path = Path(given).expanduser().absolute()
+        if not path.is_dir():
+            raise ConfigError(f"{key}: there is no folder {path}; make it, or leave {key} out to use {DEFAULT_ROOT}")
+        return path
+    path = DEFAULT_ROOT.expanduser()
+    with suppress(OSError):  # a home that cannot be written to is an error only for a set to be stored there
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def load_dataset(
+    function: Callable[..., Dataset], root: str | None, download: bool, keys: Mapping[str, Any]
+) -> Dataset:
+    """Call a data set's `function` with its YAML `keys` and check what it returns.
+
+    Raises:
+        ConfigError: the root or the files are missing or cannot be read, or the data break the rules of
+            `check_dataset`.
+    """
+    name = getattr(function, "__name__", repr(function))
+    try:
+        return check_dataset(function(resolve_root(root), download, **keys), name)
+    except OSError as error:
+        raise ConfigError(f"data set {name}: its files cannot be read: {error}"[:300]) from error
+
+
+def subsample(dataset: Dataset, train_samples: int, generator: np.random.Generator) -> Dataset:
+    """Return the data set with `train_samples` of its training samples, drawn without replacement; tests stay whole.
+
+    Raises:
+        ConfigError: it has fewer.
+    """
+    train = dataset.train
+    if train_samples > len(train):
+        raise ConfigError(f"dataset.train_samples: found {train_samples}, allowed: 1 to {len(train)}, which there are")
+    rows = np.sort(generator.permutation(len(train))[:train_samples])
+    return replace(dataset, train=Split(train.x[rows], train.y[rows]))

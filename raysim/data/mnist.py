@@ -1,16 +1,25 @@
-"""MNIST and the data sets in its file format, read without torchvision, which only downloads them."""
+"""MNIST and the data sets in its file format, idx, read without torchvision, which only downloads them.
 
+Source: the format's description at http://yann.lecun.com/exdb/mnist/ (two zero bytes, a type code, the number of
+dimensions, each dimension as a big-endian uint32, the values).
+"""
+
+import gzip
+import math
+import struct
+import zlib
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from raysim.data.dataset import Dataset, Split, channels_first
-from raysim.data.idx import find_idx, read_idx
-from raysim.data.vision import TorchvisionSet, Unavailable, missing_files_error, open_quietly
+from raysim.data.vision import TorchvisionSet, missing_files_error, open_quietly
 from raysim.system.errors import ConfigError
 
 EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
+UINT8 = 0x08  # the code of the only type that is read
 
 
 def mnist(root: Path, download: bool) -> Dataset:
@@ -66,27 +75,20 @@ def read_idx_set(
         ConfigError: files are missing and were not downloaded, or are damaged.
     """
     found = _find(root / known.where, stems)
-    if found is None and download:
-        try:
-            open_quietly(known.name, known.kind, root, True, known.train)
-        except Unavailable as failed:
-            raise missing_files_error(known, root, str(failed)) from failed
+    if not found and download:
+        open_quietly(known, root, True, known.train)
         found = _find(root / known.where, stems)
-    if found is None:
+    if not found:
         raise missing_files_error(known, root, None)
     train, test = (_read_split(images, labels, first_label) for images, labels in found)
     return Dataset(train, test, known.classes)
 
 
-def _find(folder: Path, stems: tuple[str, str]) -> list[tuple[Path, Path]] | None:
-    """Return the files (images, labels) of each split, or None where one is missing."""
-    pairs = []
-    for stem in stems:
-        images, labels = (find_idx(folder, f"{stem}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
-        if images is None or labels is None:
-            return None
-        pairs.append((images, labels))
-    return pairs
+def _find(folder: Path, stems: tuple[str, str]) -> list[tuple[Path, Path]]:
+    """Return the files (images, labels) of both splits, or none where one is missing."""
+    names = [f"{stem}-{kind}-ubyte" for stem in stems for kind in ("images-idx3", "labels-idx1")]
+    paths = [path for name in names if (path := find_idx(folder, name))]
+    return [*zip(paths[::2], paths[1::2], strict=True)] if len(paths) == len(names) else []
 
 
 def _read_split(images: Path, labels: Path, first_label: int) -> Split:
@@ -94,3 +96,34 @@ def _read_split(images: Path, labels: Path, first_label: int) -> Split:
     if x.ndim != 3 or y.ndim != 1:
         raise ConfigError(f"{images}: {x.ndim} dimensions, and {y.ndim} in {labels.name}; they must have 3 and 1")
     return Split(channels_first(x), y.astype(np.int64) - first_label)
+
+
+def find_idx(folder: Path, name: str) -> Path | None:
+    """Return the file `name` in `folder`, or else `name.gz`, or None where neither exists."""
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+
+
+def read_idx(path: Path) -> npt.NDArray[np.uint8]:
+    """Return the array (uint8, read-only) in the idx file at `path`; a file that ends in .gz is unzipped.
+
+    Raises:
+        ConfigError: the file cannot be read, is no idx file of uint8, or its length is not what its header says.
+    """
+    again = "delete it and download it again"
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); {again}") from error
+    if len(content) < 4 or content[:3] != bytes([0, 0, UINT8]):
+        raise ConfigError(f"{path}: not an idx file of uint8 values (it starts with {content[:4].hex()}); {again}")
+    start = 4 + 4 * content[3]
+    if len(content) < start:
+        raise ConfigError(f"{path}: the file ends inside its header; {again}")
+    shape = struct.unpack(f">{content[3]}I", content[4:start])
+    if len(content) - start != math.prod(shape):
+        raise ConfigError(
+            f"{path}: holds {len(content) - start} values where its header says {math.prod(shape)}; {again}"
+        )
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

@@ -8,9 +8,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysim.data.augmentation import Augmentation, apply_augmentation, check_images, draw_augmentation
 from raysim.data.dataset import Array, Split
-from raysim.data.normalization import Normalization
+from raysim.data.transforms import Augmentation, Normalization, apply_augmentation, check_images, draw_augmentation
 
 
 class Source:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.data.augmentation import Augmentation
 from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.pixels import Source
+from raysim.data.transforms import Augmentation
 from raysim.system.errors import RunError
 
 Opener = Callable[[int, int], Iterator[tuple[Array, int]]]

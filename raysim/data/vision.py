@@ -33,10 +33,6 @@ FAILURES = (
 )
 
 
-class Unavailable(Exception):
-    """torchvision could not open a set; the text is its reason, in one line."""
-
-
 @dataclass(frozen=True)
 class TorchvisionSet:
     """Where one data set is in torchvision and on disk.
@@ -93,44 +89,48 @@ def read_torchvision_set(known: TorchvisionSet, root: Path, download: bool) -> D
     """Read both splits of a data set below `root`, downloading those that are missing if `download` is true.
 
     Raises:
-        ConfigError: torchvision cannot be imported, or the files are missing or damaged and were not downloaded.
+        ConfigError: see `open_quietly`.
     """
-    splits = [_read_split(known, root, download, options) for options in (known.train, known.test)]
-    return Dataset(splits[0], splits[1], known.classes)
+    train, test = (_read_split(known, root, download, options) for options in (known.train, known.test))
+    return Dataset(train, test, known.classes)
 
 
 def _read_split(known: TorchvisionSet, root: Path, download: bool, options: dict[str, Any]) -> Split:
     try:
-        found = open_quietly(known.name, known.kind, root, False, options)
-    except Unavailable as unavailable:
+        found = open_quietly(known, root, False, options)
+    except ConfigError:
         if not download:
-            raise missing_files_error(known, root, None) from unavailable
-        try:
-            found = open_quietly(known.name, known.kind, root, True, options)
-        except Unavailable as failed:
-            raise missing_files_error(known, root, str(failed)) from failed
+            raise
+        found = open_quietly(known, root, True, options)
     images: Array = np.asarray(found.data)
     labels = found.targets if hasattr(found, "targets") else found.labels
     x = np.ascontiguousarray(images) if known.channels_first else channels_first(images)
     return Split(x, np.asarray(labels, dtype=np.int64))
 
 
-def open_quietly(name: str, kind: str, root: Path, download: bool, options: dict[str, Any]) -> Any:
-    """Return `torchvision.datasets.<kind>(root, download=download, **options)`, printing nothing.
+def open_quietly(known: TorchvisionSet, root: Path, download: bool, options: dict[str, Any]) -> Any:
+    """Return torchvision's object for one split, `options` being the arguments of its class; nothing is printed.
 
     Raises:
-        ConfigError: torchvision cannot be imported.
-        Unavailable: the files are missing or damaged, or the download failed.
+        ConfigError: torchvision cannot be imported, the files are missing or damaged, or the download failed.
     """
-    datasets = _import_datasets(name)
+    try:
+        from torchvision import datasets
+    except Exception as error:  # one built for another torch fails with whatever its C++ operators raise
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigError(
+            f"data set {known.name}: torchvision cannot be imported ({reason}); install the torchvision that fits "
+            "your torch"
+        ) from error
     with _quiet():
         try:
-            return getattr(datasets, kind)(root, download=download, **options)
+            return getattr(datasets, known.kind)(root, download=download, **options)
         except ImportError as error:
-            raise ConfigError(f"data set {name}: needs a package that cannot be imported ({error})") from error
+            raise ConfigError(f"data set {known.name}: needs a package that cannot be imported ({error})") from error
         except FAILURES as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            raise Unavailable((lines[-1] if lines else type(error).__name__)[:200]) from error
+            reason = (lines[-1] if lines else type(error).__name__)[:200]
+            raise missing_files_error(known, root, reason if download else None) from error
 
 
 def missing_files_error(known: TorchvisionSet, root: Path, failure: str | None) -> ConfigError:
@@ -138,27 +138,12 @@ def missing_files_error(known: TorchvisionSet, root: Path, failure: str | None) 
 
     failure: why downloading failed; None where it was not allowed.
     """
-    looked = f"data set {known.name}: no complete, sound files in {root} (looked for {known.where})"
-    if failure is None:
-        return ConfigError(
-            f"{looked}; set dataset.download to true, or put them there from {known.site}, or point dataset.root or "
-            "RAYSIM_DATA to where they are"
-        )
+    failed = f" and downloading failed ({failure})" if failure else ""
+    or_allow = "" if failure else "set dataset.download to true, or "
     return ConfigError(
-        f"{looked} and downloading failed ({failure}); put them there from {known.site}, or point dataset.root or "
-        "RAYSIM_DATA to where they are"
+        f"data set {known.name}: no complete, sound files in {root} (looked for {known.where}){failed}; {or_allow}put "
+        f"them there from {known.site}, or point dataset.root or RAYSIM_DATA to where they are"
     )
-
-
-def _import_datasets(name: str) -> Any:
-    try:
-        from torchvision import datasets
-    except Exception as error:  # one built for another torch fails with whatever its C++ operators raise
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ConfigError(
-            f"data set {name}: torchvision cannot be imported ({reason}); install the torchvision that fits your torch"
-        ) from error
-    return datasets
 
 
 @contextlib.contextmanager

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from math import fsum
 from typing import Any, ClassVar
 
 from raysim.api.messages import Delta
 from raysim.config.timing import AsynchronousSchedule as Schedule
 from raysim.engine.exchange import Exchange
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Reply
 from raysim.engine.synchronous import RoundOutcome
-from raysim.engine.timetable import Dispatch, Update, World, discount, timetable
-from raysim.engine.virtual_clock import Clock
+from raysim.engine.virtual_time import Clock, Dispatch, EventSimulation, Update, discount
 from raysim.federation.availability import Availability
 from raysim.system.state import Kept
 
@@ -20,16 +20,13 @@ from raysim.system.state import Kept
 class AsynchronousUpdates(Kept):
     """Server updates, in the order of the timetable. Clients compute at the same time; updates are taken in turn."""
 
-    made_again: ClassVar = frozenset(
-        {"_exchange", "_server", "_schedule", "_timetable", "_by_number", "_tickets", "_sent", "_away"}
-    )
+    made_again: ClassVar = frozenset({"_exchange", "_server", "_schedule", "_timetable", "_tickets", "_sent", "_away"})
 
     def __init__(self, exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> None:
         self._exchange = exchange
         self._server = exchange.server
         self._schedule = schedule
-        self._timetable = timetable(_world(exchange, clock, schedule, availability))
-        self._by_number = {update.number: update for update in self._timetable}
+        self._timetable = _plan_updates(exchange, clock, schedule, availability)
         self._tickets: dict[int, Any] = {}
         self._sent: dict[int, Delta] = {}
         self._away: list[Dispatch] = []
@@ -38,7 +35,7 @@ class AsynchronousUpdates(Kept):
     def update(self) -> RoundOutcome:
         """Do the update that the server is in: send the model to whoever goes now, take who is due."""
         server, exchange = self._server, self._exchange
-        update = self._by_number[server.round]
+        update = self._timetable[server.round - 1]
         mail, posts = exchange.announce()
         for dispatch in update.dispatched:
             self._send(dispatch, mail, posts)
@@ -50,7 +47,7 @@ class AsynchronousUpdates(Kept):
         server.cohort = tuple(sorted({dispatch.client for dispatch in update.arrivals}))
         server.shares = self._shares(update)
         if update.arrivals:
-            exchange.update_model(reply, self._mixing(update))
+            exchange.update_model(reply, self._mix(update, reply.delta(server.parameters.dtype)))
         for dispatch in update.arrivals:
             self._sent.pop(dispatch.number, None)
         exchange.traffic.take_by_client()
@@ -79,17 +76,15 @@ class AsynchronousUpdates(Kept):
         if dispatch.update is None and not dispatch.discarded:
             exchange.traffic.count_sent([client], mail, [server.model(), *posts])
             return
-        peers = [dispatch] if dispatch.update is None else self._by_number[dispatch.update].arrivals
+        peers = [dispatch] if dispatch.update is None else self._timetable[dispatch.update - 1].arrivals
         weights = {peer.number: self._size(peer) for peer in peers}
-        self._tickets[dispatch.number] = exchange.train(
-            [client],
-            mail,
-            posts,
-            {client: weights[dispatch.number] / sum(weights.values())},
+        order = replace(
+            exchange.order("train", [client], mail, {client: weights[dispatch.number] / sum(weights.values())}),
             cohort=len(peers),
-            arrived=self._arrived(peers),
+            arrived=exchange.count_arrived((peer.client, peer.version + 1) for peer in peers),
             discount=self._discount(dispatch),
         )
+        self._tickets[dispatch.number] = exchange.begin(order, posts)
         if self._schedule.mixing == "models":
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
 
@@ -103,15 +98,11 @@ class AsynchronousUpdates(Kept):
         uniform = self._exchange.config.aggregation.weights == "uniform"
         return 1 if uniform else self._server.size(dispatch.client, dispatch.version + 1)
 
-    def _arrived(self, peers: Sequence[Dispatch]) -> int | None:
-        uniform = self._exchange.config.aggregation.weights == "uniform"
-        return None if uniform else sum(self._server.arrived(peer.client, peer.version + 1) for peer in peers)
-
     def _discount(self, dispatch: Dispatch) -> float:
         return 1.0 if dispatch.update is None else discount(dispatch.staleness, self._schedule.staleness)
 
-    def _mixing(self, update: Update) -> Callable[[Delta], Delta]:
-        """Return what makes the server's change of the mean delta of these arrivals.
+    def _mix(self, update: Update, mean: Delta) -> Delta:
+        """Return the server's change, made of the mean delta of these arrivals.
 
         FedBuff: rate / K sum_i s_i delta_i, the mean being sum_i s_i delta_i / sum_i s_i. FedAsync: with the rate times
         s, from the model of now towards the client's, which is the one that it was sent, and its delta.
@@ -120,17 +111,13 @@ class AsynchronousUpdates(Kept):
         discounted = [self._discount(d) * size for d, size in zip(update.arrivals, sizes, strict=True)]
         rate = self._schedule.rate * (fsum(discounted) / fsum(sizes))
         if self._schedule.mixing == "deltas":
-            return lambda mean: Delta(rate * mean.parameters, rate * mean.buffers)
+            return Delta(rate * mean.parameters, rate * mean.buffers)
         (dispatch,) = update.arrivals
         sent, server = self._sent[dispatch.number], self._server
-
-        def towards(delta: Delta) -> Delta:
-            return Delta(
-                rate * (delta.parameters + (sent.parameters - server.parameters)),
-                rate * (delta.buffers + (sent.buffers - server.buffers)),
-            )
-
-        return towards
+        return Delta(
+            rate * (mean.parameters + (sent.parameters - server.parameters)),
+            rate * (mean.buffers + (sent.buffers - server.buffers)),
+        )
 
     def _outcome(self, update: Update, means: dict[str, float]) -> RoundOutcome:
         began, self._time = self._time, update.time
@@ -148,13 +135,13 @@ class AsynchronousUpdates(Kept):
         )
 
 
-def _world(exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> World:
+def _plan_updates(exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> list[Update]:
     sent = exchange.vectors() * exchange.server.model().value.nbytes
 
     def seconds(client: int, version: int) -> float:
         return clock.training(client, availability.size(client, version + 1)) + clock.travel(2 * sent)
 
-    return World(
+    simulation = EventSimulation(
         seed=exchange.config.seed,
         schedule=schedule,
         dropout=exchange.config.clients.dropout,
@@ -162,3 +149,4 @@ def _world(exchange: Exchange, clock: Clock, schedule: Schedule, availability: A
         present=lambda version: availability.present(version + 1),
         seconds=seconds,
     )
+    return list(simulation.timetable())

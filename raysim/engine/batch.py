@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Generic, Protocol, TypeVar
 
 from raysim.config import Config
 from raysim.engine.events import Event, RoundDone
-from raysim.engine.local_runner import LocalRunner
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
@@ -85,37 +87,33 @@ class Executor(Generic[R]):
     wait: Callable[[Sequence[R]], R]
 
 
+@dataclass(eq=False)
 class Batch(Generic[R]):
     """Carries jobs out. Their data are read here, so that no other node needs the files.
 
-    Args:
+    Attributes:
         jobs: the jobs in the order in which they begin.
         executor: where they are carried out.
         begin: called with each job that has its data, these, and when reading them began, by time.perf_counter;
             returns where the run goes on, or None for its start. A ConfigError or RunError of it fails the job.
     """
 
-    def __init__(
-        self,
-        jobs: Sequence[Job],
-        executor: Executor[R],
-        begin: Callable[[Job, Federation, float], ResumeState | None],
-    ) -> None:
-        self._waiting = list(reversed(jobs))
-        self._executor = executor
-        self._begin = begin
-        self._running: dict[R, Job] = {}
-        self._stopping = False
+    jobs: Sequence[Job]
+    executor: Executor[R]
+    begin: Callable[[Job, Federation, float], ResumeState | None]
+    _running: dict[R, Job] = field(default_factory=dict, init=False)
+    _stopping: bool = field(default=False, init=False)
 
     def events(self) -> Generator[JobEvent | JobFailed, None, None]:
         """Carry all jobs out; those under way end once this is left."""
+        waiting = deque(self.jobs)
         try:
             while True:
-                while self._waiting and len(self._running) < self._executor.at_once and not self._stopping:
-                    yield from self._start(self._waiting.pop())
+                while waiting and len(self._running) < self.executor.at_once and not self._stopping:
+                    yield from self._start(waiting.popleft())
                 if not self._running:
                     return
-                yield from self._next(self._executor.wait(list(self._running)))
+                yield from self._next(self.executor.wait(list(self._running)))
         finally:
             for run in self._running:
                 run.end()
@@ -132,11 +130,11 @@ class Batch(Generic[R]):
             federation = load_federation(job.config)
             if self._stopping:
                 return
-            resume_from = self._begin(job, federation, began)
+            resume_from = self.begin(job, federation, began)
         except (ConfigError, RunError) as error:
             yield JobFailed(job, error)
             return
-        run = self._executor.start(job.config, federation, resume_from)
+        run = self.executor.start(job.config, federation, resume_from)
         self._running[run] = job
         if self._stopping:
             run.stop()
@@ -159,8 +157,6 @@ class Batch(Generic[R]):
 class WholeRun:
     """Runs all clients of a run in this process, one after the other; a RunningJob.
 
-    `events` is the run, as a generator: each event, and with it the most memory so far, this process's, in bytes.
-
     Args:
         config: the resolved config.
         federation: its data.
@@ -168,12 +164,8 @@ class WholeRun:
     """
 
     def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None = None) -> None:
-        self._config = config
-        self._federation = federation
-        self._resume_from = resume_from
-        self._simulation: Simulation | None = None
-        self._stopping = False
-        self.events = self._run()
+        self._stopping = threading.Event()
+        self._events = self._run(config, federation, resume_from)
 
     def __next__(self) -> tuple[Event, int]:
         """Run until the next event; with it the most memory so far, this process's, in bytes.
@@ -181,26 +173,25 @@ class WholeRun:
         Raises:
             RunError: the run failed.
         """
-        return next(self.events)
+        return next(self._events)
 
     def stop(self) -> None:
         """End the run after the round in progress."""
-        self._stopping = True
-        if self._simulation is not None:
-            self._simulation.stop()
+        self._stopping.set()
 
     def end(self) -> None:
         """Leave the run where it is."""
-        self.events.close()
+        self._events.close()
 
-    def _run(self) -> Generator[tuple[Event, int], None, None]:
+    def _run(
+        self, config: Config, federation: Federation, resume_from: ResumeState | None
+    ) -> Generator[tuple[Event, int], None, None]:
         with convert_to_run_error(DEBUGGING), Footprint() as footprint:
-            server, clients = self._resume_from or (None, None)
-            runner = LocalRunner(self._config, self._federation, clients)
-            self._simulation = Simulation(self._config, self._federation, runner, server)
-            if self._stopping:
-                self._simulation.stop()
-            for event in self._simulation.events():
+            server, clients = resume_from or (None, None)
+            runner = LocalRunner(config, federation, clients)
+            simulation = Simulation(config, federation, runner, server)
+            simulation.stopping = self._stopping
+            for event in simulation.events():
                 if not isinstance(event, RoundDone):
                     footprint.sample()  # at the start and at the end, as a run may be shorter than its interval
                 yield event, footprint.peak_bytes

@@ -44,14 +44,21 @@ def check_methods(config: Config) -> dict[str, Method]:
     methods = make_methods(config)
     for half in (ClientHalf, *(h for h in EXCLUSIVE if h is not ClientHalf)):
         for hook in EXCLUSIVE[half]:
-            _one_owner(methods, half, hook)
+            owners = _owners(methods, half, hook)
+            if len(owners) > 1:
+                raise ConfigError(
+                    f"methods: {' and '.join(owners)} each bring their own {hook}, allowed: one of them; leave the "
+                    "others out"
+                )
     _nobody_inside_an_owned_loop(methods)
+    incremental = config.scenario.kind == "class_incremental"
+    setting = Setting(config.training.optimizer.lr, config.clients.count, config.scenario.tasks, incremental)
     for name, method in methods.items():
         for member in GONE:
             if callable(getattr(type(method), member, None)):
                 said = f"defines {member}, which is gone: raysim check now runs the method itself; delete it"
                 raise ConfigError(f"methods.{name}: {said}")
-        refusals = [method.refusal(_setting(config)), *(_unmet(name, method, config))]
+        refusals = [method.refusal(setting), *(_unmet(name, method, config))]
         for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")
     choose_memory(config, methods)
@@ -63,11 +70,6 @@ def check_methods(config: Config) -> dict[str, Method]:
 def name_methods(methods: Iterable[str]) -> str:
     """Return what a run's methods are called in a message."""
     return ", ".join(methods) or "FedAvg"
-
-
-def _setting(config: Config) -> Setting:
-    incremental = config.scenario.kind == "class_incremental"
-    return Setting(config.training.optimizer.lr, config.clients.count, config.scenario.tasks, incremental)
 
 
 def _unmet(name: str, method: Method, config: Config) -> Iterator[str]:
@@ -138,20 +140,8 @@ def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind |
     )
 
 
-def _half(method: Method, half: type[Half]) -> type[Half]:
-    return method.Client if half is ClientHalf else method.Server
-
-
 def _owners(methods: Mapping[str, Method], half: type[Half], hook: str) -> list[str]:
-    return [name for name, method in methods.items() if overrides(_half(method, half), hook)]
-
-
-def _one_owner(methods: Mapping[str, Method], half: type[Half], hook: str) -> None:
-    owners = _owners(methods, half, hook)
-    if len(owners) > 1:
-        raise ConfigError(
-            f"methods: {' and '.join(owners)} each bring their own {hook}, allowed: one of them; leave the others out"
-        )
+    return [name for name, m in methods.items() if overrides(m.Client if half is ClientHalf else m.Server, hook)]
 
 
 def _nobody_inside_an_owned_loop(methods: Mapping[str, Method]) -> None:

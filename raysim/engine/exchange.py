@@ -2,25 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-from raysim.api.messages import Ask, Delta, Post
+from raysim.api.messages import Ask, Delta, Post, count_bytes
 from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, name_methods
-from raysim.engine.learning_rate import learning_rate
-from raysim.engine.order import Order, Phase
-from raysim.engine.reply import Reply
+from raysim.engine.optimizer import learning_rate
+from raysim.engine.orders import Order, Phase, Reply
 from raysim.engine.runner import Runner
-from raysim.engine.traffic import Traffic
 from raysim.system.errors import Diverged, RunError
 from raysim.system.state import Kept
+
+
+class Traffic(Kept):
+    """Counts bytes of tensors, all clients together: what a deployment would send, not raysim's own traffic.
+
+    A post is counted at a client's first contact with its version; mail each time it is sent. `down_by_method` are the
+    bytes since this process began, those of the model under "model".
+    """
+
+    made_again: ClassVar = frozenset({"down_by_method"})
+
+    def __init__(self) -> None:
+        self.up = 0
+        self.down = 0
+        self.down_by_method: Counter[str] = Counter()
+        self._held: dict[int, dict[str, int]] = {}
+        self._by_client: dict[int, int] = {}
+
+    def count_sent(self, clients: Sequence[int], mail: Mapping[str, Any], posts: Iterable[Post]) -> None:
+        """Count an order on its way to these clients: mail by method, and posts, which carry their method's name."""
+        sizes = [(post, count_bytes(post.value)) for post in posts]
+        letters = {name: nbytes for name, letter in mail.items() if (nbytes := count_bytes(letter))}
+        for client in clients:
+            held = self._held.setdefault(client, {})
+            sent = Counter(letters)
+            for post, size in sizes:
+                if held.get(post.name) != post.version:
+                    held[post.name] = post.version
+                    sent[post.name.partition(".")[0]] += size
+            self.down += sent.total()
+            self.down_by_method += sent
+            self._by_client[client] = self._by_client.get(client, 0) + sent.total()
+
+    def count_received(self, bytes_up: Mapping[int, int]) -> None:
+        """Count the replies."""
+        for client, nbytes in bytes_up.items():
+            self.up += nbytes
+            self._by_client[client] = self._by_client.get(client, 0) + nbytes
+
+    def take_by_client(self) -> Mapping[int, int]:
+        """Return the bytes of each client, up and down, since this was last asked."""
+        taken, self._by_client = self._by_client, {}
+        return taken
 
 
 class Exchange(Kept):
@@ -66,20 +106,33 @@ class Exchange(Kept):
         methods: list[Method] = [half.knobs for half in self.halves.values()]
         return 1 + sum(how != "by_client" for method in methods for how in method.replies.values())
 
-    def train(
-        self,
-        clients: Sequence[int],
-        mail: Any,
-        posts: Sequence[Post],
-        shares: Mapping[int, float],
-        *,
-        cohort: int,
-        arrived: int | None,
-        discount: float = 1.0,
-    ) -> Any:
-        """Have these clients, of a cohort of that size, train on the model of now; return the ticket. See Order."""
-        order = replace(self._order("train", clients, mail, shares), cohort=cohort, arrived=arrived, discount=discount)
-        return self._begin(order, posts)
+    def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
+        """Return the samples that had reached these clients, each by its round; None where updates count equally."""
+        uniform = self.config.aggregation.weights == "uniform"
+        return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)
+
+    def order(self, op: str, clients: Sequence[int], mail: Any, shares: Mapping[int, float]) -> Order:
+        """Return the order to do `op` now, for clients that are a whole cohort. Raises RunError. See Order."""
+        server = self.server
+        windows = {client: server.window(client) for client in clients}
+        usual = next(iter(windows.values()), 0)
+        lr = learning_rate(self.config.training, server.round, server.task, server.task_began)
+        return Order(
+            op=op,
+            clients=tuple(clients),
+            mail=mail,
+            shares=shares,
+            cohort=len(clients),
+            phase=Phase(server.round, usual, lr),
+            windows={client: window for client, window in windows.items() if window != usual},
+        )
+
+    def begin(self, order: Order, posts: Sequence[Post]) -> Any:
+        """Send an order to its clients, with the model of now; return the ticket."""
+        everything = [self.server.model(), *posts]
+        mail = order.mail if order.op == "train" else {order.op.partition(".")[0]: order.mail}
+        self.traffic.count_sent(order.clients, mail, everything)
+        return self.runner.begin(order, everything)
 
     def receive(self, ticket: Any) -> Reply:
         """Wait for an order's reply, and count it."""
@@ -92,28 +145,22 @@ class Exchange(Kept):
         """Wait for an order's reply, and leave it uncounted; a reply is a ticket too."""
         return ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
 
-    def update_model(self, reply: Reply, mix: Callable[[Delta], Delta]) -> None:
-        """Make the new model of the clients' mean delta, as `mix` scales it and the methods change it."""
+    def update_model(self, reply: Reply, delta: Delta) -> None:
+        """Make the new model of the clients' mean delta, as the schedule scales it and the methods change it."""
         server = self.server
-        delta = mix(reply.delta(server.parameters.dtype))
         for half in self.halves_with("update"):
             delta = half.update(server, delta, reply.of(half.name, half.knobs.replies, server.parameters.dtype))
         assert reply.integers is not None
-        self._apply(delta, reply.integers[1])
+        server.parameters = server.parameters + delta.parameters
+        server.buffers = server.buffers + delta.buffers
+        server.integers = reply.integers[1].to(torch.int64)
+        server.version += 1
         self._check_model()
 
     def drive_plans(self, hook: str, clients: Sequence[int]) -> None:
         """Drive the plans that the server halves make at this point, one after the other."""
         for half in self.halves_with(hook):
             self._drive(half, getattr(half, hook)(self.server), clients)
-
-    def _apply(self, delta: Delta, integers: Tensor) -> None:
-        """Add a delta to the model: a new version."""
-        server = self.server
-        server.parameters = server.parameters + delta.parameters
-        server.buffers = server.buffers + delta.buffers
-        server.integers = integers.to(torch.int64)
-        server.version += 1
 
     def _check_model(self) -> None:
         """Refuse a model that is not finite, before anyone is sent it or a checkpoint keeps it. Raises Diverged."""
@@ -136,31 +183,7 @@ class Exchange(Kept):
                 return
             server = self.server
             to = sorted(clients if ask.to == "cohort" else server.present if ask.to == "everyone" else ask.to)
-            order = self._order(f"{half.name}.{ask.op}", to, ask.mail, server.shares_of(to))
-            reply = self.receive(self._begin(order, ask.posts))
+            order = self.order(f"{half.name}.{ask.op}", to, ask.mail, server.shares_of(to))
+            reply = self.receive(self.begin(order, ask.posts))
             server.records |= reply.means()
             answer = reply.of(half.name, half.knobs.replies, server.parameters.dtype)
-
-    def _order(self, op: str, clients: Sequence[int], mail: Any, shares: Mapping[int, float]) -> Order:
-        server = self.server
-        windows = {client: server.window(client) for client in clients}
-        usual = next(iter(windows.values()), 0)
-        return Order(
-            op=op,
-            clients=tuple(clients),
-            mail=mail,
-            shares=shares,
-            cohort=len(clients),
-            phase=Phase(server.round, usual, self._learning_rate()),
-            windows={client: window for client, window in windows.items() if window != usual},
-        )
-
-    def _begin(self, order: Order, posts: Sequence[Post]) -> Any:
-        everything = [self.server.model(), *posts]
-        mail = order.mail if order.op == "train" else {order.op.partition(".")[0]: order.mail}
-        self.traffic.count_sent(order.clients, mail, everything)
-        return self.runner.begin(order, everything)
-
-    def _learning_rate(self) -> float:
-        server = self.server
-        return learning_rate(self.config.training, server.round, server.task, server.task_began)

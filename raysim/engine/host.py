@@ -9,15 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from raysim.api.client import Shared
-from raysim.api.messages import Post, Term, Terms, move_to
+from raysim.api.messages import Post, Terms, move_to
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
 from raysim.data.pixels import Source
 from raysim.data.user_stream import UserStream
 from raysim.engine.compatibility import choose_memory, make_methods, name_methods
 from raysim.engine.hosted_client import HostedClient
-from raysim.engine.order import Order
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores, score
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -79,6 +78,7 @@ class ClientHost:
             self._train(client, order, reply)
         else:
             self._exchange(client, order, reply)
+        reply.take_records(client.id, client.records)
 
     def evaluate(self, chunks: Sequence[Chunk], posts: Sequence[Post] = ()) -> Scores:
         """Count the right answers of the posted model on parts of the test sets."""
@@ -132,36 +132,33 @@ class ClientHost:
             half.start(client, order.mail.get(half.name))
         owner = halves_with_hook(halves, "train")
         delta = owner[0].train(client) if owner else client.local_training()
-        terms: dict[str, tuple[ClientHalf, Term]] = {}
+        sent: list[tuple[ClientHalf, Terms]] = []
         for half in halves_with_hook(halves, "finish"):
             delta, own = half.finish(client, delta)
-            terms |= {f"{half.name}.{name}": (half, term) for name, term in own.items()}
+            sent.append((half, own))
         weight = share if order.arrived is None else client.trained / order.arrived
         where = self._where(client, order)
         reply.take_delta(client.id, delta, self.model.integers, weight * order.discount, where)
-        self._take_terms(client, order, reply, terms)
+        self._take_terms(client, order, reply, sent)
         reply.steps += client.steps
-        reply.take_records(client.id, client.records)
 
     def _exchange(self, client: HostedClient, order: Order, reply: Reply) -> None:
         name, _, op = order.op.partition(".")
         half = client.halves[name]
         with client.aside(name):
-            own: Terms = getattr(half, op)(client, order.mail) or {}
-        self._take_terms(client, order, reply, {f"{name}.{key}": (half, term) for key, term in own.items()})
-        reply.take_records(client.id, client.records)
+            terms: Terms = getattr(half, op)(client, order.mail) or {}
+        self._take_terms(client, order, reply, [(half, terms)])
 
     def _take_terms(
-        self, client: HostedClient, order: Order, reply: Reply, terms: Mapping[str, tuple[ClientHalf, Term]]
+        self, client: HostedClient, order: Order, reply: Reply, sent: Sequence[tuple[ClientHalf, Terms]]
     ) -> None:
-        for full, (half, term) in terms.items():
-            name = full.removeprefix(half.name + ".")
+        share, where = order.shares[client.id], self._where(client, order)
+        for half, name, term in ((half, name, term) for half, terms in sent for name, term in terms.items()):
             if name not in half.knobs.replies:
                 raise RunError(
                     f"{half.name} sends {name}, which its `replies` do not declare as mean, sum or by_client"
                 )
-            how = half.knobs.replies[name]
-            reply.take_term(client.id, full, term, how, order.shares[client.id], self._where(client, order))
+            reply.take_term(client.id, f"{half.name}.{name}", term, half.knobs.replies[name], share, where)
 
     def _where(self, client: HostedClient, order: Order) -> str:
         method = name_methods(client.halves) if order.op == "train" else order.op

@@ -16,9 +16,8 @@ from raysim.api.method import ClientHalf
 from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.data.user_stream import UserStream
-from raysim.engine.local_training import LocalLoop, train
-from raysim.engine.optimizer import make_optimizer
-from raysim.engine.order import Phase
+from raysim.engine.local_training import train
+from raysim.engine.orders import Phase
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.system import seeding
@@ -90,16 +89,14 @@ class HostedClient(Client):
         new_stage, self.stage = stage != self.stage, stage
         self.window = window
         self._see_window()
-        if new_stage and self.memory is not None and self.memory.fill == "boundary":
+        if new_stage and self.memory is not None and self.memory.kind.fill == "boundary":
             draws = self.fixed_generator(self.phases + 1, 0, "memory")
             self._remember(over[torch.from_numpy(draws.permutation(len(over)))], draws)
 
     def local_training(self) -> Delta:
         """Run the local loop with all methods' hooks, and return what it changed."""
-        halves, training = [*self.halves.values()], self.shared.training
-        remember = self.offer if self.memory is not None and self.memory.fill == "arrival" else None
-        loop = LocalLoop(self, halves, make_optimizer(training.optimizer), training.clip_norm, remember)
-        return train(self, halves, loop)
+        remember = self.offer if self.memory is not None and self.memory.kind.fill == "arrival" else None
+        return train(self, [*self.halves.values()], remember)
 
     def offer(self, step: Step) -> None:
         """Offer a step's new data to the memory: each sample once, after the first step that trained on it."""
@@ -108,7 +105,7 @@ class HostedClient(Client):
             self.offered[step.positions] = True
             which = fresh.nonzero().view(-1)  # places, not a mask: a GPU would have to count one first
             logits = None
-            if self.memory is not None and self.memory.keeps_logits:
+            if self.memory is not None and self.memory.kind.keeps_logits:
                 logits = step.logits.detach().index_select(0, to_device(which, step.logits.device))
             shown = None if step.draws is None else step.draws[which]
             self._remember(step.positions[which], self.generator("memory"), shown, logits)

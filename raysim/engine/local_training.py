@@ -10,17 +10,20 @@ from torch import Tensor
 
 from raysim.api.client import Client
 from raysim.api.messages import Delta
-from raysim.api.method import ClientHalf, halves_with_hook
+from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.data.user_stream import UserStream
-from raysim.engine.optimizer import Optimizer
+from raysim.engine.optimizer import make_optimizer
 from raysim.system.device import to_device
 
 
-def train(client: Client, halves: Sequence[ClientHalf], loop: LocalLoop) -> Delta:
-    """Train the model at hand on the client's data and return the change of its parameters and statistics."""
-    model = client.model
+def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None) -> Delta:
+    """Train the model at hand on the client's data and return the change of its parameters and statistics.
+
+    `remember` offers a step's new data to the memory; it is None if that is not filled on arrival.
+    """
+    model, loop = client.model, LocalLoop(client, halves, remember)
     buffers = model.buffers.clone()
     positions = choose_samples(client, halves)
     client.trained = len(positions)
@@ -32,7 +35,7 @@ def train(client: Client, halves: Sequence[ClientHalf], loop: LocalLoop) -> Delt
         for step in _steps(client, epoch, augment, loop.number):
             loop.step(step)
     client.steps = loop.number
-    client.record("loss", loop.mean_loss())
+    client.record("loss", loop.total_loss / max(loop.samples, 1))
     return Delta(model.parameters - client.received, model.buffers - buffers)
 
 
@@ -67,33 +70,21 @@ def _part(draws: Tensor | None, part: slice) -> Tensor | None:
 
 
 class LocalLoop:
-    """The steps of one phase: the hooks that exist, looked up once, and the running loss.
+    """The steps of one phase: a fresh optimizer, the hooks that exist, looked up once, and the running loss.
 
     Args:
         client: whose phase it is.
         halves: its methods' halves.
-        optimizer: a fresh one.
-        clip_norm: the largest norm that a gradient may have, or None.
-        remember: offers a step's new data to the memory; None if it is not filled on arrival.
+        remember: see train.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        halves: Sequence[ClientHalf],
-        optimizer: Optimizer,
-        clip_norm: float | None,
-        remember: Callable[[Step], None] | None,
-    ) -> None:
+    def __init__(self, client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None) -> None:
+        training = client.shared.training
         self.client = client
-        self.optimizer = optimizer
-        self.clip_norm = clip_norm
+        self.optimizer = make_optimizer(training.optimizer)
+        self.clip_norm = training.clip_norm
         self.remember = remember
-        self.batch = halves_with_hook(halves, "batch")
-        self.task_loss = halves_with_hook(halves, "task_loss")
-        self.penalty = halves_with_hook(halves, "penalty")
-        self.gradient = halves_with_hook(halves, "gradient")
-        self.observe = halves_with_hook(halves, "observe")
+        self.halves = {hook: halves_with_hook(halves, hook) for hook in INSIDE_THE_LOOP}
         self.number = 0
         self.samples = 0
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
@@ -101,17 +92,17 @@ class LocalLoop:
     def step(self, step: Step) -> None:
         """Take one step: forward, backward, the methods' changes, the optimizer; then let the methods observe it."""
         client, model = self.client, self.client.model
-        for half in self.batch:
+        for half in self.halves["batch"]:
             half.batch(step)
         step.logits = model.module(step.x)
-        step.loss = self._loss(step)
-        loss = step.loss
-        for half in self.penalty:
+        losses = [half.task_loss(step) for half in self.halves["task_loss"]]
+        loss = step.loss = losses[0] if losses else client.cross_entropy(step.logits, step.y)
+        for half in self.halves["penalty"]:
             loss = loss + half.penalty(step)
         model.gradient.zero_()
         loss.backward()
         gradient = model.gradient
-        for half in self.gradient:
+        for half in self.halves["gradient"]:
             gradient = half.gradient(step, gradient)
         if self.clip_norm is not None:
             gradient = gradient * (self.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0)
@@ -119,16 +110,7 @@ class LocalLoop:
         self.total_loss.add_(step.loss.detach(), alpha=len(step.y))
         self.samples += len(step.y)
         self.number += 1
-        for half in self.observe:
+        for half in self.halves["observe"]:
             half.observe(step)
         if self.remember is not None:
             self.remember(step)
-
-    def _loss(self, step: Step) -> Tensor:
-        for half in self.task_loss:
-            return half.task_loss(step)
-        return self.client.cross_entropy(step.logits, step.y)
-
-    def mean_loss(self) -> Tensor:
-        """Return the mean loss over all samples of the phase's steps, a scalar."""
-        return self.total_loss / max(self.samples, 1)

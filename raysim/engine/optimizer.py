@@ -1,41 +1,38 @@
-"""Local optimizers on one flat vector, made anew for every training phase.
+"""Local optimizers on one flat vector, made anew for every training phase, and their learning rate.
 
-They call torch's functional optimizers. The classes torch.optim.SGD, Adam and AdamW compute the same bits, but import
-torch's compiler with their first step: 2 s and 150 MB in every host.
+The optimizers call torch's functional ones. The classes torch.optim.SGD, Adam and AdamW compute the same bits, but
+import torch's compiler with their first step: 2 s and 150 MB in every host.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from raysim.config.experiment import AdamConfig, AdamWConfig, SgdConfig
+from raysim.config.experiment import AdamConfig, AdamWConfig, SgdConfig, Training
+from raysim.config.schema import LARGEST_FLOAT32
+from raysim.system.errors import RunError
+
+PLAIN: Mapping[str, Any] = {"foreach": False, "fused": False, "maximize": False}
+"""Settings of both: one tensor after the other, downhill."""
 
 
 class LocalSgd:
     """Stochastic gradient descent with heavy-ball or Nesterov momentum and L2 weight decay."""
 
     def __init__(self, knobs: SgdConfig) -> None:
-        self._knobs = knobs
+        self._knobs = knobs.model_dump(include={"momentum", "nesterov", "weight_decay"})
         self._velocity: list[Tensor | None] = [None]
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
         """Update the parameters [P] in place, given their gradient [P]."""
-        sgd(
-            [parameters],
-            [gradient],
-            self._velocity,
-            foreach=False,
-            fused=False,
-            lr=lr,
-            momentum=self._knobs.momentum,
-            dampening=0.0,
-            nesterov=self._knobs.nesterov,
-            weight_decay=self._knobs.weight_decay,
-            maximize=False,
-        )
+        sgd([parameters], [gradient], self._velocity, lr=lr, dampening=0.0, **self._knobs, **PLAIN)
 
 
 class LocalAdam:
@@ -61,8 +58,6 @@ class LocalAdam:
             [second],
             [],
             [self._steps],
-            foreach=False,
-            fused=False,
             decoupled_weight_decay=isinstance(self._knobs, AdamWConfig),
             amsgrad=False,
             lr=lr,
@@ -70,13 +65,30 @@ class LocalAdam:
             beta2=self._knobs.betas[1],
             eps=self._knobs.eps,
             weight_decay=self._knobs.weight_decay,
-            maximize=False,
+            **PLAIN,
         )
 
 
-Optimizer = LocalSgd | LocalAdam
-
-
-def make_optimizer(knobs: SgdConfig | AdamConfig | AdamWConfig) -> Optimizer:
+def make_optimizer(knobs: SgdConfig | AdamConfig | AdamWConfig) -> LocalSgd | LocalAdam:
     """Return a new optimizer with the config's settings."""
     return LocalSgd(knobs) if isinstance(knobs, SgdConfig) else LocalAdam(knobs)
+
+
+def learning_rate(training: Training, round: int, task: int, began: int) -> float:
+    """Return the learning rate of a round (from 1) of a task (from 0) that began after the round `began`.
+
+    Raises:
+        RunError: it is larger than any number in single precision.
+    """
+    decay = training.lr_decay
+    rounds = round - 1 - (began if decay.restart else 0)
+    try:
+        lr = training.optimizer.lr * float(decay.per_round**rounds) * float(decay.per_task**task)
+    except OverflowError:
+        lr = math.inf
+    if lr > LARGEST_FLOAT32:
+        raise RunError(
+            f"training.lr_decay: the learning rate of round {round} is over {LARGEST_FLOAT32:.2g}; lower per_round "
+            "or per_task"
+        )
+    return lr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import replace
@@ -15,9 +16,8 @@ from raysim.engine.events import Accuracies, Checkpoint, Event, Finished, RoundD
 from raysim.engine.exchange import Exchange
 from raysim.engine.runner import Runner
 from raysim.engine.synchronous import SynchronousRounds
-from raysim.engine.virtual_clock import Clock
-from raysim.evaluation.per_client import ClientSummary, summarise_clients
-from raysim.evaluation.scoring import accuracies, split_into_chunks
+from raysim.engine.virtual_time import Clock
+from raysim.evaluation.scoring import ClientSummary, accuracies, split_into_chunks, summarise_clients
 from raysim.federation.federation import Federation
 from raysim.models.building import check_model
 from raysim.system.state import Kept, decode, encode
@@ -42,23 +42,26 @@ class Simulation(Kept):
         self.model = check_model(config, federation.shape, federation.classes)
         self.server = Server(config, federation, self.model.weights())
         self.exchange = Exchange(config, self.server, runner)
-        self.schedule = _schedule(config, self.exchange, federation)
+        clock = Clock(config)
+        self.schedule: SynchronousRounds | AsynchronousUpdates = SynchronousRounds(self.exchange, clock)
+        if isinstance(config.schedule, AsynchronousSchedule):
+            self.schedule = AsynchronousUpdates(self.exchange, clock, config.schedule, federation.availability)
         self.chunks = split_into_chunks(federation)
         self.virtual_time = 0.0
-        self.stopping = False
-        self._saved = 0
+        self.stopping = threading.Event()  # set by any thread; another one, even set already, may take its place
         if server is not None:
             self.restore(decode(server))
+        self._saved = self.server.round
 
     def stop(self) -> None:
         """End the run after the round in progress."""
-        self.stopping = True
+        self.stopping.set()
 
     def events(self) -> Generator[Event, None, None]:
         """Run from the first round, or the one after the checkpoint's, to the last, or until stopped."""
         last, done = self.federation.availability.rounds, self.server.round
         yield Started(self._evaluate() if not done else None, last, done)
-        while self.server.round < last and not self.stopping:
+        while self.server.round < last and not self.stopping.is_set():
             yield self._evaluated(self._timed_round())
             if self.server.round < last and self.server.round % self.config.checkpoint.every_rounds == 0:
                 yield self._checkpoint()
@@ -115,18 +118,6 @@ class Simulation(Kept):
         self._saved = self.server.round
         return Checkpoint(self.server.round, encode(self.state()), self.runner.snapshot())
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Become what a simulation of the same run was between two rounds."""
-        super().restore(state)
-        self._saved = self.server.round
-
     def _state(self) -> Mapping[str, Any]:
         self.model.load(self.server.model().value)
         return self.model.state_dict()
-
-
-def _schedule(config: Config, exchange: Exchange, federation: Federation) -> SynchronousRounds | AsynchronousUpdates:
-    clock = Clock(config)
-    if isinstance(config.schedule, AsynchronousSchedule):
-        return AsynchronousUpdates(exchange, clock, config.schedule, federation.availability)
-    return SynchronousRounds(exchange, clock)

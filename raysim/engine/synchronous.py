@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from raysim.api.messages import Delta
 from raysim.engine.exchange import Exchange
-from raysim.engine.virtual_clock import Clock
+from raysim.engine.virtual_time import Clock
 from raysim.system import seeding
 from raysim.system.state import Kept
 
@@ -51,23 +50,17 @@ class SynchronousRounds(Kept):
             return self._outcome(chosen, {})
         exchange.drive_plans("prepare", server.cohort)
         mail, posts = exchange.announce()
-        uniform = exchange.config.aggregation.weights == "uniform"
-        arrived = None if uniform else sum(server.arrived(client) for client in server.cohort)
-        cohort = server.cohort
-        reply = exchange.receive(
-            exchange.train(cohort, mail, posts, server.shares, cohort=len(cohort), arrived=arrived)
-        )
-        exchange.update_model(reply, _unchanged)
+        order = exchange.order("train", server.cohort, mail, server.shares)
+        order = replace(order, arrived=exchange.count_arrived((client, server.round) for client in server.cohort))
+        reply = exchange.receive(exchange.begin(order, posts))
+        exchange.update_model(reply, reply.delta(server.parameters.dtype))
         exchange.drive_plans("conclude", server.cohort)
         return self._outcome(chosen, reply.means())
 
     def _drops_out(self, client: int) -> bool:
         """Draw whether a client that is sent the model never trains on it."""
-        config = self._exchange.config
-        if not config.clients.dropout:
-            return False
-        draws = seeding.generator(config.seed, "dropout", client, self._server.round)
-        return draws.random() < config.clients.dropout
+        seed, rate = self._exchange.config.seed, self._exchange.config.clients.dropout
+        return rate > 0 and seeding.generator(seed, "dropout", client, self._server.round).random() < rate
 
     def _outcome(self, chosen: Sequence[int], means: dict[str, float]) -> RoundOutcome:
         """Say how long the round takes: as long as its slowest client, one that drops out included."""
@@ -84,7 +77,3 @@ class SynchronousRounds(Kept):
             tasks=sorted({task for k in server.cohort for task in server.tasks(k)}),
             means=means,
         )
-
-
-def _unchanged(delta: Delta) -> Delta:
-    return delta

@@ -16,7 +16,7 @@ from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.local_training import choose_samples
-from raysim.engine.order import Phase
+from raysim.engine.orders import Phase
 from raysim.models.flat import FlatModel
 
 
@@ -66,7 +66,7 @@ class DryClient(HostedClient):
         positions = choose_samples(self, [*self.halves.values()])
         parts = self.batches(len(positions))
         self.trained, self.steps = len(positions), self.local_epochs * len(parts)
-        fills = parts and self.memory is not None and self.memory.fill == "arrival"
+        fills = parts and self.memory is not None and self.memory.kind.fill == "arrival"
         if fills and not self.offered[positions].all():
             shuffle = self.generator("batches")
             for _ in range(self.local_epochs):

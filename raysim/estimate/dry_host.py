@@ -18,8 +18,7 @@ from raysim.config import Config
 from raysim.engine.exact_sum import ExactSum
 from raysim.engine.host import ClientHost
 from raysim.engine.hosted_client import HostedClient
-from raysim.engine.order import Order
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Order, Reply
 from raysim.estimate.dry_client import DryClient, DryModel, WorstCase
 from raysim.federation.federation import Federation
 from raysim.memory import Memory

@@ -11,7 +11,7 @@ import torch
 from raysim.api.messages import Post
 from raysim.config import Config
 from raysim.engine.events import RoundDone
-from raysim.engine.local_runner import LocalRunner
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate.dry_host import DryHost
 from raysim.evaluation.scoring import Chunk, Scores, zero_scores

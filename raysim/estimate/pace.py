@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from raysim.api.messages import Post
 from raysim.config import Config
 from raysim.engine.events import RoundDone
-from raysim.engine.local_runner import LocalRunner
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate.miniature import make_miniature
 from raysim.evaluation.scoring import Chunk, Scores, zero_scores

@@ -12,18 +12,16 @@ from typing import Any
 
 import torch
 
-from raysim.config import Config, load
+from raysim.config import Config, load, parse_overrides
 from raysim.config.comparison import result_settings
 from raysim.config.error_text import either
-from raysim.config.overrides import parse_overrides
 from raysim.evaluation.metrics import PROTOCOL_LABELS
-from raysim.evaluation.per_client import describe_clients, summarise_clients
-from raysim.evaluation.scoring import accuracies, score, split_into_chunks
+from raysim.evaluation.scoring import accuracies, describe_clients, score, split_into_chunks, summarise_clients
 from raysim.federation.federation import build_federation, undealt
 from raysim.models.building import check_model
+from raysim.system.device import set_torch
 from raysim.system.errors import ConfigError
 from raysim.system.seeding import torch_untouched
-from raysim.system.torch_settings import set_torch
 
 MAY_DIFFER = ("dataset", "scenario", "evaluation")
 

@@ -1,9 +1,14 @@
-"""Right answers, counted: an evaluation is split into chunks, so that hosts can share it without changing a bit."""
+"""Right answers, counted, and the accuracies that they make, by task and by client.
+
+An evaluation is split into chunks, so that hosts can share it without changing a bit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.data.pixels import Source
+from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.federation.federation import Federation
 from raysim.system.device import to_device
 
@@ -25,8 +31,12 @@ class Chunk:
     start: int
 
 
-Scores = Mapping[str, npt.NDArray[np.int64]]
+Counts = npt.NDArray[np.int64]
+Scores = Mapping[str, Counts]
 """Right answers by protocol: int64 [tasks, classes], by the class that the sample has."""
+
+ClientSummary = Mapping[str, Any]
+"""Every client's accuracy, and their mean, worst and std: of one protocol."""
 
 
 def split_into_chunks(federation: Federation) -> list[Chunk]:
@@ -51,7 +61,8 @@ def score(
             rows = to_device(rows, test.device)
             logits = module(test.fetch(rows, part.task).to(dtype))
             labels = test.labels(rows)
-            for protocol, seen in _views(logits, task.classes, federation):
+            for protocol in federation.protocols:
+                seen = _leave_out_others(logits, list(task.classes)) if protocol == "task_il" else logits
                 wrong = seen.argmax(1) != labels
                 answered[protocol][part.task].append(labels.masked_fill(wrong, federation.classes))
     return {
@@ -60,7 +71,7 @@ def score(
     }
 
 
-def _count_labels(answered: Sequence[Tensor], classes: int) -> npt.NDArray[np.int64]:
+def _count_labels(answered: Sequence[Tensor], classes: int) -> Counts:
     """Count each label below `classes` (int64 [classes]). Only this waits for a GPU."""
     if not answered:
         return np.zeros(classes, np.int64)
@@ -73,15 +84,11 @@ def zero_scores(federation: Federation) -> Scores:
     return {protocol: np.zeros(shape, np.int64) for protocol in federation.protocols}
 
 
-def _views(logits: Tensor, classes: Sequence[int], federation: Federation) -> Iterator[tuple[str, Tensor]]:
-    """Yield the logits as each protocol sees them: task-IL knows the task, so the other tasks' logits are left out."""
-    for protocol in federation.protocols:
-        if protocol == "task_il":
-            known = torch.full_like(logits, -torch.inf)
-            known[:, list(classes)] = logits[:, list(classes)]
-            yield protocol, known
-        else:
-            yield protocol, logits
+def _leave_out_others(logits: Tensor, classes: list[int]) -> Tensor:
+    """Leave out the other tasks' logits, as task-IL knows the task."""
+    known = torch.full_like(logits, -torch.inf)
+    known[:, classes] = logits[:, classes]
+    return known
 
 
 def merge_scores(scores: Sequence[Scores]) -> Scores:
@@ -93,11 +100,66 @@ def accuracies(scores: Scores, federation: Federation) -> dict[str, list[float]]
     """Return the fraction of right answers by protocol and task."""
     sizes = [len(task.test) for task in federation.tasks]
     return {
-        protocol: [right / size for right, size in zip(by_task(counts), sizes, strict=True)]
+        protocol: [right / size for right, size in zip(counts.sum(axis=1).tolist(), sizes, strict=True)]
         for protocol, counts in scores.items()
     }
 
 
-def by_task(counts: npt.NDArray[np.int64]) -> list[int]:
-    """Return how many answers are right on every task's test set."""
-    return [int(right) for right in counts.sum(axis=1)]
+def client_accuracies(scores: Scores, federation: Federation) -> dict[str, list[float | None]]:
+    """Return each client's accuracy on its own mix of tasks and classes, by protocol; None where no sample counts.
+
+    How evenly a global model serves the clients is how fairness is measured in federated learning (q-FFL: Li et al.,
+    Fair Resource Allocation in Federated Learning, ICLR 2020, arXiv 1905.10497: the variance of the accuracies on the
+    clients' own test samples, and the worst clients'). Here the test sets are common, so a client's accuracy is
+
+        sum_{t,c} p_k(t, c) a(t, c)
+
+    with a(t, c) the accuracy on the test samples of class c in task t, and p_k(t, c) the part of client k's training
+    samples, over the whole run, that are of task t and class c: what is expected on test samples in the client's own
+    proportions.
+    """
+    labels, classes = federation.dataset.test.y, federation.classes
+    tested = np.stack([np.bincount(labels[task.test], minlength=classes) for task in federation.tasks])
+    own = [_count_samples(federation, client) * (tested > 0) for client in range(len(federation.streams))]
+    return {
+        protocol: [_weighted_mean(counts, right / np.maximum(tested, 1)) for counts in own]
+        for protocol, right in scores.items()
+    }
+
+
+def summarise_clients(scores: Scores, federation: Federation) -> dict[str, ClientSummary]:
+    """Return what summary.json says: by protocol, every client's accuracy, and their mean, worst and std.
+
+    Accuracies are fractions, None where no test sample is like the client's own.
+    """
+    made: dict[str, ClientSummary] = {}
+    for protocol, found in client_accuracies(scores, federation).items():
+        known = [accuracy for accuracy in found if accuracy is not None]
+        made[protocol] = {
+            "accuracy": found,
+            "mean": fmean(known) if known else None,
+            "worst": min(known, default=None),
+            "std": pstdev(known) if known else None,
+        }
+    return made
+
+
+def describe_clients(protocol: str, found: ClientSummary) -> str:
+    """Describe the clients' accuracies under a protocol in a line of text, in %."""
+    figures = ((key, found[key]) for key in ("mean", "worst", "std"))
+    said = ", ".join(f"{key} {'-' if value is None else format(100 * value, '.1f')}" for key, value in figures)
+    return f"accuracy in % on the clients' own classes and tasks, {PROTOCOL_LABELS[protocol]}: {said}"
+
+
+def _count_samples(federation: Federation, client: int) -> Counts:
+    """Return how many training samples a client has: int64 [tasks, classes]."""
+    counts = np.zeros((len(federation.tasks), federation.classes), np.int64)
+    stream = federation.streams[client]
+    for task, rows in zip(stream.tasks, stream.rows, strict=True):
+        counts[task] += np.bincount(federation.dataset.train.y[rows], minlength=federation.classes)
+    return counts
+
+
+def _weighted_mean(counts: Counts, accuracies: npt.NDArray[np.float64]) -> float | None:
+    total = int(counts.sum())
+    return float((counts * accuracies).sum() / total) if total else None

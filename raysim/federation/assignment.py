@@ -29,7 +29,19 @@ def deal(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[Stream
     if windows is not None and windows.windows is not None:
         positions = np.arange(windows.windows * windows.window, dtype=np.int32)
         return [in_windows([positions], [0], windows.window) for _ in range(config.clients.count)]
-    owned = _once(config, dataset, tasks) if config.partition_per == "run" else _by_task(config, dataset, tasks)
+    count, labels = config.clients.count, dataset.train.y
+    owned = [[NOTHING] * len(tasks) for _ in range(count)]
+    once = _parts(config, labels, count, 0) if config.partition_per == "run" else None
+    for number, task in enumerate(tasks):
+        there = _there(config, number)
+        if once is None:
+            parts = [task.train[part] for part in _parts(config, labels[task.train], len(there), number)]
+        elif len(task.train) == len(labels):
+            parts = [once[client] for client in there]  # not copied: all tasks share a client's rows
+        else:
+            parts = [task.train[np.isin(task.train, once[client])] for client in there]
+        for client, part in zip(there, parts, strict=True):
+            owned[client][number] = part
     return [_stream(config, client, rows) for client, rows in enumerate(owned)]
 
 
@@ -44,35 +56,6 @@ def _there(config: Config, task: int) -> list[int]:
     if not there:
         raise ConfigError(f"clients: nobody is there in task {task + 1}, allowed: at least one client in every task")
     return there
-
-
-def _once(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[list[Rows]]:
-    """Deal the samples once for all tasks; a client has its own in every task that it is there in."""
-    parts = _parts(config, dataset.train.y, config.clients.count, 0)
-    owner = np.empty(len(dataset.train.y), np.int64)
-    for client, part in enumerate(parts):
-        owner[part] = client
-    whole = [len(task.train) == len(owner) for task in tasks]
-    there = [set(_there(config, number)) for number in range(len(tasks))]
-
-    def own(client: int, number: int) -> Rows:
-        if client not in there[number]:
-            return NOTHING
-        task = tasks[number]
-        return parts[client] if whole[number] else task.train[owner[task.train] == client]
-
-    return [[own(client, number) for number in range(len(tasks))] for client in range(config.clients.count)]
-
-
-def _by_task(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[list[Rows]]:
-    """Deal every task's samples to those that are there in it."""
-    owned = [[NOTHING] * len(tasks) for _ in range(config.clients.count)]
-    for number, task in enumerate(tasks):
-        there = _there(config, number)
-        parts = _parts(config, dataset.train.y[task.train], len(there), number)
-        for client, part in zip(there, parts, strict=True):
-            owned[client][number] = task.train[part]
-    return owned
 
 
 def _parts(config: Config, labels: partition.Labels, clients: int, number: int) -> list[Rows]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from raysim.config import Config
 from raysim.config.experiment import MOST_ROUNDS
-from raysim.config.timing import Moment, Windows
+from raysim.config.timing import Moment
 from raysim.federation.stream import Stream
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
@@ -131,43 +131,39 @@ def plan_availability(config: Config, streams: Sequence[Stream]) -> Availability
         ConfigError: the run would have too many rounds.
     """
     windows, tasks = config.scenario.windows, config.scenario.tasks
-    if windows is not None:
-        attendance = _in_windows(config, windows, streams)
-        last = max(max(there.begins[-1] for there in attendance) + windows.rounds_per_window - 1, tasks)
-        if last > MOST_ROUNDS:
-            raise ConfigError(
-                f"scenario.boundaries.asynchronous.rounds_per_window: found {windows.rounds_per_window}, with "
-                f"which the run has {last} rounds, allowed: at most {MOST_ROUNDS}; lower it, or clients.arrive's rounds"
-            )
-        return Availability(streams, attendance, [math.ceil(t * last / tasks) for t in range(1, tasks + 1)])
-    rounds = config.training.rounds_per_task
-    assert rounds is not None
-    rows = [t * rounds for t in range(1, tasks + 1)]
-    return Availability(streams, _by_task(config, rounds), rows)
+    attendance = list(_attend(config, streams))
+    if windows is None:
+        rounds = config.training.rounds_per_task
+        assert rounds is not None
+        return Availability(streams, attendance, [t * rounds for t in range(1, tasks + 1)])
+    last = max(max(there.begins[-1] for there in attendance) + windows.rounds_per_window - 1, tasks)
+    if last > MOST_ROUNDS:
+        raise ConfigError(
+            f"scenario.boundaries.asynchronous.rounds_per_window: found {windows.rounds_per_window}, with "
+            f"which the run has {last} rounds, allowed: at most {MOST_ROUNDS}; lower it, or clients.arrive's rounds"
+        )
+    return Availability(streams, attendance, [math.ceil(t * last / tasks) for t in range(1, tasks + 1)])
 
 
-def _in_windows(config: Config, windows: Windows, streams: Sequence[Stream]) -> list[Attendance]:
-    made, each = [], windows.rounds_per_window
-    for stream, arrival, gone in zip(streams, arrivals(config), departures(config), strict=True):
-        begins = [arrival + each * w for w in range(stream.windows)]
-        exhausted = begins[-1] + each if windows.on_exhausted == "drop" else ALWAYS
-        made.append(Attendance(begins, min(gone, exhausted)))
-    return made
+def _attend(config: Config, streams: Sequence[Stream]) -> Iterator[Attendance]:
+    """Yield every client's times; nothing begins before its arrival."""
+    windows = config.scenario.windows
+    for client, (stream, arrival, gone) in enumerate(zip(streams, arrivals(config), departures(config), strict=True)):
+        if windows is None:
+            yield Attendance([max(begin, arrival) for begin in _boundaries(config, client)], gone)
+        else:
+            each = windows.rounds_per_window
+            begins = [arrival + each * window for window in range(stream.windows)]
+            exhausted = begins[-1] + each if windows.on_exhausted == "drop" else ALWAYS
+            yield Attendance(begins, min(gone, exhausted))
 
 
-def _by_task(config: Config, rounds: int) -> list[Attendance]:
-    """Begin every task at its usual round, or a little before or after; never before the client's arrival."""
+def _boundaries(config: Config, client: int) -> list[int]:
+    """Return the rounds at which windows begin; all but the first are moved by up to jitter rounds, drawn uniformly."""
+    rounds, most = config.training.rounds_per_task or 0, config.scenario.jitter
     each = rounds if config.scenario.online else 1
     usual = [1 + task * rounds + part for task in range(config.scenario.tasks) for part in range(each)]
-    made = []
-    for client, (arrival, gone) in enumerate(zip(arrivals(config), departures(config), strict=True)):
-        begins = _jittered(config, client, usual) if config.scenario.jitter else usual
-        made.append(Attendance([max(begin, arrival) for begin in begins], gone))
-    return made
-
-
-def _jittered(config: Config, client: int, usual: Sequence[int]) -> list[int]:
-    """Move every boundary of a client, but not the start, by a whole number of rounds, drawn uniformly."""
-    most = config.scenario.jitter
+    if not most:
+        return usual
     draws = seeding.generator(config.seed, "boundaries", client)
     return [usual[0], *(begin + int(draws.integers(-most, most + 1)) for begin in usual[1:])]

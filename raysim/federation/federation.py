@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -12,15 +13,11 @@ from raysim.config import Config
 from raysim.config.component_blocks import Component
 from raysim.config.lookup import resolve
 from raysim.data import scenario
-from raysim.data.augmentation import Augmentation, check_images
-from raysim.data.dataset import Dataset, Split
-from raysim.data.domains import domains
-from raysim.data.load import load_dataset, subsample
-from raysim.data.normalization import Normalization, normalization
+from raysim.data.dataset import Dataset, load_dataset, subsample
 from raysim.data.pixels import Source
-from raysim.data.scenario import Task
+from raysim.data.scenario import Task, domains, hold_out
+from raysim.data.transforms import Augmentation, Normalization, check_images, normalization
 from raysim.data.user_stream import Opener, UserStream
-from raysim.data.validation import hold_out
 from raysim.federation.assignment import deal
 from raysim.federation.availability import Availability, plan_availability
 from raysim.federation.stream import Stream
@@ -55,24 +52,15 @@ class Federation:
 
     def source(self, split: Literal["train", "test"], device: torch.device) -> Source:
         """Return a split on a device, seen through the tasks; only training data are augmented."""
-        maps = [task.pixels for task in self.tasks]
-        training = split == "train"
-        return Source(
-            self.dataset.train if training else self.dataset.test,
-            maps,
-            device=device,
-            normalization=self.normalization,
-            augment=self.augment if training else (),
-        )
+        maps, training = [task.pixels for task in self.tasks], split == "train"
+        data, augment = (self.dataset.train, self.augment) if training else (self.dataset.test, ())
+        return Source(data, maps, device=device, normalization=self.normalization, augment=augment)
 
     def opened(self, client: int, device: torch.device) -> UserStream:
         """Return what a client reads out of the user's own stream."""
         assert self.opener is not None
-
-        def source(split: Split) -> Source:
-            return Source(split, [None], device=device, normalization=self.normalization, augment=self.augment)
-
-        return UserStream(self.opener, client, self.dataset, source)
+        make = partial(Source, maps=[None], device=device, normalization=self.normalization, augment=self.augment)
+        return UserStream(self.opener, client, self.dataset, make)
 
     def admitted(self, stream: Stream, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
         """Return the classes in the training softmax of a client with this window, or None for all of them."""
@@ -90,49 +78,35 @@ def build_federation(config: Config, download: bool = True) -> Federation:
     Raises:
         ConfigError: the data are missing or do not serve the scenario.
     """
-    dataset, tasks = _data(config, download)
-    check_images(config.dataset.augment, dataset.shape)
-    streams = deal(config, dataset, tasks)
-    return _federation(config, dataset, tasks, streams, plan_availability(config, streams))
+    federation = undealt(config, download)
+    check_images(config.dataset.augment, federation.shape)
+    streams = deal(config, federation.dataset, federation.tasks)
+    return replace(federation, streams=streams, availability=plan_availability(config, streams))
 
 
-def undealt(config: Config) -> Federation:
+def undealt(config: Config, download: bool = True) -> Federation:
     """Load the data and make the tasks of an evaluation: there are no clients, and no rounds.
 
     Raises:
         ConfigError: the data are missing or do not serve the scenario.
     """
-    dataset, tasks = _data(config, config.dataset.download)
-    return _federation(config, dataset, tasks, (), Availability((), (), range(1, len(tasks) + 1)))
-
-
-def _federation(
-    config: Config, dataset: Dataset, tasks: Sequence[Task], streams: Sequence[Stream], times: Availability
-) -> Federation:
+    dataset, tasks = _load(config, download)
+    if config.evaluation.validation_fraction is not None:
+        dataset, tasks = hold_out(dataset, tasks, config.evaluation.validation_fraction, config.seed)
+    windows = config.scenario.windows
     return Federation(
         dataset=dataset,
         tasks=tasks,
-        streams=streams,
-        availability=times,
+        streams=(),
+        availability=Availability((), (), range(1, len(tasks) + 1)),
         protocols=("domain_il",) if config.scenario.kind == "domain_incremental" else ("class_il", "task_il"),
         normalization=normalization(config.dataset.wanted_normalization(), dataset),
         augment=tuple(config.dataset.augment),
-        opener=_opener(config),
+        opener=None if windows is None or windows.stream is None else resolve("stream", windows.stream),
     )
 
 
-def _opener(config: Config) -> Opener | None:
-    windows = config.scenario.windows
-    return None if windows is None or windows.stream is None else resolve("stream", windows.stream)
-
-
-def _data(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
-    dataset, tasks = _loaded(config, download)
-    fraction = config.evaluation.validation_fraction
-    return (dataset, tasks) if fraction is None else hold_out(dataset, tasks, fraction, config.seed)
-
-
-def _loaded(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
+def _load(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
     spec = config.dataset
 
     def load(component: Component, number: int = 0) -> Dataset:

@@ -14,47 +14,53 @@ from rich.table import Table
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RoundDone, Started
 from raysim.evaluation.metrics import PROTOCOL_LABELS, Matrix, average_accuracy
-from raysim.evaluation.per_client import describe_clients
+from raysim.evaluation.scoring import describe_clients
 from raysim.records.result import Result
 from raysim.system.capacity import MIB
 
 
-class RunDisplay:
-    """Shows a run. This one shows nothing."""
+class Display:
+    """Shows lines of text on a console; this one has none."""
+
+    console: Console | None = None
+
+    def say(self, text: str) -> None:
+        """Show a line; above what is live."""
+        if self.console is not None:
+            print_line(self.console, text)
+
+
+class RunDisplay(Display):
+    """Shows a run: of this one its notices alone, where there is a console."""
 
     def take(self, event: Event) -> None:
         """Show one event."""
-
-    def say(self, text: str) -> None:
-        """Show a line."""
+        if isinstance(event, Notice):
+            self.say(event.text)
 
 
 class RunLines(RunDisplay):
     """A line per evaluation, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        self.console = console
         self._rounds = 0
 
     def take(self, event: Event) -> None:
         """Write a line where the model was evaluated."""
+        super().take(event)
         if isinstance(event, Started):
             self._rounds = event.rounds
-        elif isinstance(event, Notice):
-            self.say(event.text)
         elif isinstance(event, RoundDone) and event.evaluation:
             loss = "" if event.loss is None else f", loss {event.loss:.3f}"
             self.say(f"task {event.tasks[-1]}, round {event.round} of {self._rounds}{loss}, {accuracy_so_far(event)}")
-
-    def say(self, text: str) -> None:
-        """Write a line."""
-        print_line(self._console, text)
 
 
 class LiveRun(RunDisplay):
     """A progress bar: task, round, loss, accuracy so far, time left."""
 
     def __init__(self, progress: Progress, config: Config) -> None:
+        self.console = progress.console
         self._progress = progress
         self._bar = progress.add_task("starting", total=None, status="")
         self._tasks = config.scenario.tasks
@@ -62,21 +68,16 @@ class LiveRun(RunDisplay):
 
     def take(self, event: Event) -> None:
         """Move the bar."""
+        super().take(event)
         if isinstance(event, Started):
             first = f"task 1/{self._tasks}" if not event.done else f"going on from round {event.done}"
             self._progress.reset(self._bar, total=event.rounds, completed=event.done, description=first)
-        elif isinstance(event, Notice):
-            self.say(event.text)
         elif isinstance(event, RoundDone):
             if event.evaluation:
                 self._accuracy = accuracy_so_far(event)
             loss = "" if event.loss is None else f"loss {event.loss:.3f}  "
             task = f"task {event.tasks[-1]}/{self._tasks}"
             self._progress.update(self._bar, completed=event.round, description=task, status=loss + self._accuracy)
-
-    def say(self, text: str) -> None:
-        """Write a line above the bar."""
-        print_line(self._progress.console, text)
 
 
 @contextmanager

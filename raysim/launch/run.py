@@ -1,4 +1,4 @@
-"""A run from a config to its directory: check, start, record, end."""
+"""A run from a config to its directory: resolve, check, start, record, end."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from itertools import chain, count
 from pathlib import Path
 
 from raysim.config import Config, load
+from raysim.config.comparison import describe_difference
 from raysim.engine.compatibility import check_methods
-from raysim.engine.local_runner import LocalRunner
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate import placement
 from raysim.estimate.memory import estimate_memory
 from raysim.federation.federation import Federation, build_federation
-from raysim.launch import resuming
 from raysim.launch.display import RunDisplay
 from raysim.launch.recovery import Attempt, Recovery
 from raysim.models.building import check_model
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.records.recorder import Recorder
-from raysim.records.result import Result
+from raysim.records.result import Result, load_result
 from raysim.records.run_directory import claim_directory
 from raysim.system import seeding
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, RunError
+from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
-from raysim.system.lock import lock_directory
+
+MAY_DIFFER = ("resources", "logging", "checkpoint")  # where a run goes on
 
 
 def run(
@@ -58,7 +60,7 @@ def run(
     """
     began = time.perf_counter()
     if resume:
-        resolved = resuming.resolve_resumed(out, config, overrides)
+        resolved = resolve_resumed(out, config, overrides)
     elif config is None:
         raise ConfigError("run: found no config, allowed: a YAML file, a mapping or a config")
     else:
@@ -66,7 +68,7 @@ def run(
     directory = Path(out) if out is not None else _default_directory(resolved)
     if not resume:
         claim_directory(directory)
-    elif (ended := resuming.load_finished(directory)) is not None:
+    elif (directory / "summary.json").exists() and (ended := load_result(directory)).status == "done":
         return ended
     elif directory.exists():
         with lock_directory(directory, "run"):  # as the recorder does; here it is refused before anything starts
@@ -87,12 +89,44 @@ def run(
         ):
             display = display or RunDisplay()
             recovery = Recovery(start, recorder, resolved.checkpoint.tries, display.say)
-            return _carry_out(recovery, recorder, footprint, display)
+            return _carry_out(recovery, recorder, display)
 
 
-def _carry_out(recovery: Recovery, recorder: Recorder, footprint: Footprint, display: RunDisplay) -> Result:
+def resolve_resumed(
+    out: str | Path | None,
+    config: str | Path | Mapping[str, object] | Config | None,
+    overrides: Sequence[str] | Mapping[str, object],
+) -> Config:
+    """Return the config that a run goes on with: its directory's, or the one that is given, if they agree.
+
+    Raises:
+        ConfigError: there is no run and no config, or what is given would change the run's results.
+    """
+    if out is None:
+        raise ConfigError(
+            "--resume: found no --out, allowed: --resume --out DIR, the directory of the run to go on with"
+        )
+    own = Path(out) / "config.yaml"
+    if not own.exists():
+        if config is None:
+            raise ConfigError(
+                f"--resume: {own} is not there, allowed: a run's directory, or a config to start one with"
+            )
+        claim_directory(Path(out))
+        return load(config, overrides)
+    before = load(own)
+    now = load(own if config is None else config, overrides)
+    unlike = describe_difference(before, now)
+    if unlike is not None:
+        raise ConfigError(
+            f"--resume: {out} is a run of another config: {unlike}; allowed: other {', '.join(MAY_DIFFER)}"
+        )
+    return now
+
+
+def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> Result:
     def end(status: str) -> Result:
-        footprint.sample()
+        recorder.footprint.sample()
         return recorder.end(status)
 
     try:
@@ -139,8 +173,8 @@ def _open_start(
 
 
 def _start_here(config: Config, federation: Federation, saved: SavedCheckpoint | None) -> Simulation:
-    runner = LocalRunner(config, federation, None if saved is None else saved.clients)
-    return Simulation(config, federation, runner, None if saved is None else saved.server)
+    server, clients = (None, None) if saved is None else (saved.server, saved.clients)
+    return Simulation(config, federation, LocalRunner(config, federation, clients), server)
 
 
 def _default_directory(config: Config) -> Path:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from raysim.system.state import Kept
+
 Ints = npt.NDArray[np.int64]
 
 
-class Policy:
+class Policy(Kept):
     """Chooses slots in one memory of `capacity` slots. This one stores no sample: Re-Fed replaces the memory itself."""
 
     def __init__(self, capacity: int) -> None:

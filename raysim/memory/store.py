@@ -59,10 +59,10 @@ class MemoryKind:
 class Memory(Kept):
     """One client's memory: one part for all its samples, or one for each task."""
 
+    made_again = frozenset({"kind"})
+
     def __init__(self, kind: MemoryKind) -> None:
         self.kind = kind
-        self.fill = kind.fill
-        self.keeps_logits = kind.keeps_logits
         self.parts: dict[int, Part] = {}
 
     def __len__(self) -> int:
@@ -120,17 +120,12 @@ class Memory(Kept):
         assert positions is not None
         return Entries(positions, draws, logits)
 
-    def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint: the attributes of every part and of its policy."""
-        return {"parts": {k: {**vars(part), "policy": dict(vars(part.policy))} for k, part in self.parts.items()}}
-
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over the state of a memory of the same kind."""
         self.parts = {}
-        for key, kept in state["parts"].items():
-            part = self._part(key)
-            vars(part.policy).update(kept["policy"])
-            vars(part).update({name: value for name, value in kept.items() if name != "policy"})
+        for key in state["parts"]:
+            self._part(key)
+        super().restore(state)
 
     def _part(self, key: int) -> Part:
         if key not in self.parts:
@@ -138,7 +133,7 @@ class Memory(Kept):
         return self.parts[key]
 
 
-class Part:
+class Part(Kept):
     """A policy and the slots that it fills, from the first on and without gaps."""
 
     def __init__(self, policy: Policy) -> None:

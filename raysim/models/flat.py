@@ -112,8 +112,4 @@ def _concatenate(tensors: Iterable[Tensor], dtype: torch.dtype, device: torch.de
 
 def _views(layout: Mapping[str, torch.Size], vector: Tensor) -> dict[str, Tensor]:
     sizes = [prod(shape) for shape in layout.values()]
-    return (
-        {name: part.view(shape) for (name, shape), part in zip(layout.items(), vector.split(sizes), strict=True)}
-        if sizes
-        else {}
-    )
+    return {name: part.view(shape) for (name, shape), part in zip(layout.items(), vector.split(sizes), strict=True)}

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ MANIFEST, CLIENTS, SERVER = "manifest.json", "clients.bin", "server.bin"
 
 
 class ClientRecords(Mapping[int, bytes]):
-    """The clients' records in a file, each read when it is asked for."""
+    """The clients' records in a file, each read when it is asked for; `places` are their starts and sizes in bytes."""
 
-    def __init__(self, path: Path, places: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(self, path: Path, places: Mapping[int, Sequence[int]]) -> None:
         self._path = path
         self._places = places
 
@@ -127,15 +127,9 @@ class Checkpoints:
         for name, expected in manifest["files"].items():
             if _file_digest(place / name) != expected:
                 raise RunError(_describe_damage(place, f"{name} is not what was written"))
-        places = {client: (start, nbytes) for client, start, nbytes in manifest["clients"]}
-        server = (place / SERVER).read_bytes()
-        recorded = manifest["recorded"]
-        return SavedCheckpoint(
-            manifest["round"],
-            server,
-            ClientRecords(place / CLIENTS, places),
-            Recorded(**{**recorded, "tally": Totals(**recorded["tally"])}),
-        )
+        clients = ClientRecords(place / CLIENTS, {client: at for client, *at in manifest["clients"]})
+        recorded = Recorded(**{**manifest["recorded"], "tally": Totals(**manifest["recorded"]["tally"])})
+        return SavedCheckpoint(manifest["round"], (place / SERVER).read_bytes(), clients, recorded)
 
     def _manifest(self, place: Path) -> dict[str, Any]:
         try:
@@ -159,9 +153,7 @@ class Checkpoints:
         return [path for path in self._places() if (path / MANIFEST).exists()]
 
     def _places(self) -> list[Path]:
-        if not self.directory.is_dir():
-            return []
-        return sorted(path for path in self.directory.iterdir() if path.is_dir() and path.name.isdecimal())
+        return sorted(path for path in self.directory.glob("*") if path.is_dir() and path.name.isdecimal())
 
 
 def _write_records(place: Path, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -174,17 +166,11 @@ def _write_records(place: Path, checkpoint: Checkpoint) -> dict[str, Any]:
                 digest.update(record)
                 places.append((client, start, len(record)))
                 start += len(record)
-        _sync(file)
-    with (place / SERVER).open("wb") as file:
-        file.write(checkpoint.server)
-        _sync(file)
+        file.flush()
+        os.fsync(file.fileno())
+    write_whole(place / SERVER, checkpoint.server)
     files = {CLIENTS: digest.hexdigest(), SERVER: hashlib.sha256(checkpoint.server).hexdigest()}
     return {"clients": places, "files": files}
-
-
-def _sync(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _digest(manifest: Mapping[str, Any]) -> str:

@@ -6,24 +6,28 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from raysim.config import Config
 from raysim.engine.events import Checkpoint, Event, Finished, RoundDone, Started
-from raysim.evaluation.per_client import ClientSummary
+from raysim.evaluation.scoring import ClientSummary
 from raysim.federation.federation import Federation
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
 from raysim.records.figures import timeline_image
-from raysim.records.interruptions import Interruptions, find_interruption
 from raysim.records.result import Result, write_result
-from raysim.records.run_directory import RunFiles, count_rounds_since, cut_back, sha256
+from raysim.records.run_directory import (
+    Interruptions,
+    RunFiles,
+    count_rounds_since,
+    cut_back,
+    find_interruption,
+    sha256,
+)
 from raysim.records.totals import Totals
 from raysim.records.versions import find_versions
 from raysim.system.errors import RunError
-from raysim.system.files import convert_write_errors
+from raysim.system.files import convert_write_errors, lock_directory
 from raysim.system.footprint import Footprint
-from raysim.system.lock import lock_directory
 
 
 class Recorder:
@@ -47,7 +51,7 @@ class Recorder:
         self.directory = directory
         self._config = config
         self._began = began
-        self._footprint = footprint
+        self.footprint = footprint
         self._seconds_starting = 0.0
         self._actors = 0
         self._interrupted = False
@@ -68,9 +72,7 @@ class Recorder:
     def __enter__(self) -> Recorder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         with self._lock:
             try:
                 self._files.close()
@@ -95,13 +97,11 @@ class Recorder:
                 self._totals.add(event)
                 self._files.write_round(event, self._totals)
             case Checkpoint():
-                self._footprint.add(event.peaks)
+                self.footprint.add(event.peaks)
                 files = self._files.flush()
-                self.checkpoints.write(
-                    event, Recorded(files, self._totals, self._seconds(), self._footprint.peak_bytes)
-                )
+                self.checkpoints.write(event, Recorded(files, self._totals, self._seconds(), self.footprint.peak_bytes))
             case Finished():
-                self._footprint.add(event.peaks)
+                self.footprint.add(event.peaks)
                 self._interrupted = event.interrupted
                 self._sha256 = sha256(event.state)
                 self._per_client = event.per_client
@@ -111,11 +111,11 @@ class Recorder:
         """Bring everything to where `saved`, the newest checkpoint, has it, after a loss; return its round."""
         self._files.close()
         self._open(why)
-        return self._round
+        return self.saved.round if self.saved else 0
 
     def end(self, status: str) -> Result:
         """Write summary.json and return what it says. Raises RunError where it cannot be written."""
-        config, totals = self._config, self._totals
+        config = self._config
         result = Result(
             name=config.name,
             seed=config.seed,
@@ -123,32 +123,20 @@ class Recorder:
             status=status,
             clients=config.clients.count,
             tasks=config.scenario.tasks,
-            rounds=totals.rounds,
-            updates=totals.updates,
-            evaluation=totals.evaluation(config.in_step),
             per_client=self._per_client,
-            bytes_up=totals.bytes_up,
-            bytes_down=totals.bytes_down,
-            steps=totals.steps,
-            participation=totals.participation,
-            virtual_time=totals.virtual_time,
             model_sha256=self._sha256,
             seconds=self._seconds(),
-            seconds_per_round=totals.seconds_per_round,
             seconds_starting=self._seconds_starting,
-            peak_memory_bytes=self._footprint.peak_bytes,
+            peak_memory_bytes=self.footprint.peak_bytes,
             actors=self._actors,
             recoveries=self._interruptions.count,
             rounds_recomputed=self._interruptions.rounds,
             versions=self._versions,
             directory=self.directory,
+            **self._totals.summarise(config.in_step),
         )
         write_result(result)
         return result
-
-    @property
-    def _round(self) -> int:
-        return 0 if self.saved is None else self.saved.round
 
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._began
@@ -160,7 +148,8 @@ class Recorder:
         recorded = start if self.saved is None else self.saved.recorded
         lost = count_rounds_since(self.directory, recorded.files)
         if lost_by is not None or lost:  # a second Ctrl-C and SIGTERM end a run in the middle of a round
-            self._interruptions.note(lost_by or "the run was interrupted before a checkpoint", self._round, lost)
+            back_to = self.saved.round if self.saved else 0
+            self._interruptions.note(lost_by or "the run was interrupted before a checkpoint", back_to, lost)
         with convert_write_errors(self.directory, self.directory):
             cut_back(self.directory, recorded.files)
         self._files = RunFiles(self._config, self.directory)

@@ -18,7 +18,7 @@ class Result:
 
     `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (a[t][i], fractions) and its
     metrics; per_client, where evaluation.per_client asked for it, maps a protocol to the clients' accuracies and their
-    mean, worst and std (see raysim.evaluation.per_client). Bytes are the methods' payload, all clients together; steps
+    mean, worst and std (see raysim.evaluation.scoring). Bytes are the methods' payload, all clients together; steps
     counts the gradient steps of all clients' local training, participation each client's updates; virtual_time is in
     virtual seconds; seconds_per_round is a median, without evaluation; actors counts Ray's (the coordinator and the
     hosts; none where one process did it all). Older raysims wrote no steps, participation, virtual_time and actors.

@@ -1,4 +1,4 @@
-"""The run directory: the files in it that grow with the run or end it, and cutting them back to a checkpoint."""
+"""The run directory: the files in it that grow with the run or end it, cutting them back, and what interrupted it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RunFiles:
             if not path.exists():
                 write_whole(path, dump(config))
         with self._writing(ROUNDS) as path:
-            self._rounds = path.open("a", encoding="utf-8")
+            self._rounds = path.open("a", buffering=1, encoding="utf-8")
         with self._writing(BOARD):
             self._board = Board(directory) if config.logging.tensorboard else None
 
@@ -51,7 +51,6 @@ class RunFiles:
         """Write a round, which the totals count already."""
         with self._writing(ROUNDS):
             self._rounds.write(json.dumps(line(event)) + "\n")
-            self._rounds.flush()
         self._show(lambda board: board.add_round(event, totals))
 
     def write_picture(self, name: str, image: npt.NDArray[np.uint8]) -> None:
@@ -70,7 +69,6 @@ class RunFiles:
     def flush(self) -> dict[str, int]:
         """Write out what is buffered, and return the sizes in bytes of the growing files by name."""
         with self._writing(ROUNDS):
-            self._rounds.flush()
             os.fsync(self._rounds.fileno())
         self._show(Board.flush)
         return {path.name: path.stat().st_size for path in growing_files(self._directory)}
@@ -91,6 +89,46 @@ class RunFiles:
     def _writing(self, name: str) -> Iterator[Path]:
         with convert_write_errors(self._directory / name, self._directory):
             yield self._directory / name
+
+
+class Interruptions:
+    """The interruptions of a run so far, in all its processes: their `count`, and the `rounds` computed again."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "checkpoints" / "losses.jsonl"
+        noted = [json.loads(line) for line in self._lines()]
+        self.count = len(noted)
+        self.rounds: int = sum(line["rounds_recomputed"] for line in noted)
+
+    def note(self, why: str, back_to: int, rounds: int) -> None:
+        """Write down an interruption: its cause, the round gone back to, and how many rounds are computed again.
+
+        Raises:
+            RunError: it could not be written.
+        """
+        self.count += 1
+        self.rounds += rounds
+        line = json.dumps({"why": why, "back_to_round": back_to, "rounds_recomputed": rounds})
+        with convert_write_errors(self._path, self._path.parent.parent):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path, "".join(f"{each}\n" for each in [*self._lines(), line]))
+
+    def _lines(self) -> list[str]:
+        """Return the lines so far, without one that was being written when the process ended."""
+        if not self._path.exists():
+            return []
+        return self._path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
+
+
+def find_interruption(directory: Path) -> str | None:
+    """Return how the run in a directory broke off; None where there is none, or it was stopped between two rounds."""
+    if not (directory / ROUNDS).exists():
+        return None
+    try:
+        status = json.loads((directory / "summary.json").read_text(encoding="utf-8"))["status"]
+    except (OSError, ValueError, KeyError):
+        return "the process ended in the middle of the run"
+    return None if status == "interrupted" else f"the run {status}"
 
 
 def count_rounds_since(directory: Path, files: Mapping[str, int]) -> int:

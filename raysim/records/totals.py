@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 from raysim.engine.events import Accuracies, RoundDone
 from raysim.evaluation import metrics
+
+OF_ROUNDS_AND_TASKS = ("round_seconds", "untrained", "matrices")  # which become seconds_per_round and evaluation
 
 
 @dataclass
@@ -49,14 +51,12 @@ class Totals:
             for protocol, row in event.evaluation.items():
                 self.matrices[protocol].append(list(row))
 
-    @property
-    def seconds_per_round(self) -> float | None:
-        """The median, None before the first round."""
-        return median(self.round_seconds) if self.round_seconds else None
-
-    def evaluation(self, in_step: bool) -> Mapping[str, Mapping[str, object]]:
-        """Return the metrics by protocol over the tasks that are done; `in_step` as in metrics.summarise."""
-        return {
+    def summarise(self, in_step: bool) -> dict[str, Any]:
+        """Return the keys of summary.json that are counted round by round; `in_step` as in metrics.summarise."""
+        counted = {key: value for key, value in vars(self).items() if key not in OF_ROUNDS_AND_TASKS}
+        evaluation = {
             protocol: metrics.summarise(matrix, self.untrained[protocol], in_step)
             for protocol, matrix in self.matrices.items()
         }
+        seconds = median(self.round_seconds) if self.round_seconds else None
+        return {**counted, "evaluation": evaluation, "seconds_per_round": seconds}

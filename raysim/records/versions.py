@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 
 def find_versions() -> dict[str, str | None]:
     """Return the versions of python, torch, ray and raysim, and raysim's git commit; None for what has none."""
-    return {
-        "python": platform.python_version(),
-        **{package: _find_version(package) for package in ("torch", "ray", "raysim")},
-        "git": _find_commit(),
-    }
-
-
-def _find_version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    found = {"python": platform.python_version(), "torch": None, "ray": None, "raysim": None, "git": _find_commit()}
+    for package in ("torch", "ray", "raysim"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def _find_commit() -> str | None:
-    here = Path(__file__).parent
+    git = partial(subprocess.run, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
     try:
-        known = subprocess.run(
-            ["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=5
-        )
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5)
+        known = git(["git", "ls-files", "--error-unmatch", __file__])
+        head = git(["git", "rev-parse", "HEAD"])
     except (OSError, subprocess.TimeoutExpired):
         return None
     return head.stdout.strip() or None if known.returncode == 0 else None

@@ -149,7 +149,9 @@ def _groups(runs: Sequence[FinishedRun], left_out: list[str]) -> list[MethodGrou
             left_out.append(f"{earlier.directory}: the same config and seed as {run.directory}, which is counted")
         group[run.summary.seed] = run
     grouped = [[group[seed] for seed in sorted(group)] for group in by_methods.values()]
-    grouped.sort(key=lambda group: [(name, _ranks(knobs)) for name, knobs in group[0].methods.items()])
+    grouped.sort(
+        key=lambda group: [(name, [*map(_rank, flatten(knobs).values())]) for name, knobs in group[0].methods.items()]
+    )
     methods = [group[0].methods for group in grouped]
     labels = _unique([group[0].names.get("methods") for group in grouped])
     labels = labels or [derive_label(one, methods) for one in methods]
@@ -166,10 +168,6 @@ def _with_knobs(name: str, knobs: Mapping[str, object], among: Sequence[Methods]
 def _show_bare(value: object) -> str:
     """Return a config's value in one line, texts without quotes."""
     return single_line(value) if isinstance(value, str) else show(value)
-
-
-def _ranks(knobs: Flat) -> list[tuple[float, str]]:
-    return [_rank(value) for value in flatten(knobs).values()]
 
 
 def _rank(value: object) -> tuple[float, str]:

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -110,37 +110,31 @@ class FinishedRun:
         return {name: knobs if isinstance(knobs, Mapping) else {} for name, knobs in blocks.items()}
 
 
-@dataclass
-class FoundRuns:
-    """The finished runs, and one line for every other directory that looks like a run's."""
-
-    runs: list[FinishedRun] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-
-
-def find_runs(directories: Sequence[Path]) -> FoundRuns:
+def find_runs(directories: Sequence[Path], left_out: list[str]) -> list[FinishedRun]:
     """Return the finished runs at any depth below the directories, by path; each once.
+
+    `left_out` gets one line for every other directory that looks like a run's.
 
     Raises:
         ConfigError: a directory cannot be read, or no finished run is below any.
     """
-    found = FoundRuns()
+    runs = []
     labels_in = cache(_labels_in)  # many runs belong to one sweep
     for directory in directories:
         _check(directory)
-    for path in _candidates(directories, found.left_out):
+    for path in _candidates(directories, left_out):
         try:
-            found.runs.append(_read_run(path, labels_in))
+            runs.append(_read_run(path, labels_in))
         except ConfigError as error:
-            found.left_out.append(str(error))
-    if not found.runs:
+            left_out.append(str(error))
+    if not runs:
         below = ", ".join(str(directory) for directory in directories)
-        more = f" ({len(found.left_out)} left out; {found.left_out[0]})" if found.left_out else ""
+        more = f" ({len(left_out)} left out; {left_out[0]})" if left_out else ""
         raise ConfigError(
             f"{below}: found no finished run{more}, allowed: directories that hold one at any depth, with a "
             "summary.json of status done"
         )
-    return found
+    return runs
 
 
 def read_rounds(directory: Path) -> Sequence[RoundRecord]:
@@ -166,12 +160,13 @@ def read_rounds(directory: Path) -> Sequence[RoundRecord]:
 def _check(directory: Path) -> None:
     try:
         os.scandir(directory).close()
-    except FileNotFoundError:
-        raise ConfigError(f"{directory}: there is no such directory") from None
-    except NotADirectoryError:
-        raise ConfigError(f"{directory}: this is a file, allowed: a directory with runs below it") from None
     except OSError as error:
-        raise ConfigError(f"{directory}: the directory cannot be read: {error.strerror}") from None
+        problems: dict[type[OSError], str] = {
+            FileNotFoundError: "there is no such directory",
+            NotADirectoryError: "this is a file, allowed: a directory with runs below it",
+        }
+        problem = problems.get(type(error), f"the directory cannot be read: {error.strerror}")
+        raise ConfigError(f"{directory}: {problem}") from None
 
 
 def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Path]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Literal
 
 from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.report.grouping import ExperimentSetting, MethodGroup
-from raysim.report.reading import FinishedRun
 
 NOTHING = "-"
 
@@ -31,24 +31,12 @@ class PairedDifference(MeanOverSeeds):
     p: float | None
 
 
-def _of_protocol(run: FinishedRun, protocol: str) -> object:
-    return run.summary.evaluation.get(protocol)
-
-
-def _of_clients(run: FinishedRun, protocol: str) -> object:
-    return run.summary.per_client.get(protocol)
-
-
-def _of_run(run: FinishedRun, protocol: str) -> object:
-    return run.summary
-
-
 @dataclass(frozen=True)
 class Quantity:
     """A number of a run: a column of the tables, its unit, and which end of it is the better one.
 
-    `scale` takes it from summary.json's unit (fractions, bytes, seconds) to the shown one. `holder` returns the part of
-    a run's summary, for a protocol, that has its key.
+    `scale` takes it from summary.json's unit (fractions, bytes, seconds) to the shown one. `block` is the part of the
+    summary that has its key, by protocol; None is the summary itself.
     """
 
     key: str
@@ -57,7 +45,7 @@ class Quantity:
     scale: float
     digits: int
     higher_is_better: bool
-    holder: Callable[[FinishedRun, str], object] = _of_protocol
+    block: Literal["evaluation", "per_client"] | None = "evaluation"
 
     @property
     def title(self) -> str:
@@ -66,7 +54,9 @@ class Quantity:
 
     def by_seed(self, group: MethodGroup, protocol: str) -> dict[int, float]:
         """Return a group's values in the shown unit, of every seed that has one."""
-        found = {run.summary.seed: getattr(self.holder(run, protocol), self.key, None) for run in group.runs}
+        summaries = [run.summary for run in group.runs]
+        holders = [getattr(one, self.block).get(protocol) if self.block else one for one in summaries]
+        found = {one.seed: getattr(held, self.key, None) for one, held in zip(summaries, holders, strict=True)}
         return {seed: self.scale * float(value) for seed, value in found.items() if value is not None}
 
     def average_group(self, group: MethodGroup, protocol: str) -> MeanOverSeeds | None:
@@ -90,14 +80,14 @@ FINAL_FORGETTING = Quantity("final_forgetting", "forgetting since the task's end
 BACKWARD_TRANSFER = Quantity("backward_transfer", "backward transfer", "%", 100, 2, True)
 LEARNING = (ACCURACY, FORGETTING, BACKWARD_TRANSFER)
 FAIRNESS = (
-    Quantity("mean", "clients' mean", "%", 100, 2, True, _of_clients),
-    Quantity("worst", "worst client", "%", 100, 2, True, _of_clients),
-    Quantity("std", "deviation over clients", "%", 100, 2, False, _of_clients),
+    Quantity("mean", "clients' mean", "%", 100, 2, True, "per_client"),
+    Quantity("worst", "worst client", "%", 100, 2, True, "per_client"),
+    Quantity("std", "deviation over clients", "%", 100, 2, False, "per_client"),
 )
 COSTS = (
-    Quantity("seconds_per_round", "time per round", "s", 1, 3, False, _of_run),
-    Quantity("bytes_up", "sent up", "MiB", 2**-20, 2, False, _of_run),
-    Quantity("bytes_down", "sent down", "MiB", 2**-20, 2, False, _of_run),
+    Quantity("seconds_per_round", "time per round", "s", 1, 3, False, None),
+    Quantity("bytes_up", "sent up", "MiB", 2**-20, 2, False, None),
+    Quantity("bytes_down", "sent down", "MiB", 2**-20, 2, False, None),
 )
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from matplotlib import rc_context
 
-from raysim.report.against import compare_with_paper, explain_misfit, load_paper
+from raysim.report.against import PublishedPaper, compare_with_paper, explain_misfit, load_paper
 from raysim.report.content import Plot, Report, Section
-from raysim.report.csv_files import means_to_csv, runs_to_csv
-from raysim.report.documents import fill_template
+from raysim.report.formats import FORMATS
 from raysim.report.grouping import ExperimentSetting, group_runs
 from raysim.report.plots.accuracy import draw_over_rounds, draw_over_tasks, draw_tradeoffs
 from raysim.report.plots.data import draw_data_distribution
@@ -20,12 +17,6 @@ from raysim.report.plots.style import STYLE, Drawing, save_drawing
 from raysim.report.reading import find_runs
 from raysim.report.tables import tabulate_gains, tabulate_results
 from raysim.system.errors import ConfigError, single_line
-
-FORMATS: dict[str, Callable[[Report], str]] = {
-    "report.csv": runs_to_csv,
-    "means.csv": means_to_csv,
-    **{name: partial(fill_template, name) for name in ("report.md", "report.tex", "report.html")},
-}
 
 PLOTS: dict[str, Callable[[ExperimentSetting], Iterator[Drawing]]] = {
     "plots by task": draw_over_tasks,
@@ -49,26 +40,32 @@ def write_report(
         ConfigError: no finished run was found, the paper is not known, or `out` cannot be written to.
     """
     paper = None if against is None else load_paper(against)
-    found = find_runs([Path(directory) for directory in directories])
-    settings = group_runs(found.runs, found.left_out)
+    left_out: list[str] = []
+    settings = group_runs(find_runs([Path(directory) for directory in directories], left_out), left_out)
     target = Path(directories[0] if out is None else out)
-    with _writing(target):
+    try:
         (target / "plots").mkdir(parents=True, exist_ok=True)
-    sections = []
-    for setting in settings:
-        plots, missing = draw_plots(setting, target / "plots")
-        found.left_out += missing
-        results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
-        gains = [table for protocol in setting.protocols if (table := tabulate_gains(setting, protocol))]
-        comparisons = compare_with_paper(paper, setting) if paper else []
-        if paper and not comparisons:
-            found.left_out.append(explain_misfit(paper, setting))
-        sections.append(Section(setting, [*results, *gains], comparisons, plots))
-    report = Report(sections, [single_line(line) for line in found.left_out], target)
-    with _writing(target):
+        sections = [_make_section(setting, target / "plots", paper, left_out) for setting in settings]
+        report = Report(sections, [single_line(line) for line in left_out], target)
         for name, convert in FORMATS.items():
             (target / name).write_text(convert(report), encoding="utf-8")
+    except OSError as error:
+        found = f"{error.filename or target}: {error.strerror}"
+        raise ConfigError(f"--out {target}: {found}; allowed: a directory that can be written to") from None
     return report
+
+
+def _make_section(
+    setting: ExperimentSetting, folder: Path, paper: PublishedPaper | None, left_out: list[str]
+) -> Section:
+    plots, missing = draw_plots(setting, folder)
+    left_out += missing
+    results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
+    gains = [table for protocol in setting.protocols if (table := tabulate_gains(setting, protocol))]
+    comparisons = compare_with_paper(paper, setting) if paper else []
+    if paper and not comparisons:
+        left_out.append(explain_misfit(paper, setting))
+    return Section(setting, [*results, *gains], comparisons, plots)
 
 
 def draw_plots(setting: ExperimentSetting, folder: Path) -> tuple[list[Plot], list[str]]:
@@ -82,12 +79,3 @@ def draw_plots(setting: ExperimentSetting, folder: Path) -> tuple[list[Plot], li
         except (ConfigError, OSError) as error:
             left_out.append(f"setting {setting.number}: {kind}: {error}")
     return plots, left_out
-
-
-@contextmanager
-def _writing(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        found = f"{error.filename or target}: {error.strerror}"
-        raise ConfigError(f"--out {target}: {found}; allowed: a directory that can be written to") from None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from raysim.config import Config
+from raysim.config import Config, split_key
 from raysim.config.document import Document, Elsewhere, Given, Keys, dotted
 from raysim.config.error_text import describe_unknown, either, nearest, show
-from raysim.config.overrides import split_key
 from raysim.config.schema import LONGEST_NAME
 from raysim.config.yaml_writing import to_yaml_line
 from raysim.system.errors import ConfigError
@@ -18,8 +18,7 @@ UNSAFE = re.compile(r"[^\w .+=@,-]+")  # what config names may not have either
 EXAMPLE = "{rotated: {scenario.shift: rotation}, permuted: {scenario.shift: permutation}}"
 
 
-@dataclass(frozen=True)
-class KeySetting:
+class KeySetting(NamedTuple):
     """One config key, the value that it is set to, and where that stands."""
 
     keys: Keys
@@ -33,7 +32,7 @@ class AxisValue:
 
     label: str
     folder: str
-    settings: tuple[KeySetting, ...]
+    settings: Sequence[KeySetting]
 
 
 @dataclass(frozen=True)
@@ -41,12 +40,7 @@ class Axis:
     """A key, or a choice of one's own, in which the runs of a sweep differ."""
 
     name: str
-    values: tuple[AxisValue, ...]
-
-    @property
-    def sets(self) -> set[Keys]:
-        """Return the config keys that its values set."""
-        return {setting.keys for value in self.values for setting in value.settings}
+    values: Sequence[AxisValue]
 
 
 def read_setting(document: Document, at: Keys, key: str, value: object) -> KeySetting:
@@ -81,41 +75,35 @@ def read_axis(document: Document, name: str, values: Mapping[str, object] | list
     at: Keys = ("grid", name)
     if not values:
         raise ConfigError(document.locate(at, f"found {show(values)}, allowed: at least one value"))
-    if split_key(name, f"grid.{name}")[0] not in Config.model_fields:
-        made = _choices(document, at, values)
-    elif isinstance(values, list):
-        made = [_unnamed(document, (*at, number), name, value) for number, value in enumerate(values)]
-    else:
-        made = [
-            AxisValue(label, label, (read_setting(document, (*at, label), name, value),))
-            for label, value in values.items()
-        ]
+    choices = split_key(name, f"grid.{name}")[0] not in Config.model_fields
+    if choices:
+        _check_choices(document, at, values)
+    made = []
+    for place, value in values.items() if isinstance(values, Mapping) else enumerate(values):
+        here: Keys = (*at, place)
+        if isinstance(value, Mapping) and choices:
+            settings = [read_setting(document, (*here, key), key, item) for key, item in value.items()]
+        else:
+            settings = [read_setting(document, here, name, value)]
+        label = folder = str(place)
+        if isinstance(values, list):
+            label = folder = name_value(value)
+            if not isinstance(value, Mapping):
+                folder = f"{name.rpartition('.')[2]}-{label.strip('[]') if isinstance(value, list) else label}"
+        made.append(AxisValue(label, folder, settings))
     return Axis(name, _with_folders(document, at, made))
 
 
-def _choices(document: Document, at: Keys, values: Mapping[str, object] | list[object]) -> list[AxisValue]:
+def _check_choices(document: Document, at: Keys, values: Mapping[str, object] | list[object]) -> None:
+    """Refuse an axis that is neither a config key nor named blocks of config keys. Raises ConfigError."""
     name, known = str(at[-1]), Config.model_fields
-    choices = values if isinstance(values, Mapping) else {}
-    blocks = {label: keys for label, keys in choices.items() if isinstance(keys, Mapping)}
+    blocks = [keys for keys in values.values() if isinstance(keys, Mapping)] if isinstance(values, Mapping) else []
     if len(blocks) < len(values):
         words = f"{describe_unknown('key', name, known)}, or choices of your own such as {EXAMPLE}"
         raise ConfigError(document.locate(at, words))
-    strange = any(str(key).partition(".")[0] not in known for keys in blocks.values() for key in keys)
+    strange = any(str(key).partition(".")[0] not in known for keys in blocks for key in keys)
     if strange and nearest(name, known):  # methos: {ER: {er: {}}} means the key methods
         raise ConfigError(document.locate(at, describe_unknown("key", name, known)))
-    return [
-        AxisValue(
-            label, label, tuple(read_setting(document, (*at, label, key), key, value) for key, value in keys.items())
-        )
-        for label, keys in blocks.items()
-    ]
-
-
-def _unnamed(document: Document, at: Keys, key: str, value: object) -> AxisValue:
-    label = name_value(value)
-    shown = label.strip("[]") if isinstance(value, list) else label
-    folder = label if isinstance(value, Mapping) else f"{key.rpartition('.')[2]}-{shown}"
-    return AxisValue(label, folder, (read_setting(document, at, key, value),))
 
 
 def name_value(value: object) -> str:
@@ -134,7 +122,7 @@ def name_value(value: object) -> str:
     return (" + " if blocks else ", ").join(parts)
 
 
-def _with_folders(document: Document, at: Keys, values: list[AxisValue]) -> tuple[AxisValue, ...]:
+def _with_folders(document: Document, at: Keys, values: Sequence[AxisValue]) -> list[AxisValue]:
     """Make names for folders of the values' own; two that would share one are refused."""
     made: dict[str, AxisValue] = {}
     for value in values:
@@ -148,8 +136,8 @@ def _with_folders(document: Document, at: Keys, values: list[AxisValue]) -> tupl
             twice = f"found {show(value.label)} twice" if other.label == value.label else ""
             words = twice or f"{show(other.label)} and {show(value.label)} would have the same folder, {folder}"
             raise ConfigError(document.locate(at, f"{words}; allowed: names that differ, as in {{NAME: VALUE}}"))
-        made[folder.casefold()] = AxisValue(value.label, folder, value.settings)
-    return tuple(made.values())
+        made[folder.casefold()] = replace(value, folder=folder)
+    return list(made.values())
 
 
 def narrow_axis(axis: Axis, given: Given, value: object) -> Axis:
@@ -163,17 +151,12 @@ def narrow_axis(axis: Axis, given: Given, value: object) -> Axis:
     if not kept or None in kept:
         names = either(found.label for found in axis.values)
         raise ConfigError(f"{given}: {axis.name} is an axis of the grid; found {show(value)}, allowed: {names}")
-    return replace(axis, values=tuple(found for found in axis.values if found in kept))
+    return replace(axis, values=[found for found in axis.values if found in kept])
 
 
 def _found(axis: Axis, wanted: object) -> AxisValue | None:
     """Return an axis' value by its name, or by what it sets the axis' key to."""
     named = [value for value in axis.values if value.label == to_yaml_line(wanted)]
-    meant = [
-        value
-        for value in axis.values
-        if len(value.settings) == 1
-        and dotted(value.settings[0].keys) == axis.name
-        and value.settings[0].value == wanted
-    ]
+    sets = [(axis.name, wanted)]
+    meant = [value for value in axis.values if [(dotted(keys), set_to) for keys, set_to, _ in value.settings] == sets]
     return next(iter(named or meant), None)

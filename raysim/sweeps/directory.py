@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,8 +16,7 @@ from raysim.config.yaml_writing import to_yaml
 from raysim.engine.batch import Job
 from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.records.result import Result, load_result
-from raysim.sweeps.file import read_sweep
-from raysim.sweeps.grid import SWEEP_FILE, Cell, expand_grid
+from raysim.sweeps.grid import SWEEP_FILE, Cell, expand_sweep
 from raysim.system.errors import ConfigError
 from raysim.system.files import is_partial, write_whole
 
@@ -60,20 +59,12 @@ class SweepPlan:
     out: Path
     runs: Sequence[tuple[Cell, RunProgress]]
 
-    @property
-    def to_do(self) -> list[Cell]:
-        """Return the runs that are not done."""
-        return [cell for cell, progress in self.runs if progress != "done"]
-
     def outcomes(self) -> dict[str, RunOutcome]:
         """Return, by folder, what has become of each run before the sweep goes on."""
-        return {cell.folder: self._outcome(cell, progress) for cell, progress in self.runs}
-
-    def _outcome(self, cell: Cell, progress: RunProgress) -> RunOutcome:
-        directory = self.out / cell.folder
-        if progress == "done":
-            return RunOutcome(cell, directory, "done", load_result(directory))
-        return RunOutcome(cell, directory, "not started")
+        found = {cell.folder: RunOutcome(cell, self.out / cell.folder, "not started") for cell, _ in self.runs}
+        for folder in (cell.folder for cell, progress in self.runs if progress == "done"):
+            found[folder] = replace(found[folder], status="done", result=load_result(self.out / folder))
+        return found
 
 
 def plan_sweep(
@@ -86,9 +77,9 @@ def plan_sweep(
     Raises:
         ConfigError: something is wrong.
     """
-    sweep = read_sweep(source, overrides)
-    directory = Path(out) if out is not None else Path("runs") / sweep.name
-    return SweepPlan(sweep.name, directory, [(cell, find_progress(cell, directory)) for cell in expand_grid(sweep)])
+    name, cells = expand_sweep(source, overrides)
+    directory = Path("runs", name) if out is None else Path(out)
+    return SweepPlan(name, directory, [(cell, find_progress(cell, directory)) for cell in cells])
 
 
 def find_progress(job: Job, out: Path) -> RunProgress:
@@ -102,13 +93,11 @@ def find_progress(job: Job, out: Path) -> RunProgress:
         ConfigError: its directory holds something else, another config's run, or a run that cannot be read.
     """
     directory = out / job.folder
-    for above in (out, *(parent for parent in reversed(directory.parents) if out in parent.parents)):
-        if above.exists() and not above.is_dir():
-            raise ConfigError(f"{above}: this is a file, allowed: a directory of this sweep")
-        if any((above / name).is_file() for name in ("config.yaml", "rounds.jsonl")):
-            raise ConfigError(f"{above}: this is a run's directory, and '{job.folder}' would lie in it; {INSTEAD}")
-    if directory.exists() and not directory.is_dir():
-        raise ConfigError(f"{directory}: this is a file, allowed: a directory of this sweep")
+    for place in (out, *(parent for parent in reversed(directory.parents) if out in parent.parents), directory):
+        if place.exists() and not place.is_dir():
+            raise ConfigError(f"{place}: this is a file, allowed: a directory of this sweep")
+        if place != directory and any((place / name).is_file() for name in ("config.yaml", "rounds.jsonl")):
+            raise ConfigError(f"{place}: this is a run's directory, and '{job.folder}' would lie in it; {INSTEAD}")
     held = sorted(path for path in directory.iterdir() if not is_partial(path)) if directory.is_dir() else []
     if not held:
         return "new"

@@ -16,14 +16,14 @@ from rich.text import Text
 from raysim.config.error_text import show
 from raysim.engine.batch import Job
 from raysim.engine.events import Event, RoundDone, Started
-from raysim.launch.display import accuracy_so_far, print_line
+from raysim.launch.display import Display, accuracy_so_far
 from raysim.sweeps.directory import RunOutcome, SweepPlan
 
 AROUND_THE_ROWS = 6  # lines of the terminal
 STATES = ("failed", "interrupted", "running", "done", "waiting")  # what is shown first where there is no room for all
 
 
-class SweepDisplay:
+class SweepDisplay(Display):
     """Is told what happens in a sweep, and shows nothing of it."""
 
     def begin(self, job: Job) -> None:
@@ -35,23 +35,16 @@ class SweepDisplay:
     def end(self, outcome: RunOutcome) -> None:
         """Show how it ended."""
 
-    def say(self, text: str) -> None:
-        """Show a line."""
-
 
 class SweepLines(SweepDisplay):
     """A line per run that has ended, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        self.console = console
 
     def end(self, outcome: RunOutcome) -> None:
         """Write how a run ended."""
         self.say(describe_outcome(outcome))
-
-    def say(self, text: str) -> None:
-        """Write a line."""
-        print_line(self._console, text)
 
 
 @dataclass
@@ -66,7 +59,7 @@ class SweepTable(SweepDisplay):
     """A live table: every run with its state, its task and round, and its accuracy."""
 
     def __init__(self, console: Console, plan: SweepPlan) -> None:
-        self._console = console
+        self.console: Console = console
         self._rows: dict[str, _Row] = {}
         for outcome in plan.outcomes().values():
             if outcome.status == "done":
@@ -93,14 +86,10 @@ class SweepTable(SweepDisplay):
         seconds = f"{outcome.result.seconds:.0f} s" if outcome.result else ""
         self._rows[outcome.job.folder] = _Row(outcome.status, seconds, outcome.problem or outcome.accuracy)
 
-    def say(self, text: str) -> None:
-        """Write a line above the table."""
-        print_line(self._console, text)
-
     def table(self) -> Table:
         """Return the table as it is now; where the terminal is too small, without what matters least."""
         rows = list(self._rows.items())
-        room = max(1, self._console.height - AROUND_THE_ROWS)
+        room = max(1, self.console.height - AROUND_THE_ROWS)
         chosen = sorted(range(len(rows)), key=lambda number: STATES.index(rows[number][1].state))[:room]
         table = Table(box=SIMPLE, padding=(0, 1, 0, 0), caption=_counts([row.state for _, row in rows]))
         for heading in ("run", "state", "where", "accuracy"):

@@ -18,9 +18,9 @@ from raysim.sweeps.directory import RunEnd, RunOutcome, SweepPlan, plan_sweep, r
 from raysim.sweeps.display import SweepDisplay
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, RunError
+from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
-from raysim.system.lock import lock_directory
 from raysim.system.seeding import torch_untouched
 
 
@@ -67,10 +67,11 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
     """
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
+    to_do = [cell for cell, progress in plan.runs if progress != "done"]
     recorder = _SweepRecorder(plan.out, display)
-    with torch_untouched(), _executor(plan.to_do, local, jobs) as executor, lock_directory(plan.out, "sweep"):
+    with torch_untouched(), _executor(to_do, local, jobs) as executor, lock_directory(plan.out, "sweep"):
         register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
-        batch = Batch(plan.to_do, executor, recorder.begin)
+        batch = Batch(to_do, executor, recorder.begin)
         with interruptible(batch.stop, display.say):
             recorder.record(batch)
     return list({**plan.outcomes(), **recorder.outcomes}.values())
@@ -83,7 +84,7 @@ class _SweepRecorder:
         self.outcomes: dict[str, RunOutcome] = {}
         self._out = out
         self._display = display
-        self._under_way: dict[str, tuple[Job, Recorder, Footprint]] = {}
+        self._under_way: dict[str, tuple[Job, Recorder]] = {}
 
     def begin(self, job: Job, federation: Federation, began: float) -> ResumeState | None:
         """Begin to record a run in its directory, and return where it goes on, or None for its start.
@@ -95,7 +96,7 @@ class _SweepRecorder:
         self._display.begin(job)
         footprint = Footprint()  # as the process that carries the run out tells it
         recorder = Recorder(job.config, federation, self._out / job.folder, began, footprint)
-        self._under_way[job.folder] = (job, recorder, footprint)
+        self._under_way[job.folder] = (job, recorder)
         return None if recorder.saved is None else (recorder.saved.server, dict(recorder.saved.clients))
 
     def record(self, batch: Batch[Any]) -> None:
@@ -105,7 +106,7 @@ class _SweepRecorder:
                 for each in events:
                     self._take(each)
         except BaseException as error:
-            for job, _, _ in [*self._under_way.values()]:
+            for job, _ in [*self._under_way.values()]:
                 with suppress(RunError):  # a disk that is still full
                     self._end(job, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
             raise
@@ -114,8 +115,8 @@ class _SweepRecorder:
         if isinstance(message, JobFailed):
             self._end(message.job, "failed", str(message.error))
             return
-        _, recorder, footprint = self._under_way[message.job.folder]
-        footprint.reach(message.peak_memory_bytes)
+        _, recorder = self._under_way[message.job.folder]
+        recorder.footprint.reach(message.peak_memory_bytes)
         recorder.take(message.event)
         self._display.take(message.job, message.event)
         if isinstance(message.event, Finished):

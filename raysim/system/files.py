@@ -1,13 +1,14 @@
-"""Writing files whole or not at all, with one line that says what could not be written."""
+"""Files written whole or not at all, what could not be written said in one line; directories locked by one process."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from raysim.system.errors import RunError
+from raysim.system.errors import ConfigError, RunError
 
 WHOLE = ("config.yaml", "summary.json", "model.pt")  # of a run's directory
 
@@ -55,3 +56,33 @@ def convert_write_errors(what: Path | str, directory: Path) -> Iterator[None]:
             f"{what} could not be written ({error.strerror or error}); make room, and go on with raysim run --resume "
             f"--out {directory}"
         ) from error
+
+
+@contextmanager
+def lock_directory(directory: Path, what: str) -> Iterator[None]:
+    """Make the directory, and lock it against other processes, which would go on with what is under way there.
+
+    The lock dies with its process. A file system without locks, as some network ones are, keeps nobody out.
+
+    Args:
+        directory: the directory to lock.
+        what: what is at work there, a run or a sweep.
+
+    Raises:
+        ConfigError: another process (or another lock of this one) is there, or nothing can be written there.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory, os.O_RDONLY)
+    except OSError as error:
+        raise ConfigError(f"--out {directory}: it cannot be written to: {error.strerror or error}") from error
+    try:
+        with suppress(OSError):  # no locks there
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                words = f"--out {directory}: another {what} is at work there; wait for it, or give another --out"
+                raise ConfigError(words) from None
+        yield
+    finally:
+        os.close(lock)

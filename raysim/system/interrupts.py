@@ -31,11 +31,7 @@ def delay_interrupts() -> Iterator[None]:
         KeyboardInterrupt: at the end, where one of the two came meanwhile.
     """
     pressed: list[int] = []
-
-    def note(signum: int, frame: object) -> None:
-        pressed.append(signum)
-
-    with _handle({signal.SIGINT: note, signal.SIGTERM: note}):
+    with _handle(dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda signum, frame: pressed.append(signum))):
         yield
     if pressed:
         raise KeyboardInterrupt

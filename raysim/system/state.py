@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -67,7 +67,7 @@ def find_foreign(value: object) -> str | None:
 def encode(state: Mapping[str, Any]) -> bytes:
     """Return a state as bytes."""
     buffer = io.BytesIO()
-    torch.save(_compact(state), buffer)
+    torch.save(_map_tensors(_compact, state), buffer)
     return buffer.getvalue()
 
 
@@ -86,24 +86,21 @@ def decode(record: bytes, device: torch.device | None = None) -> Any:
         raise RunError(
             f"a checkpoint's record cannot be read ({found}); delete the newest checkpoint's folder"
         ) from None
-    return state if device is None or device.type == "cpu" else _placed(state, device)
+    if device is None or device.type == "cpu":
+        return state
+    return _map_tensors(lambda tensor: tensor.to(device) if tensor.is_floating_point() else tensor, state)
 
 
-def _compact(value: Any) -> Any:
-    """Return a value with its tensors detached, and without what lies around them in a larger tensor's storage."""
+def _compact(tensor: Tensor) -> Tensor:
+    """Return a tensor detached, and without what lies around it in a larger one's storage."""
+    whole = tensor.untyped_storage().nbytes() == tensor.nbytes
+    return tensor.detach() if whole else tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """Return a value with every tensor in it changed."""
     if isinstance(value, Tensor):
-        whole = value.untyped_storage().nbytes() == value.nbytes
-        return value.detach() if whole else value.detach().clone(memory_format=torch.contiguous_format)
-    return _mapped(_compact, value)
-
-
-def _placed(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device) if value.is_floating_point() else value
-    return _mapped(lambda part: _placed(part, device), value)
-
-
-def _mapped(change: Any, value: Any) -> Any:
+        return change(value)
     if isinstance(value, dict):
-        return {key: change(part) for key, part in value.items()}
-    return type(value)(map(change, value)) if isinstance(value, list | tuple) else value
+        return {key: _map_tensors(change, part) for key, part in value.items()}
+    return type(value)(_map_tensors(change, part) for part in value) if isinstance(value, list | tuple) else value

@@ -12,7 +12,7 @@ from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
 from raysim.engine.events import Checkpoint, Finished, RoundDone
-from raysim.engine.order import Order
+from raysim.engine.orders import Order
 from raysim.system.errors import Lost, RunError
 
 KILLED = "Task was killed due to the node running low on memory.\nMemory on the node was 31.1GB / 32.0GB (0.97)"
@@ -141,7 +141,7 @@ class Rounds:
 def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray holds what a generator yielded until it yields again, as `held` does here."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(coordinator.tensors, "register", lambda: None)
+    monkeypatch.setattr(coordinator, "register_tensors", lambda: None)
     monkeypatch.setattr(coordinator, "set_torch", lambda *_: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: None))
     monkeypatch.setattr(coordinator, "RayRunner", lambda *_: SimpleNamespace(machines={}, peaks=list))

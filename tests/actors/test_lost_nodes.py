@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import raysim
-from raysim.actors.loopback import on_loopback
+from raysim.actors.joining import on_loopback
 from raysim.engine.events import Event, RoundDone
 from raysim.launch.display import RunDisplay
 

@@ -16,7 +16,7 @@ from ray._private import internal_api
 
 import raysim
 from raysim.actors import cluster, placing
-from raysim.actors.loopback import on_loopback
+from raysim.actors.joining import on_loopback
 from raysim.config import load
 from raysim.engine.events import Event, Notice, RoundDone
 from raysim.estimate.placement import Placement, hosts_by_node, place
@@ -135,7 +135,7 @@ def taken(wanted: Placement) -> list[int]:
     """How many hosts are on each node that has any, where all nodes are free; as it was foreseen."""
     until_free()
     foreseen = hosts_by_node(wanted, cluster.present())
-    places = placing.reserved(wanted)
+    places = placing.Places(wanted)
     try:
         table = ray.util.placement_group_table(places.group)
         found = Counter(table["bundles_to_node_id"].values()).values()
@@ -159,10 +159,10 @@ def test_hosts_are_spread_or_packed_or_go_where_the_custom_resources_are(
     assert taken(wanted(9)) == [3, 3, 3]
 
     until_free()
-    held = placing.reserved(wanted(5))
+    held = placing.Places(wanted(5))
     monkeypatch.setattr(placing, "PATIENCE", 1)
     with pytest.raises(RunError, match=r"^2 hosts need 1 CPU each, which the cluster has but others hold"):
-        placing.reserved(wanted(2))
+        placing.Places(wanted(2))
     held.give_back()
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from raysim.actors.folder import session_folder
+from raysim.actors.cluster import session_folder
 
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("raysim.actors.folder.LONGEST_PARENT", 1000)
+    monkeypatch.setattr("raysim.actors.cluster.LONGEST_PARENT", 1000)
     return tmp_path
 
 

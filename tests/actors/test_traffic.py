@@ -11,9 +11,9 @@ import ray
 import torch
 
 from raysim import config as configs
-from raysim.actors import placing, tensors
+from raysim.actors import placing, process
 from raysim.actors import runner as ray_runner
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Reply
 from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import place
 from raysim.federation.federation import build_federation
@@ -115,11 +115,11 @@ class _TappedRay:
 
 def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traffic:
     """Run with this process in the coordinator's place, and note what crosses once the hosts are ready."""
-    tensors.register()
+    process.register_tensors()
     traffic = Traffic()
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
-        places = placing.reserved(place(config, Capacity(CPUS, 0, None)))
+        places = placing.Places(place(config, Capacity(CPUS, 0, None)))
         runner = ray_runner.RayRunner(config, ray.put(federation), places)
         hosts = runner._hosts
         try:

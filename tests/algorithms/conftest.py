@@ -7,7 +7,7 @@ from torch import nn
 
 from raysim.algorithms import c_flag
 from raysim.algorithms.c_flag import CFlag
-from raysim.engine.order import Order, Phase
+from raysim.engine.orders import Order, Phase
 
 SOFTMAX = {"name": "probes:softmax"}
 OFF = {"adaptive": "off"}

@@ -12,7 +12,7 @@ import torch
 from c_flag_oracle import BETA, Reference, gradient, initial, last_round, samples, vector
 
 from raysim.algorithms import c_flag
-from raysim.engine.order import Phase
+from raysim.engine.orders import Phase
 from raysim.federation.federation import build_federation
 
 SOFTMAX = {"name": "probes:softmax"}

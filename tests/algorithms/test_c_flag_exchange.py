@@ -9,7 +9,7 @@ from softmax_oracle import Softmax
 from raysim.algorithms import c_flag
 from raysim.algorithms.c_flag import CFlag
 from raysim.algorithms.parts.gradient_table import choose_components
-from raysim.engine.order import Order, Phase
+from raysim.engine.orders import Order, Phase
 
 
 def test_the_bytes_of_a_round(c_flag_config, simulate):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from c_flag_oracle import samples, vector
 
-from raysim.engine.local_runner import LocalRunner
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.availability import plan_availability
 from raysim.federation.federation import build_federation

@@ -9,7 +9,7 @@ from c_flag_oracle import BETA
 from torch import nn
 
 from raysim.algorithms.parts.gradient_table import Components
-from raysim.engine.order import Order, Phase
+from raysim.engine.orders import Order, Phase
 from raysim.federation.availability import plan_availability
 from raysim.federation.federation import build_federation
 from raysim.system.errors import RunError

@@ -9,7 +9,7 @@ from softmax_oracle import Softmax
 from raysim.algorithms.parts import replay
 from raysim.engine.compatibility import check_methods
 from raysim.engine.local_training import Step
-from raysim.engine.order import Phase
+from raysim.engine.orders import Phase
 from raysim.system.errors import ConfigError
 
 

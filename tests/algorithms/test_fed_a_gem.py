@@ -15,7 +15,7 @@ from replay_oracle import LIVELY, LR, SOFTMAX, gradient, recorded, second_writin
 from raysim.algorithms import fed_a_gem
 from raysim.algorithms.parts import replay
 from raysim.engine.compatibility import check_methods
-from raysim.engine.order import Order, Phase
+from raysim.engine.orders import Order, Phase
 from raysim.federation.availability import plan_availability
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream

@@ -6,7 +6,7 @@ import pytest
 import torch
 from softmax_oracle import batch_order, local_phase
 
-from raysim.engine.order import Phase
+from raysim.engine.orders import Phase
 
 SOFTMAX = {"name": "probes:softmax"}
 

@@ -5,7 +5,7 @@ from replay_oracle import SOFTMAX, vector
 
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import RoundDone
-from raysim.engine.local_runner import LocalRunner
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model

@@ -9,7 +9,7 @@ from softmax_oracle import Softmax, batch_order
 
 from raysim.algorithms.special_c import SpecialC
 from raysim.api.messages import Post
-from raysim.engine.order import Phase
+from raysim.engine.orders import Phase
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from raysim.engine.compatibility import check_methods
-from raysim.engine.order import Order, Phase
+from raysim.engine.orders import Order, Phase
 from raysim.system.errors import ConfigError
 
 SOFTMAX = {"name": "probes:softmax"}

@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raysim.config import ConfigError, load
+from raysim.config import ConfigError, apply_overrides, load, split_key
 from raysim.config.document import Document, Given, to_plain
 from raysim.config.experiment import AdamConfig
-from raysim.config.overrides import apply_overrides, split_key
 
 pytestmark = pytest.mark.usefixtures("tables")
 

@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from raysim.data.augmentation import apply_augmentation, draw_augmentation
 from raysim.data.dataset import Split
-from raysim.data.normalization import Normalization
 from raysim.data.pixels import Source
 from raysim.data.scenario import permutations
+from raysim.data.transforms import Normalization, apply_augmentation, draw_augmentation
 from raysim.system.errors import ConfigError
 
 

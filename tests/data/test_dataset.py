@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from raysim.data import DATASETS
-from raysim.data.dataset import Dataset, Split, channels_first, check_dataset
-from raysim.data.digits import digits
-from raysim.data.load import load_dataset, resolve_root, subsample
-from raysim.data.synthetic import synthetic
+from raysim.data.builtin import digits, synthetic
+from raysim.data.dataset import Dataset, Split, channels_first, check_dataset, load_dataset, resolve_root, subsample
 from raysim.system.errors import ConfigError
 
 

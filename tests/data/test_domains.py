@@ -7,10 +7,10 @@ from PIL import Image
 
 from raysim.config import ConfigError, build_json_schema, dump, load
 from raysim.config.yaml_reading import parse_value
-from raysim.data import domains as module
+from raysim.data import scenario as module
+from raysim.data.builtin import digits
 from raysim.data.dataset import Dataset, Split, check_dataset
-from raysim.data.digits import digits
-from raysim.data.domains import domains, resize
+from raysim.data.scenario import domains, resize
 from raysim.federation.federation import build_federation
 
 

@@ -5,8 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from raysim.data.idx import find_idx, read_idx
-from raysim.data.mnist import emnist, fashion_mnist, kmnist, mnist
+from raysim.data.mnist import emnist, fashion_mnist, find_idx, kmnist, mnist, read_idx
 from raysim.system.errors import ConfigError
 
 

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from raysim.config import load
-from raysim.data.image_folder import image_folder
-from raysim.data.load import load_dataset
+from raysim.data.dataset import load_dataset
+from raysim.data.own_files import image_folder
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 

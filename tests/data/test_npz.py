@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raysim.data.load import load_dataset
-from raysim.data.npz import npz
+from raysim.data.dataset import load_dataset
+from raysim.data.own_files import npz
 from raysim.system.errors import ConfigError
 
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from raysim.data.dataset import Dataset, Split
-from raysim.data.normalization import Normalization, normalization
 from raysim.data.pixels import Source
 from raysim.data.scenario import permutations, rotations
+from raysim.data.transforms import Normalization, normalization
 from raysim.system.errors import ConfigError
 
 

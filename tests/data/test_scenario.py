@@ -3,8 +3,8 @@ import pytest
 import torch
 from PIL import Image
 
+from raysim.data.builtin import digits
 from raysim.data.dataset import Dataset, Split
-from raysim.data.digits import digits
 from raysim.data.pixels import Source
 from raysim.data.scenario import classes, permutations, rotation_map, rotations
 from raysim.system.errors import ConfigError

@@ -5,8 +5,7 @@ import pytest
 
 from raysim.config import load
 from raysim.data.dataset import Dataset, Split
-from raysim.data.scenario import Task
-from raysim.data.validation import hold_out
+from raysim.data.scenario import Task, hold_out
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
@@ -113,7 +112,7 @@ def test_the_fraction_is_a_tenth_and_belongs_to_validation_alone():
 
 
 def test_a_stream_of_ones_own_cannot_be_held_out_of():
-    own = {"asynchronous": {"window": 5, "stream": "raysim.data.digits:digits", "windows": 2}}
+    own = {"asynchronous": {"window": 5, "stream": "raysim.data.builtin:digits", "windows": 2}}
     values = {
         "name": "own",
         "dataset": {"name": "synthetic"},

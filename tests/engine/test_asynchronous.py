@@ -11,7 +11,7 @@ from raysim.api.method import ClientHalf, Method
 from raysim.api.server import Server
 from raysim.engine import samplers
 from raysim.engine.compatibility import check_methods
-from raysim.engine.timetable import discount
+from raysim.engine.virtual_time import discount
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError

@@ -10,8 +10,7 @@ import torch
 
 import raysim
 from raysim.api import ClientHalf, Delta, Method, ServerHalf, Term
-from raysim.engine.order import Order
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Order, Reply
 from raysim.system.errors import Diverged
 
 LAST = 4  # rounds of two tasks
@@ -95,4 +94,4 @@ def test_all_methods_are_named(tiny, host_of, quiet_torch):
 
 
 def _order(op):
-    return Order(op, (2,), {}, {2: 1.0}, 1, raysim.engine.order.Phase(7, 0, 0.1))
+    return Order(op, (2,), {}, {2: 1.0}, 1, raysim.engine.orders.Phase(7, 0, 0.1))

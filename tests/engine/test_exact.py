@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysim.engine.exact_sum import DELTAS, WIDE, ExactSum, OutOfRange
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Reply
 
 GRIDS = pytest.mark.parametrize("grid", [DELTAS, WIDE], ids=["deltas", "wide"])
 

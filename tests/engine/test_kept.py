@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from raysim.api import ClientHalf, Method, ServerHalf
-from raysim.engine.local_runner import LocalRunner
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
 from raysim.system.state import Kept, encode

@@ -23,7 +23,7 @@ from raysim.algorithms.parts.gradient_table import Components
 from raysim.algorithms.re_fed import ReFed
 from raysim.api import client
 from raysim.engine import hosted_client, local_training
-from raysim.engine.order import Phase
+from raysim.engine.orders import Phase
 
 IMAGES = {"dataset": {"name": "synthetic", "classes": 4, "shape": [1, 28, 28], "train": 48, "test": 20}}
 METHODS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ import torch
 import raysim
 from raysim.config import Config
 from raysim.engine import hosted_client
-from raysim.engine.local_runner import LocalRunner
+from raysim.engine.runner import LocalRunner
 from raysim.federation.federation import build_federation
 
 pytestmark = pytest.mark.skipif(

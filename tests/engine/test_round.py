@@ -11,7 +11,7 @@ from softmax_oracle import Softmax, batch_order, local_phase
 from raysim.api.messages import Delta
 from raysim.api.server import Server
 from raysim.engine.exact_sum import ExactSum
-from raysim.engine.reply import Reply
+from raysim.engine.orders import Reply
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.system import seeding
@@ -257,7 +257,7 @@ def test_the_mean_loss_is_over_the_cohort(tiny, simulate):
 
 
 def test_stopping_ends_after_the_round_in_progress(tiny):
-    from raysim.engine.local_runner import LocalRunner
+    from raysim.engine.runner import LocalRunner
     from raysim.engine.simulation import Simulation
     from raysim.system.seeding import torch_untouched
 
@@ -286,7 +286,7 @@ def test_a_run_that_diverges_says_where(tiny, simulate):
 
 def test_a_sum_of_one_host_is_that_of_three(tiny, simulate, host_of, quiet_torch):
     """The same order given to one host, and to hosts of one client each, whose replies are merged backwards."""
-    from raysim.engine.order import Order, Phase
+    from raysim.engine.orders import Order, Phase
 
     config = tiny(model__dropout=0.3, model__batch_norm=True)
     phase, shares = Phase(1, 0, 0.1), dict.fromkeys(range(3), 1 / 3)

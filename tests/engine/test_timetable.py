@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from raysim.config.timing import AsynchronousSchedule, Constant, Hinge, LogNormal, NoDiscount, Pareto, Polynomial
-from raysim.engine.timetable import World, discount, timetable
-from raysim.engine.virtual_clock import Clock, slowness
+from raysim.engine.virtual_time import Clock, EventSimulation, discount, slowness
 
 
 def play(durations, updates, present=None, dropout=0.0, **schedule):
     """The timetable of clients that are away for so long, each time."""
     everyone = range(len(durations))
-    world = World(
+    simulation = EventSimulation(
         seed=1,
         schedule=AsynchronousSchedule(kind="asynchronous", **schedule),
         dropout=dropout,
@@ -21,7 +20,7 @@ def play(durations, updates, present=None, dropout=0.0, **schedule):
         present=present or (lambda version: everyone),
         seconds=lambda client, version: durations[client],
     )
-    return timetable(world)
+    return list(simulation.timetable())
 
 
 def said(update):

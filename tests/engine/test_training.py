@@ -6,8 +6,8 @@ import torch
 from softmax_oracle import Softmax, batch_order, local_phase
 
 from raysim.api.client import cut_into_batches
-from raysim.engine.learning_rate import learning_rate
-from raysim.engine.order import Phase
+from raysim.engine.optimizer import learning_rate
+from raysim.engine.orders import Phase
 
 
 def data_of(host, client, task=0):

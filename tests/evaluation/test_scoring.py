@@ -8,7 +8,7 @@ from torch import nn
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
 from raysim.evaluation import scoring
-from raysim.evaluation.scoring import Chunk, accuracies, by_task, merge_scores, score, split_into_chunks
+from raysim.evaluation.scoring import Chunk, accuracies, merge_scores, score, split_into_chunks
 from raysim.federation.availability import Availability
 from raysim.federation.federation import Federation, build_federation
 
@@ -46,7 +46,7 @@ def scored(federation, parts=None, module=None):
 
 
 def by_task_of(scores):
-    return {protocol: by_task(counts) for protocol, counts in scores.items()}
+    return {protocol: counts.sum(axis=1).tolist() for protocol, counts in scores.items()}
 
 
 def count(federation, parts=None, module=None):

@@ -9,8 +9,7 @@ import raysim
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
 from raysim.engine.host import ClientHost
-from raysim.evaluation.per_client import client_accuracies, describe_clients, summarise_clients
-from raysim.evaluation.scoring import merge_scores
+from raysim.evaluation.scoring import client_accuracies, describe_clients, merge_scores, summarise_clients
 from raysim.federation.availability import Availability
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream

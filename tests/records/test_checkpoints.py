@@ -14,7 +14,7 @@ from raysim.api import ClientHalf, Method
 from raysim.config.lookup import table
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import Checkpoint, Finished, RoundDone
-from raysim.engine.local_runner import LocalRunner
+from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
 from raysim.records.run_directory import sha256

@@ -7,7 +7,7 @@ import pytest
 import raysim
 from raysim.engine.events import RoundDone
 from raysim.launch.display import RunDisplay
-from raysim.records.interruptions import Interruptions
+from raysim.records.run_directory import Interruptions
 
 
 class Leave(RunDisplay):

@@ -72,7 +72,7 @@ def setting(directory: Path, *runs: tuple[Mapping[str, object], float], **more: 
         given = merged(ROTATED, {"methods": methods, "memory": {}, "partition": {}, **more, "seed": seed})
         matrix = [[accuracy + 0.1, 0.1], [accuracy, accuracy]]
         make_run(directory / str(seed), given, {"domain_il": matrix})
-    (found,) = group_runs(find_runs([directory]).runs, [])
+    (found,) = group_runs(find_runs([directory], []), [])
     return found
 
 
@@ -147,7 +147,7 @@ def test_a_setting_with_metrics_that_raysim_lacks_says_so(tmp_path: Path) -> Non
     scenario = {"kind": "domain_incremental", "tasks": 6, "shift": {"domains": domains}}
     given = {"dataset": domains[0], "scenario": scenario, "clients": {"count": 20}, "methods": {"re_fed": {}}}
     make_run(tmp_path / "a", merged(ROTATED, given), {"domain_il": [[0.5] * 6] * 6})
-    (made,) = group_runs(find_runs([tmp_path]).runs, [])
+    (made,) = group_runs(find_runs([tmp_path], []), [])
     assert compare_with_paper(load_paper("re_fed"), made) == []
     assert explain_misfit(load_paper("re_fed"), made).endswith("nearest DomainNet: raysim has no top10_accuracy")
 
@@ -178,7 +178,7 @@ def test_domains_are_compared_by_what_is_named_of_them(tmp_path: Path) -> None:
     overrides = merged(ROTATED, {"scenario": shift, "clients": {"count": 8}, "methods": {"special": {"lam": 0.5}}})
     matrix = [[0.5] * 4] * 4
     make_run(tmp_path / "a", overrides, {"domain_il": matrix})
-    (found,) = group_runs(find_runs([tmp_path]).runs, [])
+    (found,) = group_runs(find_runs([tmp_path], []), [])
     (compared,) = compare_with_paper(load_paper("special"), found)
     assert [(row[0].text, row[3].text, row[4].text) for row in compared.table.rows] == [
         ("SPECIAL", "domain-IL average accuracy", "62.12 ± 0.18"),

@@ -10,8 +10,7 @@ import pytest
 from made_runs import make_run
 
 from raysim.report.content import Comparison, Plot, Report, Section
-from raysim.report.csv_files import means_to_csv, runs_to_csv
-from raysim.report.documents import escape_latex, fill_template
+from raysim.report.formats import escape_latex, fill_template, means_to_csv, runs_to_csv
 from raysim.report.grouping import group_runs
 from raysim.report.reading import find_runs
 from raysim.report.tables import ReportTable, TableCell, tabulate_results
@@ -28,7 +27,7 @@ TABLE = ReportTable(
 def report(tmp_path: Path) -> Report:
     make_run(tmp_path / "a", {"seed": 5})
     make_run(tmp_path / "b", {"seed": 6, "methods": {"fedprox": {"mu": 0.1}}, "training.batch_size": 8})
-    first, second = group_runs(find_runs([tmp_path]).runs, [])
+    first, second = group_runs(find_runs([tmp_path], []), [])
     comparison = Comparison(TABLE, ["lr is 0.1, in the paper 0.01"], "Somebody, 2024.")
     sections = [
         Section(
@@ -100,7 +99,7 @@ def test_csv_has_one_row_per_run_and_numbers_come_back_as_they_were(report: Repo
 
 def test_what_a_run_does_not_have_is_empty_in_csv(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]}, seconds_per_round=None)
-    (setting,) = group_runs(find_runs([tmp_path]).runs, [])
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
     (row,) = csv.DictReader(runs_to_csv(Report([Section(setting, [], [], [])], [], tmp_path)).splitlines())
     assert (row["domain_il.forgetting"], row["seconds_per_round"], row["domain_il.average_accuracy"]) == ("", "", "0.5")
 
@@ -108,7 +107,7 @@ def test_what_a_run_does_not_have_is_empty_in_csv(tmp_path: Path) -> None:
 def test_clients_own_accuracies_are_in_csv(tmp_path: Path) -> None:
     over = {"domain_il": {"accuracy": [0.5, None], "mean": 0.5, "worst": 0.25, "std": None}}
     make_run(tmp_path / "a", per_client=over)
-    (setting,) = group_runs(find_runs([tmp_path]).runs, [])
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
     (row,) = csv.DictReader(runs_to_csv(Report([Section(setting, [], [], [])], [], tmp_path)).splitlines())
     assert [row[f"domain_il.clients.{key}"] for key in ("mean", "worst", "std")] == ["0.5", "0.25", ""]
 
@@ -118,7 +117,7 @@ def test_means_have_all_digits(tmp_path: Path) -> None:
     for seed, matrix in ((0, [[0.8, 0], [0.6, 0.7]]), (1, [[0.8, 0], [0.5, 0.7]])):
         make_run(tmp_path / str(seed), {"seed": seed}, {"domain_il": matrix})
     make_run(tmp_path / "b", {"methods": {"fedprox": {}}}, {"domain_il": [[0.8, 0], [0.6, 0.7]]})
-    (setting,) = group_runs(find_runs([tmp_path]).runs, [])
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
     rows = [*csv.DictReader(means_to_csv(Report([Section(setting, [], [], [])], [], tmp_path)).splitlines())]
     fedavg, fedprox = rows
     assert (fedavg["methods"], fedavg["seeds"], fedavg["protocol"]) == ("FedAvg", "2", "domain_il")

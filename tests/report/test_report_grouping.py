@@ -12,7 +12,7 @@ from raysim.report.reading import find_runs
 def settings(directory: Path, *overrides: Mapping[str, object]) -> list[ExperimentSetting]:
     for number, given in enumerate(overrides):
         make_run(directory / f"run-{number:02}", given)
-    return group_runs(find_runs([directory]).runs, [])
+    return group_runs(find_runs([directory], []), [])
 
 
 def shape(found: list[ExperimentSetting]) -> list[tuple[str, list[tuple[str, list[int]]]]]:
@@ -60,7 +60,7 @@ def test_a_key_that_an_older_raysim_did_not_write_is_null(tmp_path: Path) -> Non
     text = config.read_text()
     assert "  train_samples: null\n" in text
     config.write_text(text.replace("  train_samples: null\n", ""))
-    (setting,) = group_runs(find_runs([tmp_path]).runs, [])
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
     assert [len(group.runs) for group in setting.groups] == [2]
 
 
@@ -68,7 +68,7 @@ def test_the_same_config_and_seed_counts_once_and_the_last_counts(tmp_path: Path
     for name in ("a", "b"):
         make_run(tmp_path / name, {"seed": 4})
     left_out: list[str] = []
-    (setting,) = group_runs(find_runs([tmp_path]).runs, left_out)
+    (setting,) = group_runs(find_runs([tmp_path], []), left_out)
     assert [run.directory.name for run in setting.runs] == ["b"]
     assert left_out == [f"{tmp_path}/a: the same config and seed as {tmp_path}/b, which is counted"]
 
@@ -111,7 +111,7 @@ def labels(*groups: Mapping[str, Mapping[str, object]]) -> list[str]:
 def test_results_of_another_size_are_another_setting(tmp_path: Path) -> None:
     make_run(tmp_path / "a")
     make_run(tmp_path / "b", {"seed": 1}, {"domain_il": [[0.5]]}, tasks=1)
-    assert [len(setting.runs) for setting in group_runs(find_runs([tmp_path]).runs, [])] == [1, 1]
+    assert [len(setting.runs) for setting in group_runs(find_runs([tmp_path], []), [])] == [1, 1]
 
 
 def in_sweep(directory: Path, **names: str) -> list[str]:
@@ -121,7 +121,7 @@ def in_sweep(directory: Path, **names: str) -> list[str]:
         make_run(directory / folder, overrides)
     lines = [f"  {folder}: {{methods: '{names[folder[:2]]}', seed: '0'}}" for folder in runs]
     (directory / "sweep.yaml").write_text("\n".join(["name: made", "runs:", *lines, ""]))
-    (setting,) = group_runs(find_runs([directory]).runs, [])
+    (setting,) = group_runs(find_runs([directory], []), [])
     return sorted(group.label for group in setting.groups)
 
 
@@ -134,12 +134,12 @@ def test_settings_are_called_what_a_sweep_calls_them(tmp_path: Path) -> None:
     for rate, name in ((0.1, "slow"), (0.5, "fast")):
         make_run(tmp_path / name, {"training.optimizer.lr": rate})
         lines.append(f"  {name}: {{methods: FL, seed: '0', pace: {name}}}")
-    assert [one.title for one in group_runs(find_runs([tmp_path]).runs, [])] == [
+    assert [one.title for one in group_runs(find_runs([tmp_path], []), [])] == [
         "training.optimizer.lr=0.1",
         "training.optimizer.lr=0.5",
     ]
     (tmp_path / "sweep.yaml").write_text("\n".join([*lines, ""]))
-    assert [one.title for one in group_runs(find_runs([tmp_path]).runs, [])] == ["slow", "fast"]
+    assert [one.title for one in group_runs(find_runs([tmp_path], []), [])] == ["slow", "fast"]
 
 
 def test_where_a_sweep_calls_two_groups_the_same_their_methods_tell_them_apart(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ OFTEN = [
 
 
 def one_setting(directory: Path) -> ExperimentSetting:
-    (found,) = group_runs(find_runs([directory]).runs, [])
+    (found,) = group_runs(find_runs([directory], []), [])
     return found
 
 
@@ -195,7 +195,7 @@ def test_sweeps_of_one_knob_at_several_others_share_a_plot(tmp_path: Path) -> No
 
 def test_holdings_count_a_row_once_though_tasks_share_it(tmp_path: Path) -> None:
     """36 samples, 9 of each of 4 classes, dealt once to 3 clients of 12, who see all of them in both tasks."""
-    config = load(find_runs([make_run(tmp_path / "a").parent]).runs[0].config)
+    config = load(find_runs([make_run(tmp_path / "a").parent], [])[0].config)
     by_task, by_class = count_samples(build_federation(config))
     assert by_task.tolist() == [[12, 12]] * 3
     assert by_class.sum(axis=1).tolist() == [12] * 3

@@ -14,16 +14,17 @@ from raysim.system.errors import ConfigError
 
 def test_runs_are_found_at_any_depth_and_each_once(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / path, {"seed": seed}) for seed, path in enumerate(["a", "b/c/d", "b/c/d/e"])]
-    found = find_runs([tmp_path, tmp_path / "b", tmp_path / "b" / "c" / ".." / "c"])
-    assert [run.directory for run in found.runs] == runs
-    assert [run.summary.seed for run in found.runs] == [0, 1, 2]
-    assert found.left_out == []
-    assert found.runs[1].command == f"raysim run {runs[1]}/config.yaml"
+    left_out: list[str] = []
+    found = find_runs([tmp_path, tmp_path / "b", tmp_path / "b" / "c" / ".." / "c"], left_out)
+    assert [run.directory for run in found] == runs
+    assert [run.summary.seed for run in found] == [0, 1, 2]
+    assert left_out == []
+    assert found[1].command == f"raysim run {runs[1]}/config.yaml"
 
 
 def test_a_command_quotes_its_path(tmp_path: Path) -> None:
     make_run(tmp_path / "my run")
-    assert find_runs([tmp_path]).runs[0].command == f"raysim run '{tmp_path}/my run/config.yaml'"
+    assert find_runs([tmp_path], [])[0].command == f"raysim run '{tmp_path}/my run/config.yaml'"
 
 
 def matrix_of(change: object) -> dict[str, object]:
@@ -56,9 +57,9 @@ def test_a_broken_run_is_left_out_with_a_line(case: str, tmp_path: Path) -> None
     summary, fragment = BROKEN[case]
     make_run(tmp_path / "bad", **summary)
     make_run(tmp_path / "good")
-    found = find_runs([tmp_path])
-    assert [run.directory.name for run in found.runs] == ["good"]
-    (line,) = found.left_out
+    left_out: list[str] = []
+    assert [run.directory.name for run in find_runs([tmp_path], left_out)] == ["good"]
+    (line,) = left_out
     assert line.startswith(str(tmp_path / "bad"))
     assert fragment in line
     assert "\n" not in line
@@ -79,7 +80,9 @@ def test_a_broken_run_is_left_out_with_a_line(case: str, tmp_path: Path) -> None
 def test_a_foreign_file_is_left_out_with_a_line(name: str, content: bytes, fragment: str, tmp_path: Path) -> None:
     make_run(tmp_path / "good")
     (make_run(tmp_path / "bad") / name).write_bytes(content)
-    (line,) = find_runs([tmp_path]).left_out
+    left_out: list[str] = []
+    find_runs([tmp_path], left_out)
+    (line,) = left_out
     assert str(tmp_path / "bad" / name) in line
     assert fragment in line
 
@@ -89,14 +92,16 @@ def test_keys_that_a_report_does_not_need_may_come_and_go(tmp_path: Path) -> Non
     summary = json.loads(path.read_text())
     del summary["recoveries"], summary["seconds_starting"]
     path.write_text(json.dumps({**summary, "of_tomorrow": [1]}))
-    assert [run.summary.name for run in find_runs([tmp_path]).runs] == ["made"]
+    assert [run.summary.name for run in find_runs([tmp_path], [])] == ["made"]
 
 
 def test_a_run_under_way_and_a_missing_config_are_left_out(tmp_path: Path) -> None:
     make_run(tmp_path / "good")
     (make_run(tmp_path / "bare") / "config.yaml").unlink()
     (make_run(tmp_path / "begun") / "summary.json").unlink()
-    assert find_runs([tmp_path]).left_out == [
+    left_out: list[str] = []
+    find_runs([tmp_path], left_out)
+    assert left_out == [
         f"{tmp_path}/bare/config.yaml: there is no such file",
         f"{tmp_path}/begun: no summary.json: the run is under way or was killed",
     ]
@@ -106,7 +111,9 @@ def test_a_directory_that_cannot_be_read_below_is_left_out(tmp_path: Path, monke
     make_run(tmp_path / "good")
     (tmp_path / "locked").mkdir()
     lock(tmp_path / "locked", monkeypatch)
-    assert find_runs([tmp_path]).left_out == [f"{tmp_path}/locked: the directory cannot be read: Permission denied"]
+    left_out: list[str] = []
+    find_runs([tmp_path], left_out)
+    assert left_out == [f"{tmp_path}/locked: the directory cannot be read: Permission denied"]
 
 
 def lock(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +140,6 @@ def test_what_is_no_directory_with_runs_is_refused(tmp_path: Path, monkeypatch: 
         ("failed", "found no finished run (1 left out; "),
     ]:
         with pytest.raises(ConfigError) as refused:
-            find_runs([tmp_path / name])
+            find_runs([tmp_path / name], [])
         assert str(refused.value).startswith(str(tmp_path / name))
         assert fragment in str(refused.value)

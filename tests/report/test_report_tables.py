@@ -20,7 +20,7 @@ Matrix = Sequence[Sequence[float]]
 def setting(directory: Path, *runs: tuple[Mapping[str, object], int, Matrix], **summary: object) -> ExperimentSetting:
     for number, (overrides, seed, matrix) in enumerate(runs):
         make_run(directory / str(number), {**overrides, "seed": seed}, {"domain_il": matrix}, **summary)
-    (found,) = group_runs(find_runs([directory]).runs, [])
+    (found,) = group_runs(find_runs([directory], []), [])
     return found
 
 
@@ -50,7 +50,7 @@ def test_the_cheaper_one_is_best_and_equals_share_it(tmp_path: Path) -> None:
     matrix = [[0.7, 0], [0.6, 0.6]]
     for name, overrides, up in (("a", {}, 2), ("b", DER, 2), ("c", BOTH, 4)):
         make_run(tmp_path / name, overrides, {"domain_il": matrix}, bytes_up=up * 2**20)
-    (found,) = group_runs(find_runs([tmp_path]).runs, [])
+    (found,) = group_runs(find_runs([tmp_path], []), [])
     assert [row[6].best for row in tabulate_results(found, "domain_il").rows] == [True, True, False]
     assert tabulate_results(found, "domain_il").note == ""
 
@@ -61,7 +61,7 @@ def test_clients_own_accuracies_are_columns_where_a_run_has_them(tmp_path: Path)
     for seed, worst in ((0, 0.2), (1, 0.4)):
         make_run(tmp_path / str(seed), {"seed": seed}, per_client={"domain_il": {**over, "worst": worst}})
     make_run(tmp_path / "der", DER)
-    (found,) = group_runs(find_runs([tmp_path]).runs, [])
+    (found,) = group_runs(find_runs([tmp_path], []), [])
     table = tabulate_results(found, "domain_il")
     assert table.headings[5:8] == ("clients' mean, %", "worst client, %", "deviation over clients, %")
     fedavg, der = table.rows
@@ -72,7 +72,7 @@ def test_clients_own_accuracies_are_columns_where_a_run_has_them(tmp_path: Path)
 
 def test_one_task_has_no_forgetting(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]}, seconds_per_round=None)
-    (found,) = group_runs(find_runs([tmp_path]).runs, [])
+    (found,) = group_runs(find_runs([tmp_path], []), [])
     assert [cell.text for cell in tabulate_results(found, "domain_il").rows[0][2:6]] == ["50.00", "-", "-", "-"]
 
 

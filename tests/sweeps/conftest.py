@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from raysim.sweeps.file import read_sweep
-from raysim.sweeps.grid import Cell, expand_grid
+from raysim.sweeps.grid import Cell, expand_sweep
 
 BASE = {
     "name": "tiny",
@@ -33,7 +32,7 @@ def cells_of(grid: Callable[..., dict[str, Any]]) -> Callable[..., list[Cell]]:
     """A function that gives the runs of a grid of axes, with KEY=VALUEs."""
 
     def make(axes: dict[str, Any], *overrides: str) -> list[Cell]:
-        return expand_grid(read_sweep(grid(axes), overrides))
+        return expand_sweep(grid(axes), overrides)[1]
 
     return make
 

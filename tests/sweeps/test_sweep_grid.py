@@ -11,8 +11,7 @@ from raysim.config import load
 from raysim.config.comparison import describe_difference
 from raysim.sweeps import grid as grids
 from raysim.sweeps.axes import name_value
-from raysim.sweeps.file import read_sweep
-from raysim.sweeps.grid import Cell, expand_grid
+from raysim.sweeps.grid import Cell, expand_sweep
 from raysim.system.errors import ConfigError
 
 Cells = Callable[..., list[Cell]]
@@ -40,7 +39,7 @@ def test_a_run_is_the_config_that_run_would_load(cells_of: Cells, grid: Callable
     """base < set < KEY=VALUE < axes, each replacing whole blocks as KEY=VALUE does."""
     axes = {"training.optimizer.lr": [0.5], "seed": [3]}
     source = grid(axes, **{"training.batch_size": 3, "clients.count": 4})
-    (cell,) = expand_grid(read_sweep(source, ["clients.count=5", "training.optimizer={momentum: 0.9, lr: 7}"]))
+    _, (cell,) = expand_sweep(source, ["clients.count=5", "training.optimizer={momentum: 0.9, lr: 7}"])
     assert cell.config == load(
         source["base"],
         ["training.batch_size=3", "clients.count=5", "training.optimizer={momentum: 0.9, lr: 0.5}", "seed=3"],
@@ -158,7 +157,7 @@ REFUSED = {
 def test_what_is_wrong_in_the_file_is_told_in_one_line(lines: str, sweep_file: Write) -> None:
     path = sweep_file(lines)
     with pytest.raises(ConfigError) as found:
-        expand_grid(read_sweep(path, ()))
+        expand_sweep(path, ())
     said = str(found.value)
     assert REFUSED[lines] in said
     assert "\n" not in said
@@ -177,7 +176,7 @@ BASES = {
 def test_a_base_that_is_none_is_refused(base: str, sweep_file: Write, tmp_path: Path) -> None:
     path = sweep_file("grid: {clients.count: [2]}", ["name: try", f"base: {base}"])
     with pytest.raises(ConfigError, match=re.escape(f"{path}{BASES[base].format(tmp=tmp_path)}")):
-        expand_grid(read_sweep(path, ()))
+        expand_sweep(path, ())
 
 
 def test_an_error_of_the_base_is_the_bases(sweep_file: Write, tmp_path: Path) -> None:
@@ -185,7 +184,7 @@ def test_an_error_of_the_base_is_the_bases(sweep_file: Write, tmp_path: Path) ->
     with (tmp_path / "base.yaml").open("a") as file:
         file.write("memory: {capacity: 0}\n")
     with pytest.raises(ConfigError, match=r"/sweeps/\.\./base\.yaml:8: memory\.capacity: found 0, .* \(in the run 'se"):
-        expand_grid(read_sweep(path, ()))
+        expand_sweep(path, ())
 
 
 def test_a_python_object_is_refused_as_any_value(cells_of: Cells) -> None:

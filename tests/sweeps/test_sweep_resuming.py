@@ -17,7 +17,7 @@ from raysim.sweeps.directory import plan_sweep, read_labels
 from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
 from raysim.system.errors import ConfigError, RunError
-from raysim.system.lock import lock_directory
+from raysim.system.files import lock_directory
 
 Grid = Callable[..., dict[str, Any]]
 

@@ -9,7 +9,7 @@ import raysim
 from raysim.config import Config
 from raysim.engine.events import RoundDone
 from raysim.system.errors import ConfigError
-from raysim.system.lock import lock_directory
+from raysim.system.files import lock_directory
 
 
 class Intruder:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from raysim.engine.order import Phase
+from raysim.engine.orders import Phase
 from raysim.system import seeding
 
 

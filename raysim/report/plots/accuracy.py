@@ -144,8 +144,7 @@ def _draw_forgetting(setting: ExperimentSetting, protocol: str, label: str, matr
         lost = found[:, :-1, :-1].max(axis=1) - found[:, -1, :-1]
         x = np.arange(1, tasks) + 0.7 * ((index + 0.5) / count - 0.5)  # side by side, so that none hides another
         std = lost.std(axis=0, ddof=1) if len(lost) > 1 else None
-        look["linestyle"] = "none"
-        axes.errorbar(x, lost.mean(axis=0), std, label=name, elinewidth=1, markersize=7, **look)
+        axes.errorbar(x, lost.mean(axis=0), std, label=name, elinewidth=1, markersize=7, **look | {"linestyle": "none"})
     for edge in np.arange(1.5, tasks - 1):
         axes.axvline(edge, color="#eeeeee", linewidth=1, zorder=0)
     axes.axhline(0, color="#888888", linewidth=0.8)

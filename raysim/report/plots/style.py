@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -39,14 +38,6 @@ LETTER = 0.085  # inches that a letter takes
 BAND = 0.13  # how dense a band of one standard deviation is
 
 
-class LineLook(TypedDict):
-    """What tells one group's line from the others'."""
-
-    color: str
-    marker: str
-    linestyle: str
-
-
 @dataclass(frozen=True)
 class Drawing:
     """A finished drawing: the stem of its files, what it shows in words, and the figure."""
@@ -56,12 +47,15 @@ class Drawing:
     figure: Figure
 
 
-def choose_looks(count: int) -> list[LineLook]:
-    """Return as many looks; colours come again with other marks, and with other dashes."""
-    pairs = islice(zip(cycle(COLOURS), cycle(MARKERS), strict=False), count)
+def choose_looks(count: int) -> list[dict[str, Any]]:
+    """Return as many looks, which tell lines apart; colours come again with other marks, and with other dashes."""
     return [
-        LineLook(color=colour, marker=marker, linestyle=DASHES[index // len(COLOURS) % len(DASHES)])
-        for index, (colour, marker) in enumerate(pairs)
+        {
+            "color": COLOURS[index % len(COLOURS)],
+            "marker": MARKERS[index % len(MARKERS)],
+            "linestyle": DASHES[index // len(COLOURS) % len(DASHES)],
+        }
+        for index in range(count)
     ]
 
 

@@ -1,8 +1,10 @@
-"""Images in one folder per class, as PACS, Office-31, DomainNet and others are distributed."""
+"""Data sets in files of the user's own: an .npz, or images in one folder per class, as many sets are distributed."""
 
 from __future__ import annotations
 
 import warnings
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,14 +15,22 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from PIL import Image
 
 from raysim.config.error_text import nearest
-from raysim.data.dataset import Array, Dataset, Split
-from raysim.data.memory_limit import require_memory
+from raysim.data.dataset import Array, Dataset, Split, channels_first, require_memory
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 AT_ONCE = 1000  # images that wait for a thread
-DAMAGE = (OSError, ValueError, SyntaxError, EOFError, MemoryError, Image.DecompressionBombError)  # what Pillow raises
+IMAGE_DAMAGE = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    MemoryError,
+    Image.DecompressionBombError,
+)  # what Pillow raises
+NPZ_DAMAGE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 Files = Mapping[str, Sequence[Path]]  # by class, in order
 
@@ -58,7 +68,7 @@ def image_folder(
         train, test = _split(folder, _files(folder, classes), test_fraction, seed)
     count = sum(len(files) for split in (train, test) for files in split.values())
     require_memory(count * size * size * (1 if grey else 3), "dataset.size", f"{size} for {count} images")
-    return Dataset(_read(train, size, grey), _read(test, size, grey), len(train), tuple(train))
+    return Dataset(_decode_all(train, size, grey), _decode_all(test, size, grey), len(train), tuple(train))
 
 
 def _files(folder: Path, wanted: Sequence[str] | None) -> Files:
@@ -107,7 +117,7 @@ def _split(folder: Path, files: Files, fraction: float, seed: int) -> tuple[File
     return train, test
 
 
-def _read(files: Files, size: int, grey: bool) -> Split:
+def _decode_all(files: Files, size: int, grey: bool) -> Split:
     """Decode every image once, in threads: Pillow releases the interpreter's lock while it decodes and resizes."""
     paths = [path for images in files.values() for path in images]
     x = np.empty((len(paths), 1 if grey else 3, size, size), np.uint8)
@@ -128,9 +138,67 @@ def _decode(path: Path, size: int, grey: bool) -> Array:
     try:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("L" if grey else "RGB").resize((size, size), Image.Resampling.BILINEAR))
-    except DAMAGE as error:
+    except IMAGE_DAMAGE as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise ConfigError(
             f"dataset.path: {path} cannot be read as an image ({reason}); replace or remove it"
         ) from error
     return pixels[None] if grey else pixels.transpose(2, 0, 1)
+
+
+def npz(
+    root: Path,
+    download: bool,
+    *,
+    path: str,  # the file; a relative path starts at dataset.root
+) -> Dataset:
+    """Any .npz file (`path`, below the root) with x_train, y_train, x_test, y_test; classes are 0..largest label.
+
+    x: [N, H, W] or [N, H, W, C] images, stored as C x H x W, or [N, D] features; uint8, or floats (kept as float32).
+    y: integers [N]. Nothing pickled is read.
+
+    Raises:
+        ConfigError: no such file, not a sound .npz, an array missing, or arrays of another kind.
+    """
+    file = root / Path(path).expanduser()
+    arrays = _read_npz(file)
+    splits = [
+        Split(_samples(arrays[f"x_{part}"], f"{file}: x_{part}"), _labels(arrays[f"y_{part}"], f"{file}: y_{part}"))
+        for part in ("train", "test")
+    ]
+    largest = max((int(split.y.max()) for split in splits if len(split)), default=0)
+    return Dataset(splits[0], splits[1], classes=max(largest, 0) + 1)
+
+
+def _read_npz(file: Path) -> dict[str, Array]:
+    if not file.is_file():
+        raise ConfigError(f"dataset.path: there is no file {file}; a relative path starts at dataset.root")
+    try:
+        with file.open("rb") as stream:  # opened here: np.load leaves a file open that it finds to be broken
+            archive = np.load(stream, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ConfigError(f"{file}: holds one bare array; save a .npz with {', '.join(ARRAYS)}")
+            absent = [name for name in ARRAYS if name not in archive.files]
+            if absent:
+                raise ConfigError(
+                    f"{file}: no array {', '.join(absent)} (it has {', '.join(archive.files) or 'none'}); "
+                    f"needed are {', '.join(ARRAYS)}"
+                )
+            return {name: archive[name] for name in ARRAYS}
+    except NPZ_DAMAGE as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigError(f"{file}: not a sound .npz of plain arrays ({reason}); save it again") from error
+
+
+def _samples(x: Array, what: str) -> Array:
+    if x.dtype != np.uint8 and not np.issubdtype(x.dtype, np.floating):
+        raise ConfigError(f"{what} is {x.dtype}; save it as uint8 (0..255) or as floats")
+    if x.ndim not in (2, 3, 4):
+        raise ConfigError(f"{what} has shape {x.shape}; save [N, H, W], [N, H, W, C] or [N, D]")
+    return channels_first(x if x.dtype == np.uint8 else x.astype(np.float32))
+
+
+def _labels(y: Array, what: str) -> Array:
+    if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
+        raise ConfigError(f"{what} is {y.dtype} of shape {y.shape}; save integers of shape [N]")
+    return y.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Synthetic Gaussian data of any size, for tests, benchmarks and first tries."""
+"""Data sets that need no files: scikit-learn's embedded handwritten digits, and synthetic Gaussian classes."""
 
 import math
 from pathlib import Path
@@ -7,10 +7,26 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge, Gt, Le, MaxLen
 
-from raysim.data.dataset import Dataset, Split
-from raysim.data.memory_limit import require_memory
+from raysim.data.dataset import Dataset, Split, require_memory
 
 WHILE_MADE = 32  # bytes per feature: float64 numbers, twice what is drawn of them, and the float32 ones
+
+
+def digits(root: Path, download: bool) -> Dataset:
+    """Handwritten digits 8 x 8, 10 classes, 1433 + 364 images, inside scikit-learn: no download (Alpaydin 1998).
+
+    Grey values 0..16 become round(255 / 16 * value) as uint8. The split is fixed: of each class, in the order of the
+    file, the 1st, 6th, 11th, ... image is for testing and the others for training.
+    """
+    from sklearn.datasets import load_digits
+
+    grey, labels = load_digits(return_X_y=True)
+    x = np.rint(grey * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    y = labels.astype(np.int64)
+    testing = np.zeros(len(y), dtype=bool)
+    for label in range(10):
+        testing[np.flatnonzero(y == label)[::5]] = True
+    return Dataset(Split(x[~testing], y[~testing]), Split(x[testing], y[testing]), classes=10)
 
 
 def synthetic(

@@ -1,7 +1,8 @@
-"""An asynchronous run's timetable: who is sent the model when, and which updates make which version of it.
+"""Virtual time: how long work and messages take, and the timetable that an asynchronous run has because of it.
 
-Finish times depend on speeds, data sizes and draws, on nothing that is computed. So the whole order of events, and
-every update's age, are known before the first step: the real machine decides only how fast they are computed.
+The timetable says who is sent the model when, and which updates make which version of it. Finish times depend on
+speeds, data sizes and draws, on nothing that is computed. So the whole order of events, and every update's age, are
+known before the first step: the real machine decides only how fast they are computed.
 
 FedBuff (Nguyen et al., AISTATS 2022, arXiv 2106.06639) with its buffer, FedAsync (Xie et al., 2019, arXiv 1903.03934)
 with a buffer of one.
@@ -10,11 +11,43 @@ with a buffer of one.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from raysim.config.timing import AsynchronousSchedule, Hinge, NoDiscount, Staleness
+from raysim.config import Config
+from raysim.config.timing import AsynchronousSchedule, Hinge, LogNormal, NoDiscount, Pareto, Speeds, Staleness
 from raysim.system import seeding
+
+
+def slowness(seed: int, client: int, speeds: Speeds) -> float:
+    """Return how many times a typical client's time this client takes for the same work."""
+    draws = seeding.generator(seed, "speed", client)
+    if isinstance(speeds, LogNormal):
+        return math.exp(speeds.sigma * float(draws.standard_normal()))
+    if isinstance(speeds, Pareto):
+        return 1 + float(draws.pareto(speeds.shape))  # NumPy's is the Lomax distribution, which starts at 0
+    return 1.0
+
+
+class Clock:
+    """The virtual seconds of every client's work, drawn from its speed profile, never measured."""
+
+    def __init__(self, config: Config) -> None:
+        speeds = config.schedule.speeds
+        self._epochs = config.training.local_epochs
+        self._bandwidth = config.schedule.bandwidth
+        self._per_sample = [
+            speeds.seconds_per_sample * slowness(config.seed, client, speeds) for client in range(config.clients.count)
+        ]
+
+    def training(self, client: int, samples: int) -> float:
+        """Return the seconds of a phase on so many samples, all local epochs together."""
+        return self._per_sample[client] * (samples * self._epochs)
+
+    def travel(self, nbytes: int) -> float:
+        """Return the seconds that messages of so many bytes are on their way."""
+        return 0.0 if self._bandwidth is None else nbytes / self._bandwidth
 
 
 @dataclass(eq=False)
@@ -61,9 +94,9 @@ def discount(staleness: int, how: Staleness) -> float:
     return float((1 + staleness) ** -how.power)
 
 
-@dataclass(frozen=True)
-class World:
-    """What a timetable depends on.
+@dataclass(eq=False)
+class EventSimulation:
+    """The events of an asynchronous run, one server update after the other.
 
     `present(version)` are the clients that have data when the model has this version, `seconds(client, version)` how
     long one is away that is sent it; `updates` how many server updates the run has.
@@ -75,21 +108,15 @@ class World:
     updates: int
     present: Callable[[int], Sequence[int]]
     seconds: Callable[[int, int], float]
+    _under_way: list[tuple[float, int, Dispatch]] = field(default_factory=list, init=False)
+    _buffer: list[Dispatch] = field(default_factory=list, init=False)
+    _time: float = field(default=0.0, init=False)
+    _count: int = field(default=0, init=False)
 
-
-class _Play:
-    """The event simulation, one server update after the other."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._under_way: list[tuple[float, int, Dispatch]] = []
-        self._buffer: list[Dispatch] = []
-        self._time = 0.0
-        self._count = 0
-
-    def updates(self) -> Iterator[Update]:
+    def timetable(self) -> Iterator[Update]:
+        """Yield all server updates of the run, in order."""
         update = Update(1, 0.0)
-        while update.number <= self._world.updates:
+        while update.number <= self.updates:
             self._dispatch(update)
             # all that come back at one moment are taken before anyone is sent out again, else a client whose equals
             # complete the buffer in the same moment would get the model from before
@@ -99,23 +126,23 @@ class _Play:
                 update = Update(update.number + 1, self._time)
             for dispatch in back:
                 self._take(dispatch, update)
-                if len(self._buffer) == self._world.schedule.buffer_size:
+                if len(self._buffer) == self.schedule.buffer_size:
                     yield self._closed(update)
                     update = Update(update.number + 1, self._time)
-                    if update.number > self._world.updates:
+                    if update.number > self.updates:
                         return
 
     def _dispatch(self, update: Update) -> None:
         """Send the model to as many idle clients, drawn uniformly, as may train at a time."""
-        version, world = update.number - 1, self._world
+        version = update.number - 1
         away = {dispatch.client for _, _, dispatch in self._under_way}
-        idle = [k for k in world.present(version) if k not in away]
-        free = world.schedule.concurrency - len(away)
-        draws = seeding.generator(world.seed, "dispatch", self._count)
+        idle = [k for k in self.present(version) if k not in away]
+        free = self.schedule.concurrency - len(away)
+        draws = seeding.generator(self.seed, "dispatch", self._count)
         chosen = draws.choice(idle, size=min(free, len(idle)), replace=False) if idle and free > 0 else ()
         for client in map(int, chosen):
-            drops = seeding.generator(world.seed, "dropout", client, self._count).random() < world.dropout
-            back = self._time + world.seconds(client, version)
+            drops = seeding.generator(self.seed, "dropout", client, self._count).random() < self.dropout
+            back = self._time + self.seconds(client, version)
             dispatch = Dispatch(self._count, client, version, self._time, back, drops)
             heapq.heappush(self._under_way, (back, dispatch.number, dispatch))
             update.dispatched.append(dispatch)
@@ -131,7 +158,7 @@ class _Play:
         return back
 
     def _take(self, dispatch: Dispatch, update: Update) -> None:
-        oldest = self._world.schedule.max_staleness
+        oldest = self.schedule.max_staleness
         if dispatch.dropped:
             return
         if oldest is not None and update.number - 1 - dispatch.version > oldest:
@@ -145,8 +172,3 @@ class _Play:
         for dispatch in update.arrivals:
             dispatch.update = update.number
         return update
-
-
-def timetable(world: World) -> list[Update]:
-    """Return all server updates of a run, in order."""
-    return list(_Play(world).updates())

@@ -1,13 +1,19 @@
-"""report.csv, one row per run in summary.json's units, and means.csv, the result tables with all their digits."""
+"""The files of a report: documents, which are the templates filled in; report.csv, one row per run in summary.json's
+units; means.csv, the result tables with all their digits."""
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
-from raysim.report.content import Report
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from raysim.report.content import Plot, Report
 from raysim.report.grouping import ExperimentSetting, MethodGroup
 from raysim.report.reading import ClientMetrics, FinishedRun, ProtocolMetrics
 from raysim.report.tables import COSTS, FAIRNESS, LEARNING
@@ -17,6 +23,14 @@ OF_THE_RUN = (
     *("rounds", "updates", "seconds", "seconds_per_round"),
     *("bytes_up", "bytes_down", "peak_memory_bytes", "model_sha256"),
 )
+LATEX = {
+    **{letter: f"\\{letter}" for letter in "{}$&#_%"},
+    **{sign: f"${sign}$" for sign in "<>|"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"±": r"$\pm$", "−": "$-$"},
+}
+
+MINUS = re.compile(r"(?<![\w$])-(?=\d)")  # a hyphen is no minus
 
 
 def runs_to_csv(report: Report) -> str:
@@ -71,3 +85,48 @@ def _mean_row(setting: ExperimentSetting, group: MethodGroup, protocol: str) -> 
         found = quantity.average_group(group, protocol)
         yield quantity.title, found and found.mean
         yield f"{quantity.title}, std", found and found.std
+
+
+def fill_template(name: str, report: Report) -> str:
+    """Return report.md, report.tex or report.html.
+
+    Markdown links the plots relative to the report's directory; the page has them inside it and loads nothing.
+    """
+    templates = Environment(
+        loader=PackageLoader("raysim.report"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters |= {"markdown": escape_markdown, "latex": escape_latex}
+    templates.filters |= {"as_data": _as_data, "config_text": _config_text}
+    return templates.get_template(name).render(report=report)
+
+
+def escape_markdown(text: str) -> str:
+    """Return text in which nothing means anything to Markdown, for use in a line or in a table's cell."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", text)
+
+
+def escape_latex(text: str) -> str:
+    """Return text in which nothing means anything to LaTeX."""
+    return MINUS.sub("$-$", "".join(LATEX.get(letter, letter) for letter in text))
+
+
+def _as_data(plot: Plot) -> str:
+    """Return an SVG as a data URI: as an image of its own, so that no two plots share their ids."""
+    content = (plot.folder / f"{plot.stem}.svg").read_bytes()
+    return f"data:image/svg+xml;base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def _config_text(run: FinishedRun) -> str:
+    return (run.directory / "config.yaml").read_text(encoding="utf-8-sig")
+
+
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "report.csv": runs_to_csv,
+    "means.csv": means_to_csv,
+    **{name: partial(fill_template, name) for name in ("report.md", "report.tex", "report.html")},
+}
