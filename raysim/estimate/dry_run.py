@@ -58,7 +58,7 @@ def dry_run(config: Config, federation: Federation) -> DryRun:
         steps=exchange.steps,
         beginnings=host.beginnings,
         evaluations=runner.evaluations,
-        up={**host.sent, "model": exchange.traffic.up - host.sent.total()},
+        up={"model": exchange.traffic.up - host.sent.total(), **host.sent},
         down=exchange.traffic.down_by_method,
         unknown=host.unknown,
     )
