@@ -1,13 +1,13 @@
-"""Everything that knows Ray: the cluster, the coordinator and the hosts as actors, and the runner between them."""
+"""All code that uses Ray: the cluster, the coordinator and host actors, and the runner that sends orders to them."""
 
 import os
 
 from raysim.actors import authentication
 
-# Before Ray is imported. Of a host that died raysim speaks itself, and Ray's paragraph would come even with --quiet.
+# Set before Ray is imported. raysim reports a dead host itself; Ray would print a paragraph, even with --quiet.
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^A worker died or was killed while executing")
 
-# A host's sum of up to a mebibyte comes with its answer: by way of the object store, ten answers took twice as long.
+# A host's sum of up to 1 MiB is sent inside its answer: through the object store, ten answers took twice as long.
 os.environ.setdefault("RAY_max_direct_call_object_size", str(2**20))
 
 authentication.show_what_there_is()

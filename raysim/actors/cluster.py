@@ -1,4 +1,4 @@
-"""Starting a Ray of one's own, or joining one that runs; and leaving nothing behind."""
+"""Starting a Ray cluster on this machine or joining a running one, and cleaning up afterwards."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from raysim.system.errors import ConfigError
 
 PREFIX = "raysim-"
 LONGEST_PARENT = 25  # /raysim-12345678, /session_DATE_TIME_MICROSECONDS_PID and /sockets/plasma_store take 82 of 107
-YOUNG = 60.0  # seconds; what another process has just made it may not have locked yet
+YOUNG = 60.0  # seconds; another process may not have locked a folder yet that it has just made
 
 
 def cluster_of(configs: Sequence[Config], machine: Capacity) -> AbstractContextManager[Capacity]:
-    """Join the cluster that runs name, or start one of this machine; give what it has.
+    """Join the cluster that the configs name, or start one on this machine; yield the cluster's capacity.
 
     Args:
         configs: the configs of the runs, which all name the same address.
-        machine: what a cluster of one's own is given.
+        machine: the resources given to a cluster started on this machine.
     """
     address = configs[0].resources.address
     if address is None:
@@ -47,10 +47,10 @@ def cluster_of(configs: Sequence[Config], machine: Capacity) -> AbstractContextM
 def own_cluster(capacity: Capacity, dashboard: bool = False) -> Iterator[Capacity]:
     """Start Ray on this machine's loopback interface; stop it and delete its files at the end.
 
-    A Ray that this Python process has started already is used as it is, and left running; so give what there is.
+    A Ray that this Python process has already started is used as it is and left running; its capacity is yielded.
 
     Raises:
-        ConfigError: a dashboard is wanted and not installed.
+        ConfigError: a dashboard is requested but not installed.
     """
     if ray.is_initialized():
         yield present()
@@ -59,7 +59,7 @@ def own_cluster(capacity: Capacity, dashboard: bool = False) -> Iterator[Capacit
         raise ConfigError("resources.dashboard: found true, but it is not installed; pip install 'ray[default]'")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if not dashboard:  # which asks the user for it: then let Ray keep it where `ray get-auth-token` finds it
+    if not dashboard:  # a dashboard asks the user for the token, so Ray keeps it where `ray get-auth-token` finds it
         authentication.have_one()
     with session_folder() as files:
         try:
@@ -85,14 +85,14 @@ def own_cluster(capacity: Capacity, dashboard: bool = False) -> Iterator[Capacit
 
 @contextmanager
 def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]:
-    """Join a running cluster and give what it has.
+    """Join a running cluster and yield its capacity.
 
     Args:
         address: HOST:PORT, or auto for the cluster on this machine.
-        code: folders and files of the user's own modules, which its workers are sent.
+        code: folders and files of the user's own modules, which are sent to its workers.
 
     Raises:
-        ConfigError: it cannot be joined.
+        ConfigError: the cluster cannot be joined.
     """
     joined = not ray.is_initialized()
     if joined:
@@ -107,9 +107,9 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
 
 @contextmanager
 def session_folder() -> Iterator[str]:
-    """Make a folder that is locked while it is in use, and delete those that nobody uses any more.
+    """Make a folder for Ray's session, locked while it is in use, and delete such folders that are no longer in use.
 
-    Ray's sockets lie in it, and a socket's path has at most 107 bytes.
+    It contains Ray's sockets, and a socket's path has at most 107 bytes.
     """
     temporary = tempfile.gettempdir()
     parent = Path(temporary if len(os.fsencode(temporary)) <= LONGEST_PARENT else "/tmp")
@@ -126,8 +126,8 @@ def session_folder() -> Iterator[str]:
 
 
 def _delete_unused(folder: Path) -> None:
-    """Delete a folder whose lock, which dies with its process, is free, and which holds Ray's sessions and no more."""
-    with suppress(OSError):  # it is gone meanwhile, somebody else's, or in use
+    """Delete a folder whose lock, released when its process ends, is free, and which holds only Ray's sessions."""
+    with suppress(OSError):  # it was deleted meanwhile, belongs to another user, or is in use
         rays = {path.name.startswith("session_") for path in folder.iterdir()}
         if rays != {True} or time.time() - folder.stat().st_mtime < YOUNG:
             return
@@ -140,7 +140,7 @@ def _delete_unused(folder: Path) -> None:
 
 
 def present() -> Capacity:
-    """Return what the cluster that this process has joined has now; nodes come and go."""
+    """Return the present capacity of the cluster that this process has joined; its nodes may change."""
     nodes = [_node(node["Resources"]) for node in ray.nodes() if node["Alive"]]
     custom: Counter[str] = Counter()
     for node in nodes:

@@ -1,4 +1,4 @@
-"""The coordinator actor: it runs the simulation beside the hosts and streams its events to the driver."""
+"""The coordinator actor, which runs the simulation on the cluster and streams its events to the driver."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from raysim.system.errors import Lost, convert_to_run_error
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts with: the hosts to make, and where it goes on from a checkpoint, the records of that.
+    """What a run starts with: the hosts to make, and the records of a checkpoint if the run resumes from one.
 
-    `federation` and `clients` (one for each host) are references in lists, so that Ray does not fetch them.
+    `federation` and `clients` (one for each host) are references inside lists, so that Ray does not fetch them.
     """
 
     config: Config
@@ -41,7 +41,7 @@ class Start:
 
 
 class Coordinator:
-    """Owns the host actors, which end when it ends. Two threads: one runs, one can be told things."""
+    """Actor that owns the host actors, which end with it. Two threads: one runs, the other receives calls."""
 
     def __init__(self, start: Start) -> None:
         hide_gpus()
@@ -50,7 +50,7 @@ class Coordinator:
         self._written = threading.Semaphore(0)
 
     def events(self) -> Iterator[Event]:
-        """Run to the last round; after a checkpoint, wait until it is written, so that no more can be lost."""
+        """Run to the last round. After a checkpoint, wait until it is written, to limit what a failure can lose."""
         register_tensors()
         set_torch(torch.device("cpu"), True)
         start = self._start
@@ -62,7 +62,7 @@ class Coordinator:
             simulation.stopping = self._stopping
             joined = start.config.resources.address is not None
             self._start = None
-            del start  # the clients' records, which the object store would keep for as long as the run takes
+            del start  # otherwise the object store keeps the clients' records for the whole run
             if notice := describe_differences(runner.machines):
                 yield Notice(notice)
             for event in simulation.events():
@@ -72,11 +72,11 @@ class Coordinator:
                 records = list(event.clients)
                 yield replace(event, clients=records, peaks=runner.peaks() if joined else ())
                 self._written.acquire()
-                records.clear()  # the object store would keep them until the next event, as Ray holds this one so long
+                records.clear()  # else the object store keeps them until the next event, as Ray holds this one
                 del event
 
     def written(self) -> None:
-        """Go on: the checkpoint is on disk."""
+        """Continue the run, as the checkpoint is on disk."""
         self._written.release()
 
     def stop(self) -> None:
@@ -85,29 +85,29 @@ class Coordinator:
 
 
 def _told(event: Event, runner: RayRunner, joined: bool) -> Event:
-    """Return an event with what the simulation does not know of its actors."""
+    """Return an event, completed by what the simulation does not know about its actors."""
     if isinstance(event, Started):
         return replace(event, actors=1 + runner.placement.actors)
     if isinstance(event, Finished) and joined:
-        with suppress(Lost):  # of a host that dies now nothing is needed any more
+        with suppress(Lost):  # nothing is needed any more from a host that dies now
             return replace(event, peaks=runner.peaks())
     return event
 
 
 def shared(federation: Federation) -> Any:
-    """Put the data into the object store, once for all that read them; return the reference."""
+    """Put the data into the object store once for all readers, and return the reference."""
     register_tensors()
     return ray.put(federation)
 
 
 class Remote:
-    """The driver's end of a coordinator: the events as they come.
+    """A coordinator as the driver sees it: an iterator of the run's events.
 
     Args:
         config: the resolved config.
         federation: a reference to the data.
         placement: the host actors to start.
-        saved: the checkpoint to go on from; None is a run from its beginning.
+        saved: the checkpoint to resume from; None starts the run from its beginning.
         apart: see RayRunner.
     """
 
@@ -123,7 +123,7 @@ class Remote:
         self._actor = actor.options(**placing.beside_the_driver(), max_concurrency=2).remote(start)
 
     def events(self) -> Generator[Event, None, None]:
-        """Iterate over the events of the run; end the coordinator, and with it the hosts, when left."""
+        """Iterate over the events of the run; closing the iterator ends the coordinator and with it the hosts."""
         try:
             with failures.explain_ray_errors(lambda: "the coordinator"):
                 for reference in self._actor.events.options(num_returns="streaming").remote():
@@ -135,19 +135,19 @@ class Remote:
                         yield event
                     if isinstance(event, Finished):
                         return
-                    del event, reference  # a checkpoint, which the object store would keep until the next event
+                    del event, reference  # otherwise the object store keeps a checkpoint until the next event
                 raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
         finally:
             ray.kill(self._actor)
             self._places.give_back()
 
     def stop(self) -> None:
-        """Ask for the end after the round in progress."""
+        """Ask the run to end after the round in progress."""
         self._actor.stop.remote()
 
 
 def _fetched(references: Iterable[Any]) -> Iterator[Mapping[int, bytes]]:
-    """Fetch the records of one host after the other."""
+    """Fetch the records of the hosts, one host after the other."""
     for reference in references:
         with failures.explain_ray_errors(lambda: "a host"):
             yield ray.get(reference)

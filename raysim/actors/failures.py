@@ -1,4 +1,4 @@
-"""What the loss of an actor looks like to the user: one line that says whose it was and what to do."""
+"""Errors of Ray as raysim's own: the loss of an actor becomes one line that names the actor and says what to do."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayError, RayTaskErr
 from raysim.system.errors import ConfigError, Lost, RunError
 
 LEAST_MEMORY = "with resources.clients_per_actor=auto a run takes the least memory"
-DEATHS = (RayActorError, OutOfMemoryError)  # of an actor; the second where Ray's own watch over memory ended it
+DEATHS = (RayActorError, OutOfMemoryError)  # of an actor; the second if Ray's own memory monitor ended it
 
 
 @contextmanager
 def explain_ray_errors(who: Callable[[], str]) -> Iterator[None]:
-    """Raise what an error of Ray's means in its place; `who` says whom the call was to."""
+    """Replace an error of Ray by raysim's own error for it; `who` names the actor that was called."""
     try:
         yield
     except RayError as error:
@@ -23,24 +23,24 @@ def explain_ray_errors(who: Callable[[], str]) -> Iterator[None]:
 
 
 def failure(error: RayError, who: str) -> Exception:
-    """Return what an error of Ray's means: raysim's own error that travelled in it, or that somebody is gone.
+    """Return the error behind an error of Ray: raysim's own error wrapped in it, or the loss of the actor.
 
     Args:
         error: what Ray raised.
-        who: whom the call was to.
+        who: the name of the actor that was called.
     """
     if isinstance(error, RayTaskError):
         if isinstance(error.cause, RunError | ConfigError):
             return error.cause
         if not isinstance(error.cause, RayError):
-            return error  # a mistake of raysim's own: its traceback is wanted
+            return error  # a bug in raysim: its traceback is needed
     if isinstance(error, DEATHS):
         return death(who, error)
     return Lost("a process", f"what it held is gone ({type(error).__name__})", LEAST_MEMORY)
 
 
 def death(who: str, error: RayActorError | OutOfMemoryError) -> RunError:
-    """Return what to say when an actor is gone."""
+    """Return the error that reports a lost actor."""
     if isinstance(error, RayActorError) and error.actor_init_failed:
         return RunError(f"{who} could not start: {str(error).strip().splitlines()[-1]}")
     starved = isinstance(error, OutOfMemoryError) or "low on memory" in str(error)

@@ -22,10 +22,10 @@ from raysim.system.footprint import Peak, own_peak
 
 
 class Host:
-    """Owns some clients in a process of its own.
+    """Actor that owns some of the clients, in a separate process.
 
-    The value of a post on its way to it is a reference: it lies in the object store, once per node, until a host takes
-    it.
+    A post's value is sent to it as a reference: the value is stored in the object store, once per node, until a host
+    fetches it.
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
@@ -36,16 +36,16 @@ class Host:
             self._host = ClientHost(config, federation, clients, device)
 
     def ready(self) -> tuple[str, str]:
-        """Answer when the constructor is through: the node's address and id, and the kind of machine that it is."""
+        """Return the node's address and id and its kind of machine; Ray answers once the constructor has finished."""
         node = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:8]}"
         return node, describe_machine(self._host.model.device)
 
     def peak(self) -> Peak:
-        """Return the most memory that this process has taken."""
+        """Return the peak memory of this process."""
         return own_peak()
 
     def perform(self, order: Order, mail: Any, posted: Sequence[Post]) -> Reply:
-        """Carry out an order and reply with the sum over this host's clients; the mail is one object for all hosts."""
+        """Carry out an order and return the sum over this host's clients; the mail is one object for all hosts."""
         with convert_to_run_error():
             return self._host.perform(replace(order, mail=mail), _taken(posted))
 
@@ -55,11 +55,11 @@ class Host:
             return self._host.snapshot()
 
     def restore(self, records: Mapping[int, bytes]) -> None:
-        """Make the clients here what their records say."""
+        """Restore the clients of this host from their records."""
         self._host.restore(records)
 
     def evaluate(self, parts: Sequence[Chunk], posted: Sequence[Post]) -> Scores:
-        """Count the right answers on these parts of the test sets."""
+        """Count the correct predictions on these parts of the test sets."""
         with convert_to_run_error():
             return self._host.evaluate(parts, _taken(posted))
 

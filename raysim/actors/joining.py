@@ -1,4 +1,4 @@
-"""Joining a cluster that runs: one that does not answer, or will not have us, is said in one line within seconds."""
+"""Joining a running cluster; if it does not answer or refuses the connection, one line says so within seconds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from raysim.actors import authentication
 from raysim.system.errors import Unreachable
 
 LOOPBACK = "127.0.0.1"
-REACHABLE = "ENABLE_RAY_CLUSTER"  # a constant of Ray's: whether a node's address must be one that others can reach
-ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # Ray tries once a second, twenty times unless this says otherwise
+REACHABLE = "ENABLE_RAY_CLUSTER"  # a constant of Ray's: whether a node's address must be reachable from other machines
+ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # number of attempts, one a second; Ray's default is 20
 
 
 def join(address: str, code: Sequence[str]) -> None:
@@ -29,11 +29,11 @@ def join(address: str, code: Sequence[str]) -> None:
         code: folders and files of the user's own modules; sent to all workers of this job.
 
     Raises:
-        Unreachable: nothing answers there, it wants another token, or it is of another version.
+        Unreachable: nothing answers there, the cluster requires another token, or its version differs.
     """
     host, port = _parts(address)
     if port is not None:
-        try:  # whether somebody listens, first: Ray itself would try for minutes
+        try:  # check first whether anything listens there: Ray itself would try for minutes
             socket.create_connection((host, port), timeout=10).close()
         except (OSError, OverflowError) as error:
             raise _no_cluster(address, str(error)) from error
@@ -51,7 +51,7 @@ def _parts(address: str) -> tuple[str, int | None]:
 
 
 def _only_here(host: str, port: int | None) -> bool:
-    """Return whether a cluster at a loopback address listens there alone. Ray looks for it at the machine's own."""
+    """Return whether a cluster at a loopback address listens only there; Ray looks for it at the machine's address."""
     if port is None or host not in ("localhost", LOOPBACK, "[::1]"):
         return False
     try:
@@ -82,9 +82,9 @@ def _no_cluster(address: str, told: str) -> Unreachable:
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """Have the nodes that are started or joined meanwhile listen on the loopback interface alone.
+    """Make the nodes that are started or joined in this context listen on the loopback interface only.
 
-    Ray takes a node's address of 127.0.0.1 for the machine's public one, and then listens on all interfaces. The
+    Ray replaces a node address of 127.0.0.1 by the machine's public one and then listens on all interfaces. The
     constant is what RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 sets in a process that has not imported Ray yet.
     """
     constants = ray._private.ray_constants
@@ -109,7 +109,7 @@ def _few_attempts() -> Iterator[None]:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Keep what Ray's C++ half writes to standard error, a line for each attempt; show it if the attempts succeed."""
+    """Hold back what Ray's C++ code writes to standard error (a line per attempt); show it if the attempts succeed."""
     sys.stderr.flush()
     before = os.dup(2)
     with tempfile.TemporaryFile() as kept:

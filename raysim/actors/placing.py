@@ -1,4 +1,4 @@
-"""Where actors go: the coordinator to the driver's node, the hosts spread over the nodes or packed onto few."""
+"""Placement of actors: the coordinator on the driver's node, the hosts spread over the nodes or packed onto few."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from raysim.actors import cluster
 from raysim.estimate.placement import Placement
 from raysim.system.errors import Lost, RunError
 
-PATIENCE = 30  # seconds for which others may still hold what the hosts need: those of a run before it, for one
+PATIENCE = 30  # seconds to wait for resources that others still hold, such as the hosts of an earlier run
 
 
 def beside_the_driver() -> dict[str, Any]:
     """Return the options of the coordinator: no CPU, on the driver's node, whose loss ends the run in any case.
 
-    Not softly: Ray (2.60) then goes elsewhere when the node has no idle process.
+    The affinity is not soft: with a soft one Ray (2.60) uses another node if this one has no idle process.
     """
     here = ray.get_runtime_context().get_node_id()
     return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
 
 
 class Places:
-    """What is reserved for all host actors of a run, on nodes that have it.
+    """Resources reserved for all host actors of a run, on nodes that have them.
 
-    All or nothing: hosts that got only a part of it would wait for ever for the rest.
+    All or nothing: hosts that got only some of them would wait forever for the rest.
 
     Raises:
-        Lost: the cluster has no room for them any more.
-        RunError: others hold it.
+        Lost: the cluster no longer has room for the hosts.
+        RunError: others hold the resources.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -56,11 +56,11 @@ class Places:
         return [{**each, "scheduling_strategy": place} for place in places]
 
     def wait(self) -> None:
-        """Wait until everything is reserved; at once where it is. A node that dies takes its hosts' places with it.
+        """Wait until everything is reserved; return at once if it is. A node that dies loses its hosts' reservations.
 
         Raises:
-            Lost: the cluster has no room for them any more.
-            RunError: others hold it.
+            Lost: the cluster no longer has room for the hosts.
+            RunError: others hold the resources.
         """
         wanted = self.placement
         for _ in range(PATIENCE):
@@ -75,5 +75,5 @@ class Places:
         )
 
     def give_back(self) -> None:
-        """End the hosts, and let others have what they had; Ray would keep it until this process leaves the cluster."""
+        """End the hosts and release their resources, which Ray would otherwise keep until this process leaves."""
         remove_placement_group(self.group)

@@ -1,4 +1,4 @@
-"""What every actor's process is told at its start: how tensors travel, what the allocator keeps, which GPUs it sees."""
+"""Set-up of every actor's process: serialisation of tensors, memory that the allocator keeps, visible GPUs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from raysim.system.capacity import MIB
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 KEPT = 512 * MIB
-LARGEST_ON_HEAP = 32 * MIB  # the most that glibc takes
+LARGEST_ON_HEAP = 32 * MIB  # the largest value that glibc accepts
 
 
 def set_up_actor(gpus: float) -> None:
-    """Prepare the process of an actor that trains, with so many GPUs."""
+    """Prepare the process of an actor that trains on this number of GPUs."""
     register_tensors()
     keep_memory()
     if not gpus:
@@ -27,18 +27,18 @@ def set_up_actor(gpus: float) -> None:
 
 
 def register_tensors() -> None:
-    """Have this process's Ray send tensors as NumPy arrays, which it moves without pickling their contents.
+    """Make Ray send tensors of this process as NumPy arrays, which it moves without pickling their contents.
 
-    To be called in every process that sends or receives.
+    Call it in every process that sends or receives tensors.
     """
     ray.util.register_serializer(Tensor, serializer=_array, deserializer=_tensor)
 
 
 def keep_memory() -> None:
-    """Let glibc keep freed memory instead of handing it back to the kernel, where this is glibc.
+    """Make glibc, if it is the C library, keep freed memory instead of returning it to the kernel.
 
-    By default it returns a training step's activations after every step in some processes and not in others, as the
-    heap happens to lie; faulting them in again took up to a fifth of a host's time (MNIST CNN, batches of 32).
+    By default it returns a training step's activations after every step in some processes and not in others, depending
+    on the heap's layout; faulting them in again took up to a fifth of a host's time (MNIST CNN, batches of 32).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -47,7 +47,7 @@ def keep_memory() -> None:
 
 
 def hide_gpus() -> None:
-    """Hide all GPUs from this actor: Ray leaves them visible to one that asked for none."""
+    """Hide all GPUs from this actor; Ray leaves them visible to an actor that requested none."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
@@ -56,5 +56,5 @@ def _array(tensor: Tensor) -> npt.NDArray[np.generic]:
 
 
 def _tensor(array: npt.NDArray[np.generic]) -> Tensor:
-    # A copy: what Ray hands out is read only and pins its object for as long as anyone looks at it.
+    # A copy: Ray's array is read only and keeps its object in the store for as long as it is referenced.
     return torch.from_numpy(array.copy())

@@ -1,4 +1,4 @@
-"""The runner that carries orders out on host actors."""
+"""The runner that carries out orders on host actors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGE_MAIL = 64 * 2**10  # bytes
 
 @dataclass(eq=False)
 class _Call:
-    """What one host is asked, with all posts that it needs; it is sent those that it does not hold."""
+    """One call to a host, with all posts that it needs; only those that the host does not hold are sent."""
 
     host: int
     method: str
@@ -34,20 +34,20 @@ class _Call:
 
 
 def _part(order: Order, own: Sequence[int]) -> Order:
-    """Return the part of an order that is for some of its clients; the mail goes beside it."""
+    """Return the part of an order that is for some of its clients, without the mail, which is sent separately."""
     windows = {client: order.windows[client] for client in own if client in order.windows}
     return replace(order, clients=tuple(own), shares={k: order.shares[k] for k in own}, windows=windows, mail=None)
 
 
 class RayRunner:
-    """Owns the host actors. A post crosses to the object store once per version; a host replies with one sum.
+    """Runner that owns the host actors. A post is stored once per version; a host replies with one sum.
 
     Args:
         config: the resolved config.
         federation: a reference to the data.
         places: where the host actors are started.
-        records: a reference for each host to its clients' records, where the run goes on from a checkpoint.
-        apart: whether a host is asked for one client at a time, so that the loss of a host shows which it died of.
+        records: a reference for each host to its clients' records, if the run resumes from a checkpoint.
+        apart: whether a host computes one client per call, so that the loss of a host shows which client caused it.
 
     `machines` are the kinds of machine of the nodes that have hosts, by node.
     """
@@ -73,23 +73,23 @@ class RayRunner:
         self._answer_all([host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)])
 
     def begin(self, order: Order, posts: Sequence[Post]) -> list[_Call]:
-        """Have every client of the order do it, as soon as there is room; return one call per host."""
+        """Have every client of the order carry it out as soon as there is room; return the calls to the hosts."""
         large = count_bytes(order.mail) > LARGE_MAIL
-        mail = ray.put(order.mail) if large else order.mail  # a host fetches it, or has it with the call
+        mail = ray.put(order.mail) if large else order.mail  # a host fetches it, or receives it with the call
         return self._queued(
             _Call(host, "perform", (_part(order, own), mail), self._by_reference(posts))
             for host, own in self._parts(order.clients)
         )
 
     def finish(self, ticket: list[_Call]) -> Reply:
-        """Wait for an order's end, and return the merged reply."""
+        """Wait until an order is carried out, and return the merged reply."""
         reply = Reply(ticket[0].arguments[0].cohort if ticket else 0)
         for part in self._answers(ticket):
             reply.merge(part)
         return reply
 
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
-        """Share the parts out among the hosts, and return the merged counts."""
+        """Distribute the parts over the hosts, and return the merged counts."""
         count = len(self._hosts)
         posted = self._by_reference(posts)
         shares = [(h, parts[h::count]) for h in range(count) if parts[h::count]]
@@ -108,11 +108,11 @@ class RayRunner:
         return [host.snapshot.remote() for host in self._hosts]
 
     def peaks(self) -> list[Peak]:
-        """Return the most memory that this process and each host have taken."""
+        """Return the peak memory of this process and of each host."""
         return [own_peak(), *self._answer_all([host.peak.remote() for host in self._hosts])]
 
     def _parts(self, clients: Sequence[int]) -> Iterable[tuple[int, list[int]]]:
-        """Return hosts, and which of the clients each is asked for: all that it has, or one at a time."""
+        """Return pairs of a host and the clients that one call to it is for: all that it has, or one at a time."""
         if self._apart:
             return [(self._home[client], [client]) for client in clients]
         members: dict[int, list[int]] = {}
@@ -121,7 +121,7 @@ class RayRunner:
         return members.items()
 
     def _start(self) -> None:
-        """Start the calls whose turn has come."""
+        """Start the calls whose turn it is."""
         for call in self._turns.begin():
             held = self._held[call.host]
             missing = [post for post in call.posted if held.get(post.name) != post.version]
@@ -130,7 +130,7 @@ class RayRunner:
             self._under_way[method.remote(*call.arguments, missing)] = call
 
     def _ready(self, places: Places) -> list[tuple[str, str]]:
-        """Wait until all hosts have started; one whose node is lost before it has would be waited for for ever."""
+        """Wait until all hosts have started. Notice if a node is lost meanwhile, as its hosts would never start."""
         calls = [host.ready.remote() for host in self._hosts]
         waiting = calls
         while waiting:
@@ -142,7 +142,7 @@ class RayRunner:
         return self._answer_all(calls)
 
     def _answers(self, calls: Sequence[_Call]) -> Iterator[Any]:
-        """Yield the answers to these calls as they come."""
+        """Yield the answers to these calls as they arrive."""
         left = list(calls)
         while left:
             for call in [call for call in left if call.done]:
@@ -157,7 +157,7 @@ class RayRunner:
                 self._start()
 
     def _by_reference(self, posts: Sequence[Post]) -> list[Post]:
-        """Return the posts as references: a version crosses to the object store once."""
+        """Return the posts as references; each version is put into the object store once."""
         for post in posts:
             known = self._posted.get(post.name)
             if known is None or known.version != post.version:
@@ -174,7 +174,7 @@ class RayRunner:
             return ray.get([answer])[0]
 
     def _who(self, host: int) -> str:
-        """Say whose host was lost: all that live there, or where it is asked for one at a time, that one."""
+        """Name the clients of a lost host: all of them, or the one in progress if they are computed one at a time."""
         asked = (call for call in self._under_way.values() if call.host == host and call.method == "perform")
         one = next(asked, None) if self._apart else None
         clients = self.placement.clients[host] if one is None else one.arguments[0].clients

@@ -1,4 +1,4 @@
-"""Whole runs on Ray: each in an actor of its own, which has all of the run's clients."""
+"""Whole runs on Ray, each in a separate actor, which has all of the run's clients."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FEWER = "with fewer runs at a time (--jobs) each has more memory"
 
 
 class RunProcess(WholeRun):
-    """A whole run as an actor. Two threads: one runs, one can be asked to stop."""
+    """A whole run as an actor. Two threads: one runs, the other receives the call to stop."""
 
     def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None) -> None:
         set_up_actor(config.resources.gpus_per_actor)
         super().__init__(config, federation, resume_from)
 
     def events(self) -> Iterator[tuple[Event, int]]:
-        """Run from the first round to the last; with each event the most memory so far, this process's, in bytes."""
+        """Run from the first round to the last; yield each event with this process's peak memory so far, in bytes."""
         yield from self._events
 
 
@@ -38,7 +38,7 @@ class RayRun:
     Args:
         config: the resolved config.
         federation: its data.
-        resume_from: where the run goes on from a checkpoint, or None for its start.
+        resume_from: the checkpoint's records to resume from, or None to start the run from its beginning.
     """
 
     def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None) -> None:
@@ -51,10 +51,10 @@ class RayRun:
         self.coming = self._actor.events.options(num_returns="streaming").remote()
 
     def __next__(self) -> tuple[Event, int]:
-        """Wait for the next event; with it the most memory so far, the actor's, in bytes.
+        """Return the next event, waiting for it, and the actor's peak memory so far, in bytes.
 
         Raises:
-            ConfigError: the run's config does not serve it.
+            ConfigError: the config does not suit the run.
             RunError: the run failed, or the actor died.
         """
         try:
@@ -73,7 +73,7 @@ class RayRun:
 
 
 def ray_executor(at_once: int) -> Executor[RayRun]:
-    """Return what carries out so many runs at a time, each in an actor, on the cluster that is connected."""
+    """Return an executor of up to `at_once` runs at a time, each in an actor, on the cluster that is connected."""
     register_tensors()
     return Executor(at_once, RayRun, _wait)
 

@@ -1,4 +1,4 @@
-"""Whose turn it is: where hosts share CPUs, no more of a node's hosts compute at a time than it has CPUs for."""
+"""Turns of hosts that share CPUs: no more of a node's hosts compute at a time than it has CPUs for."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Call = TypeVar("Call")
 
 
 class Turns(Generic[Call]):
-    """Calls that wait, in their order, for their host to be idle and for a CPU of its node.
+    """Queue of calls that wait, in order, for their host to be idle and for a CPU of its node.
 
-    Hosts that wait their turn keep the caches to those that work: ten on two cores took a sixth less of the CPUs' time.
-    A second call to a host would hold a turn and only wait there, while a CPU has nothing to do.
+    Hosts that wait leave the caches to those that compute: ten hosts on two cores took a sixth less CPU time.
+    A second call to a busy host would hold a turn and only wait there, while a CPU is idle.
 
     Args:
         nodes: the node of each host.
-        cpus: each host's share of its node's CPUs; None where they have their own, and no call waits.
+        cpus: each host's share of its node's CPUs; None if hosts have CPUs of their own, and then no call waits.
     """
 
     def __init__(self, nodes: Sequence[str], cpus: float | None) -> None:
@@ -30,11 +30,11 @@ class Turns(Generic[Call]):
         self._waiting: dict[str, deque[tuple[int, Call]]] = {node: deque() for node in hosts}
 
     def wait(self, host: int, call: Call) -> None:
-        """Let a call to a host wait for its turn."""
+        """Append a call to a host to the queue."""
         self._waiting[self._nodes[host]].append((host, call))
 
     def begin(self) -> list[Call]:
-        """Return the calls whose turn has come."""
+        """Remove the calls whose turn it is from the queue, and return them."""
         begun = []
         for node, waiting in self._waiting.items():
             later = []
@@ -51,6 +51,6 @@ class Turns(Generic[Call]):
         return begun
 
     def end(self, host: int) -> None:
-        """Say that a call to a host has ended."""
+        """Note that a call to a host has ended."""
         self._busy.discard(host)
         self._free[self._nodes[host]] += 1

@@ -1,4 +1,4 @@
 """Rounds: the simulation and its schedules, orders and replies, exact sums, hosts and local training.
 
-It knows no Ray: a runner carries its orders out, in this process or on actors.
+It does not use Ray: a runner carries out its orders, in this process or on actors.
 """

@@ -18,7 +18,7 @@ from raysim.system.state import Kept
 
 
 class AsynchronousUpdates(Kept):
-    """Server updates, in the order of the timetable. Clients compute at the same time; updates are taken in turn."""
+    """Server updates in the order of the timetable. Clients compute in parallel; updates are applied in order."""
 
     made_again: ClassVar = frozenset({"_exchange", "_server", "_schedule", "_timetable", "_tickets", "_sent", "_away"})
 
@@ -33,7 +33,7 @@ class AsynchronousUpdates(Kept):
         self._time = 0.0
 
     def update(self) -> RoundOutcome:
-        """Do the update that the server is in: send the model to whoever goes now, take who is due."""
+        """Do the current server update: send the model to the clients dispatched now, apply the updates due."""
         server, exchange = self._server, self._exchange
         update = self._timetable[server.round - 1]
         mail, posts = exchange.announce()
@@ -54,7 +54,7 @@ class AsynchronousUpdates(Kept):
         return self._outcome(update, reply.means())
 
     def state(self) -> dict[str, Any]:
-        """Wait until nobody computes, and return the replies that are not applied yet; virtual time stands still."""
+        """Wait until no client computes, and return the replies not applied yet; virtual time does not advance."""
         self._tickets = {number: self._exchange.wait_for(ticket) for number, ticket in self._tickets.items()}
         return {
             **super().state(),
@@ -63,7 +63,7 @@ class AsynchronousUpdates(Kept):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there, with the server in the round that it was in."""
+        """Resume from a state, with the server in the round that it was in."""
         self._tickets = {number: Reply.restored(reply) for number, reply in state["replies"].items()}
         self._sent = {number: Delta(*model) for number, model in state["sent"].items()}
         super().restore({key: kept for key, kept in state.items() if key not in ("replies", "sent")})
@@ -71,7 +71,7 @@ class AsynchronousUpdates(Kept):
         self._away = [d for update in over for d in update.dispatched if d.back > self._time]
 
     def _send(self, dispatch: Dispatch, mail: Mapping[str, Any], posts: Any) -> None:
-        """Send the model of now. Who drops out, or comes back after the end, computes nothing."""
+        """Send the current model. A client that drops out, or returns after the run's end, computes nothing."""
         server, exchange, client = self._server, self._exchange, dispatch.client
         if dispatch.update is None and not dispatch.discarded:
             exchange.traffic.count_sent([client], mail, [server.model(), *posts])
@@ -89,12 +89,12 @@ class AsynchronousUpdates(Kept):
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
 
     def _shares(self, update: Update) -> dict[int, float]:
-        """Return the cohort's weights, of sum 1, by the data that each had when it was sent the model."""
+        """Return the cohort's weights, of sum 1, by the data that each client had when it was sent the model."""
         sizes = {dispatch.client: self._size(dispatch) for dispatch in update.arrivals}
         return {client: sizes[client] / sum(sizes.values()) for client in sorted(sizes)}
 
     def _size(self, dispatch: Dispatch) -> int:
-        """Return what an update counts by: 1, or the samples that its client had when it was sent the model."""
+        """Return an update's weight: 1, or the number of samples that its client had when it was sent the model."""
         uniform = self._exchange.config.aggregation.weights == "uniform"
         return 1 if uniform else self._server.size(dispatch.client, dispatch.version + 1)
 
@@ -102,10 +102,10 @@ class AsynchronousUpdates(Kept):
         return 1.0 if dispatch.update is None else discount(dispatch.staleness, self._schedule.staleness)
 
     def _mix(self, update: Update, mean: Delta) -> Delta:
-        """Return the server's change, made of the mean delta of these arrivals.
+        """Return the change of the server's model, given the mean delta of these arrivals.
 
         FedBuff: rate / K sum_i s_i delta_i, the mean being sum_i s_i delta_i / sum_i s_i. FedAsync: with the rate times
-        s, from the model of now towards the client's, which is the one that it was sent, and its delta.
+        s, from the current model towards the client's, which is the model that it was sent plus its delta.
         """
         sizes = [self._size(dispatch) for dispatch in update.arrivals]
         discounted = [self._discount(d) * size for d, size in zip(update.arrivals, sizes, strict=True)]

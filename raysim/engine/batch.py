@@ -1,4 +1,4 @@
-"""A batch of whole runs, each in one process: begun as there is room, heard event by event, each failing alone."""
+"""A batch of whole runs, each in one process, started as there is room; the failure of one does not end the others."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from raysim.system.errors import ConfigError, RunError, convert_to_run_error
 from raysim.system.footprint import Footprint
 
 ResumeState = tuple[bytes, Mapping[int, bytes]]
-"""The records of the server and of the clients, by client, from which a run goes on."""
+"""The records of the server and of the clients, by client, from which a run resumes."""
 
 DEBUGGING = "raysim run --local helps to debug it"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a batch: its folder, which no other run has, and its resolved config."""
+    """One run of a batch: its folder, which no other run of the batch has, and its resolved config."""
 
     folder: str
     config: Config
@@ -35,7 +35,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobEvent:
-    """A job's next event, and the most memory in bytes that its process has taken so far."""
+    """A job's next event, and the peak memory of its process so far, in bytes."""
 
     job: Job
     event: Event
@@ -44,29 +44,29 @@ class JobEvent:
 
 @dataclass(frozen=True)
 class JobFailed:
-    """A job has ended before its last event, or could not begin."""
+    """The failure of a job, which ended before its last event or could not begin."""
 
     job: Job
     error: ConfigError | RunError
 
 
 class RunningJob(Protocol):
-    """A job that is under way."""
+    """A job that is in progress."""
 
     def __next__(self) -> tuple[Event, int]:
-        """Wait for the next event; with it the most memory so far, its process's, in bytes.
+        """Return the next event, waiting for it, and the peak memory of the run's process so far, in bytes.
 
         Raises:
-            ConfigError: the run's config does not serve it.
+            ConfigError: the config does not suit the run.
             RunError: the run failed, or its process died.
-            StopIteration: there are no more.
+            StopIteration: there are no more events.
         """
 
     def stop(self) -> None:
-        """End the run after the round in progress. It is called from another thread."""
+        """End the run after the round in progress. Called from another thread."""
 
     def end(self) -> None:
-        """Free what the run still holds."""
+        """Release the resources that the run still holds."""
 
 
 R = TypeVar("R", bound=RunningJob)
@@ -77,9 +77,9 @@ class Executor(Generic[R]):
     """Where the jobs of a batch are carried out.
 
     Attributes:
-        at_once: the most jobs under way at a time.
-        start: starts a job on its data, from its first round or where it goes on.
-        wait: waits for one of those under way that can be asked for its next event.
+        at_once: the most jobs in progress at a time.
+        start: starts a job on its data, from its first round or from a checkpoint.
+        wait: waits for a job in progress whose next event can be fetched.
     """
 
     at_once: int
@@ -89,13 +89,14 @@ class Executor(Generic[R]):
 
 @dataclass(eq=False)
 class Batch(Generic[R]):
-    """Carries jobs out. Their data are read here, so that no other node needs the files.
+    """Carries out jobs. Their data are read in this process, so that no other node needs the files.
 
     Attributes:
         jobs: the jobs in the order in which they begin.
         executor: where they are carried out.
-        begin: called with each job that has its data, these, and when reading them began, by time.perf_counter;
-            returns where the run goes on, or None for its start. A ConfigError or RunError of it fails the job.
+        begin: called with each job whose data have been read, the data, and when reading began (time.perf_counter);
+            returns the records to resume from, or None to start. A ConfigError or RunError that it raises fails the
+            job.
     """
 
     jobs: Sequence[Job]
@@ -105,7 +106,7 @@ class Batch(Generic[R]):
     _stopping: bool = field(default=False, init=False)
 
     def events(self) -> Generator[JobEvent | JobFailed, None, None]:
-        """Carry all jobs out; those under way end once this is left."""
+        """Carry out all jobs, and iterate over what happens; closing the iterator ends those in progress."""
         waiting = deque(self.jobs)
         try:
             while True:
@@ -119,7 +120,7 @@ class Batch(Generic[R]):
                 run.end()
 
     def stop(self) -> None:
-        """Begin no more jobs, and let those under way end after the round in progress."""
+        """Begin no more jobs, and let those in progress end after their present round."""
         self._stopping = True
         for run in list(self._running):
             run.stop()
@@ -140,7 +141,7 @@ class Batch(Generic[R]):
             run.stop()
 
     def _next(self, run: R) -> Iterator[JobEvent | JobFailed]:
-        """Give a run's next event, or its failure, or nothing at its end; afterwards the others come first."""
+        """Yield a run's next event, or its failure, or nothing at its end; the other runs then take precedence."""
         job = self._running[run]
         try:
             event, peak_memory_bytes = next(run)
@@ -155,12 +156,12 @@ class Batch(Generic[R]):
 
 
 class WholeRun:
-    """Runs all clients of a run in this process, one after the other; a RunningJob.
+    """A run of which all clients are computed in this process, one after the other; a RunningJob.
 
     Args:
         config: the resolved config.
         federation: its data.
-        resume_from: where the run goes on from a checkpoint, or None for its start.
+        resume_from: the checkpoint's records to resume from, or None to start the run from its beginning.
     """
 
     def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None = None) -> None:
@@ -168,7 +169,7 @@ class WholeRun:
         self._events = self._run(config, federation, resume_from)
 
     def __next__(self) -> tuple[Event, int]:
-        """Run until the next event; with it the most memory so far, this process's, in bytes.
+        """Run until the next event; return it and this process's peak memory so far, in bytes.
 
         Raises:
             RunError: the run failed.
@@ -180,7 +181,7 @@ class WholeRun:
         self._stopping.set()
 
     def end(self) -> None:
-        """Leave the run where it is."""
+        """Abandon the run in its present state."""
         self._events.close()
 
     def _run(
@@ -193,7 +194,7 @@ class WholeRun:
             simulation.stopping = self._stopping
             for event in simulation.events():
                 if not isinstance(event, RoundDone):
-                    footprint.sample()  # at the start and at the end, as a run may be shorter than its interval
+                    footprint.sample()  # at the start and at the end, as a run may be shorter than the interval
                 yield event, footprint.peak_bytes
 
 
@@ -201,11 +202,11 @@ IN_THIS_PROCESS = Executor(1, WholeRun, itemgetter(0))
 
 
 def load_federation(config: Config) -> Federation:
-    """Return a run's data, which serve it and its model.
+    """Return a run's data, checked to suit the scenario and the model.
 
     Raises:
-        ConfigError: they are missing, or they or the model do not serve the scenario.
-        RunError: the user's own code for them failed.
+        ConfigError: the data are missing, or they or the model do not suit the scenario.
+        RunError: the user's own code for the data or the model failed.
     """
     with convert_to_run_error(DEBUGGING):
         federation = build_federation(config)

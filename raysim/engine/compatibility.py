@@ -1,4 +1,4 @@
-"""Which methods go together, and with which scenario: what cannot be served is refused at start, with its reason."""
+"""Compatibility of methods with each other and with the scenario: unmet needs are refused at start, with a reason."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from raysim.config.lookup import resolve
 from raysim.memory import MemoryKind
 from raysim.system.errors import ConfigError, RunError
 
-GONE = ("sends", "epoch", "stores", "keeps", "takes")  # what methods once said in numbers
+GONE = ("sends", "epoch", "stores", "keeps", "takes")  # an earlier interface's declarations of costs
 OWN_STREAMS = ("augment", "batches", "memory", "model")
 
 
 def make_methods(config: Config) -> dict[str, Method]:
-    """Return the config's methods in their order, by the name that their terms, ops and streams carry.
+    """Return the config's methods in their order, by the name that is used in their terms, ops and streams.
 
     A user's `package.module:name` is called `name`.
     """
@@ -36,10 +36,11 @@ def make_methods(config: Config) -> dict[str, Method]:
 
 
 def check_methods(config: Config) -> dict[str, Method]:
-    """Return the methods if they go together and the scenario serves them.
+    """Return the methods if they are compatible with each other and with the scenario.
 
     Raises:
-        ConfigError: two own one hook, an owner of the local loop stands beside a method inside it, or a need is unmet.
+        ConfigError: two methods own an exclusive hook, one that owns the local loop is combined with one that has
+            hooks inside it, or a need is unmet.
     """
     methods = make_methods(config)
     for half in (ClientHalf, *(h for h in EXCLUSIVE if h is not ClientHalf)):
@@ -68,12 +69,12 @@ def check_methods(config: Config) -> dict[str, Method]:
 
 
 def name_methods(methods: Iterable[str]) -> str:
-    """Return what a run's methods are called in a message."""
+    """Return the name of a run's methods for messages."""
     return ", ".join(methods) or "FedAvg"
 
 
 def _unmet(name: str, method: Method, config: Config) -> Iterator[str]:
-    """Yield what a run lacks that a method needs, and what would do."""
+    """Yield each need of a method that a run does not meet, with what would meet it."""
     for need in sorted(needs_of(method)):
         serves, lacking = _NEEDS[need]
         if not serves(config):
@@ -82,7 +83,7 @@ def _unmet(name: str, method: Method, config: Config) -> Iterator[str]:
 
 
 def _check_state(*halves: Half) -> None:
-    """Refuse halves whose state no checkpoint can hold."""
+    """Refuse halves whose state a checkpoint cannot hold."""
     for half in halves:
         try:
             half.state()
@@ -91,7 +92,7 @@ def _check_state(*halves: Half) -> None:
 
 
 def needs_of(method: Method) -> frozenset[Need]:
-    """Return what a method says that it needs, and what its hooks do: without it they would never be called."""
+    """Return the needs that a method declares, and those of its hooks, which would otherwise never be called."""
     implied: dict[Need, bool] = {
         "barrier": method.waits() or overrides(method.Server, "select"),
         "boundaries": overrides(method.Client, "begin_task"),
@@ -101,12 +102,12 @@ def needs_of(method: Method) -> frozenset[Need]:
 
 
 def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
-    """Return the memory that all methods can share, or None where none needs one.
+    """Return the settings of the memory that all methods share, or None if no method needs one.
 
-    Null keys are the choice of the first method whose own choice all others can live with.
+    A key that is null takes the default of the first method whose default all others support.
 
     Raises:
-        ConfigError: an explicit choice that a method cannot use, or methods that have no choice in common.
+        ConfigError: a method does not support an explicit choice, or the methods have no choice in common.
     """
     uses = {name: method.memory for name, method in methods.items() if method.memory is not None}
     if not uses:
@@ -186,4 +187,4 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         "needs rounds that wait for their clients; set schedule.kind=synchronous",
     ),
 }
-"""By need: whether a run serves it, and what is said where it does not."""
+"""By need: whether a run meets it, and the message if it does not."""

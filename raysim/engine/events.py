@@ -1,4 +1,4 @@
-"""What a simulation tells while it runs: the same events from this process and from a coordinator far away."""
+"""Events of a simulation while it runs, the same whether it runs in this process or in a coordinator actor."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor
 from raysim.system.footprint import Peak
 
 Accuracies = Mapping[str, Sequence[float]]
-"""By protocol: the fraction of right answers on every task's test set."""
+"""By protocol: the fraction of correct predictions on every task's test set."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """All hosts are ready; the run has so many rounds.
+    """The first event: all hosts are ready, and the run's number of rounds is known.
 
-    A run from the start begins with the evaluation of the untrained model; one that goes on from a checkpoint has none,
-    and `done` rounds behind it. `actors` are Ray's: the coordinator and the hosts, none where one process does it all.
+    A run from the start begins with the evaluation of the untrained model; one that resumes from a checkpoint does not,
+    and has done `done` rounds. `actors` counts Ray's: the coordinator and the hosts, none if one process does it all.
     """
 
     evaluation: Accuracies | None
@@ -31,11 +31,11 @@ class Started:
 
 @dataclass(frozen=True)
 class RoundDone:
-    """One server update. Rounds and tasks count from 1; bytes are the methods' payload, all clients together, and so
-    are the gradient steps.
+    """One server update. Rounds and tasks count from 1; bytes (the methods' payload) and gradient steps are totals over
+    all clients.
 
-    `task_done` says that a row of the accuracy matrix ends with it, `so_far` how many tasks, from the first, may have
-    been seen by then.
+    `task_done` says whether a row of the accuracy matrix ends with it, `so_far` how many tasks, from the first, may
+    have been seen by then.
     """
 
     round: int
@@ -57,10 +57,10 @@ class RoundDone:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run between two rounds: all that is needed to go on from here, under any runner.
+    """The state of a run between two rounds: all that is needed to resume from here, under any runner.
 
     `server` is the record of the server, its halves and the schedule, `clients` are the clients' records by id, host by
-    host (see raysim.system.state); `round` rounds are done. `peaks` is the memory of the actors.
+    host (see raysim.system.state); `round` rounds are done. `peaks` is the peak memory of the actors.
     """
 
     round: int
@@ -73,8 +73,8 @@ class Checkpoint:
 class Finished:
     """The last event: the final model, and whether the run was stopped before its last round.
 
-    `per_client` is what summary.json says of the clients' accuracies, where evaluation.per_client asks for it; `peaks`
-    is the memory of the actors.
+    `per_client` is summary.json's entry on the clients' accuracies, if evaluation.per_client asks for it; `peaks` is
+    the peak memory of the actors.
     """
 
     state: Mapping[str, Tensor]
@@ -85,17 +85,17 @@ class Finished:
 
 @dataclass(frozen=True)
 class Notice:
-    """One line that the user should read."""
+    """A line of text for the user."""
 
     text: str
 
 
 Event = Started | RoundDone | Checkpoint | Finished | Notice
-OWN_PLACE = ("evaluation", "task_done")  # keys of a round that its line has elsewhere, or not at all
+OWN_PLACE = ("evaluation", "task_done")  # fields of a round that its line has in another place, or not at all
 
 
 def line(event: RoundDone) -> dict[str, Any]:
-    """Return what rounds.jsonl says of a round; a number that is not finite is null there, as JSON has none."""
+    """Return a round's entry in rounds.jsonl; numbers that are not finite, which JSON lacks, become null."""
     record = {key: getattr(event, key) for key in RoundDone.__dataclass_fields__ if key not in OWN_PLACE}
     record["loss"] = _finite(event.loss)
     record["records"] = {name: _finite(value) for name, value in event.records.items()}

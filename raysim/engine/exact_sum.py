@@ -1,11 +1,11 @@
-"""Sums that no order can change: weighted values are rounded once, to fixed point, and added as integers.
+"""Sums independent of the order of addition: weighted values are rounded once, to fixed point, and added as integers.
 
-Floating-point addition depends on its order, and with it a run's bits would depend on how clients are packed onto
+The result of floating-point addition depends on its order, so a run's bits would depend on how clients are packed onto
 hosts. Here every client's weighted value becomes a whole number of steps of 2^-44 (deltas) or of two limbs, 2^-34 and
 the remainder in 2^-76 (everything else: Fisher values of 1e-10 beside activations of 1e5). Integers add exactly.
 
 int64 wraps silently and NaN casts to -2^63, so a value is checked before it is weighted: finite, and at most `bound`.
-As the weights of a sum are at most 1 together, its integers then stay below 2^62.
+As the weights of a sum add up to at most 1, its integers then stay below 2^62.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 WEIGHT_BITS = 62
-HEAVIEST = 2**62 + 2**40  # 1, and room for the rounding of shares
+HEAVIEST = 2**62 + 2**40  # weight 1, and a margin for the rounding of shares
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Where values are rounded to: the exponents of the limbs' steps, and the largest magnitude allowed."""
+    """A fixed-point grid: the exponents of the limbs' steps, and the largest magnitude allowed."""
 
     bits: tuple[int, ...]
     bound: float
@@ -34,7 +34,7 @@ WIDE = Grid(bits=(34, 76), bound=2.0**28)
 
 
 class OutOfRange(ValueError):
-    """A value is not finite or larger than its grid allows: the run diverges."""
+    """A value is not finite or larger than its grid allows, as the run diverges."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class ExactSum:
 
         Raises:
             OutOfRange: the value is not finite or too large.
-            ValueError: the weight is below 0, or with those before it above 1.
+            ValueError: the weight is negative, or the sum of the weights exceeds 1.
         """
         largest = float(value.abs().max()) if value.numel() else 0.0
         if not largest <= self.grid.bound:  # also true of NaN
@@ -74,12 +74,12 @@ class ExactSum:
         if other.limbs is not None:
             self._weigh(other.weight, other.terms)
             if self.limbs is None:
-                self.limbs = other.limbs.copy()  # what came from another process is read only
+                self.limbs = other.limbs.copy()  # an array from another process is read only
             else:
                 self.limbs += other.limbs
 
     def fresh(self) -> ExactSum:
-        """Return a sum of nothing yet, of the same kind."""
+        """Return an empty sum of the same kind."""
         return replace(self, limbs=None, weight=0, terms=0)
 
     def mean(self) -> Tensor:

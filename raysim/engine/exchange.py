@@ -1,4 +1,4 @@
-"""Messages between the server and its clients: orders out, replies in, plans driven, bytes counted."""
+"""Messages between the server and its clients: sending orders, receiving replies, driving plans, counting bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raysim.system.state import Kept
 
 
 class Traffic(Kept):
-    """Counts bytes of tensors, all clients together.
+    """Counter of the bytes of tensors that are sent and received, all clients together.
 
     A post is counted at a client's first contact with its version; mail each time it is sent. `down_by_method` are the
     bytes since this process began, those of the model under "model".
@@ -37,7 +37,7 @@ class Traffic(Kept):
         self._by_client: dict[int, int] = {}
 
     def count_sent(self, clients: Sequence[int], mail: Mapping[str, Any], posts: Iterable[Post]) -> None:
-        """Count an order on its way to these clients: mail by method, and posts, which carry their method's name."""
+        """Count an order that is sent to these clients: mail by method, and posts, which carry their method's name."""
         sizes = [(post, count_bytes(post.value)) for post in posts]
         letters = {name: nbytes for name, letter in mail.items() if (nbytes := count_bytes(letter))}
         for client in clients:
@@ -58,13 +58,13 @@ class Traffic(Kept):
             self._by_client[client] = self._by_client.get(client, 0) + nbytes
 
     def take_by_client(self) -> Mapping[int, int]:
-        """Return the bytes of each client, up and down, since this was last asked."""
+        """Return the bytes of each client, up and down together, since the last call."""
         taken, self._by_client = self._by_client, {}
         return taken
 
 
 class Exchange(Kept):
-    """What both kinds of schedule do: ask the methods' server halves, and carry what they say to the clients."""
+    """The exchange of messages under both kinds of schedule, between the methods' server halves and the clients."""
 
     made_again: ClassVar = frozenset({"config", "server", "runner"})
 
@@ -77,14 +77,14 @@ class Exchange(Kept):
         self.steps = 0
 
     def halves_with(self, hook: str) -> list[ServerHalf]:
-        """Return the server halves that bring this hook, in the listed order."""
+        """Return the server halves that override this hook, in the listed order."""
         return halves_with_hook(self.halves.values(), hook)
 
     def gather(self, chosen: Sequence[int]) -> None:
         """Make these clients the cohort, with the shares that `aggregation.weights` gives them.
 
         Raises:
-            RunError: one of them has no data now.
+            RunError: one of them has no data in this round.
         """
         server = self.server
         absent = sorted(set(chosen) - set(server.present))
@@ -94,25 +94,25 @@ class Exchange(Kept):
         server.shares = server.shares_of(server.cohort)
 
     def announce(self) -> tuple[dict[str, Any], list[Post]]:
-        """Return what the methods' server halves say at the start of a training phase: mail by method, and posts."""
+        """Return what the methods' server halves send at the start of a training phase: mail by method, and posts."""
         said = {half.name: half.announce(self.server) for half in self.halves_with("announce")}
         return {name: mail for name, (mail, _) in said.items()}, [post for _, posts in said.values() for post in posts]
 
     def vectors(self) -> int:
-        """Return how many vectors as long as the model's a client sends in a phase: its delta, and its methods' means.
+        """Return how many vectors of the model's length a client sends in a phase: its delta, and its methods' means.
 
-        Virtual time takes it that as many come down to it. Terms that are kept by client are small, and left out.
+        Virtual time assumes that it receives as many. Terms that are kept by client are small and not counted.
         """
         methods: list[Method] = [half.knobs for half in self.halves.values()]
         return 1 + sum(how != "by_client" for method in methods for how in method.replies.values())
 
     def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
-        """Return the samples that had reached these clients, each by its round; None where updates count equally."""
+        """Return how many samples had reached these clients, each by its round; None if updates count equally."""
         uniform = self.config.aggregation.weights == "uniform"
         return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)
 
     def order(self, op: str, clients: Sequence[int], mail: Any, shares: Mapping[int, float]) -> Order:
-        """Return the order to do `op` now, for clients that are a whole cohort. Raises RunError. See Order."""
+        """Return the order to do `op` now, for clients that make up a whole cohort. See Order. Raises RunError."""
         server = self.server
         windows = {client: server.window(client) for client in clients}
         usual = next(iter(windows.values()), 0)
@@ -128,7 +128,7 @@ class Exchange(Kept):
         )
 
     def begin(self, order: Order, posts: Sequence[Post]) -> Any:
-        """Send an order to its clients, with the model of now; return the ticket."""
+        """Send an order to its clients, with the current model; return the ticket."""
         everything = [self.server.model(), *posts]
         mail = order.mail if order.op == "train" else {order.op.partition(".")[0]: order.mail}
         self.traffic.count_sent(order.clients, mail, everything)
@@ -142,11 +142,11 @@ class Exchange(Kept):
         return reply
 
     def wait_for(self, ticket: Any) -> Reply:
-        """Wait for an order's reply, and leave it uncounted; a reply is a ticket too."""
+        """Wait for an order's reply without counting it; a reply is also accepted as a ticket."""
         return ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
 
     def update_model(self, reply: Reply, delta: Delta) -> None:
-        """Make the new model of the clients' mean delta, as the schedule scales it and the methods change it."""
+        """Update the model by the clients' mean delta, as scaled by the schedule and changed by the methods."""
         server = self.server
         for half in self.halves_with("update"):
             delta = half.update(server, delta, reply.of(half.name, half.knobs.replies, server.parameters.dtype))
@@ -158,15 +158,15 @@ class Exchange(Kept):
         self._check_model()
 
     def drive_plans(self, hook: str, clients: Sequence[int]) -> None:
-        """Drive the plans that the server halves make at this point, one after the other."""
+        """Carry out the plans that the server halves make in this hook, one after the other."""
         for half in self.halves_with(hook):
             self._drive(half, getattr(half, hook)(self.server), clients)
 
     def _check_model(self) -> None:
-        """Refuse a model that is not finite, before anyone is sent it or a checkpoint keeps it. Raises Diverged."""
+        """Refuse a model that is not finite before it is sent to a client or kept in a checkpoint. Raises Diverged."""
         server = self.server
         for what, part in (("parameters", server.parameters), ("buffers", server.buffers)):
-            if not part.is_meta and not bool(part.isfinite().all()):  # without values: a dry run
+            if not part.is_meta and not bool(part.isfinite().all()):  # meta tensors, in a dry run, have no values
                 found = float(part.abs().max())
                 raise Diverged(
                     f"the server diverged in round {server.round} ({name_methods(self.halves)}), the {what} of its new "

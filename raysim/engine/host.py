@@ -1,4 +1,4 @@
-"""The place where some clients live, with one model instance and one view of the data for all of them."""
+"""A host of clients, which share one model instance and one view of the data."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from raysim.system.state import decode, encode
 
 
 class ClientHost:
-    """Owns clients and does what an order says, one client after the other.
+    """Owner of clients that carries out orders, one client after the other.
 
     Args:
         config: the resolved config.
         federation: the data and the tasks; shared and read only.
-        clients: the ids of the clients that live here.
-        device: where the model and the data live.
+        clients: the ids of this host's clients.
+        device: the device of the model and the data.
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int], device: torch.device) -> None:
@@ -53,7 +53,7 @@ class ClientHost:
         self.clients = {number: self.make_client(number) for number in clients}
 
     def perform(self, order: Order, posts: Sequence[Post] = ()) -> Reply:
-        """Carry out an order and reply with the sum over its clients. Raises Diverged."""
+        """Carry out an order and return the sum over its clients. Raises Diverged."""
         self.receive(posts)
         order = replace(order, mail=move_to(order.mail, self.model.device))
         reply = Reply(order.cohort)
@@ -63,7 +63,7 @@ class ClientHost:
         return reply
 
     def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
-        """Have one client, which has the server's model, do what the order says, and add what it sends to the reply."""
+        """Have one client, which has the server's model, carry out the order, and add what it sends to the reply."""
         if order.op == "train":
             client.begin_phase(order.phase_of(client.id), order.shares[client.id])
         else:
@@ -73,7 +73,7 @@ class ClientHost:
         client.forget()
 
     def carry_out(self, client: HostedClient, order: Order, reply: Reply) -> None:
-        """Have a client whose phase or exchange has begun do what the order says."""
+        """Have a client whose phase or exchange has begun carry out the order."""
         if order.op == "train":
             self._train(client, order, reply)
         else:
@@ -81,7 +81,7 @@ class ClientHost:
         reply.take_records(client.id, client.records)
 
     def evaluate(self, chunks: Sequence[Chunk], posts: Sequence[Post] = ()) -> Scores:
-        """Count the right answers of the posted model on parts of the test sets."""
+        """Count the correct predictions of the posted model on parts of the test sets."""
         self.receive(posts)
         if self._test is None:
             self._test = self.federation.source("test", self.model.device)
@@ -89,28 +89,28 @@ class ClientHost:
         return score(self.model.module, self.model.dtype, self._test, self.federation, chunks)
 
     def receive(self, posts: Sequence[Post]) -> None:
-        """Keep what was posted, in place of older versions."""
+        """Store the posts in place of older versions."""
         for post in posts:
             self.posts[post.name] = replace(post, value=move_to(post.value, self.model.device))
 
     def snapshot(self) -> dict[int, bytes]:
-        """Return a record of every client here, as a checkpoint keeps it. Raises RunError."""
+        """Return a record of every client of this host, as a checkpoint keeps it. Raises RunError."""
         return {number: encode(client.state()) for number, client in self.clients.items()}
 
     def restore(self, records: Mapping[int, bytes]) -> None:
-        """Make every client here what its record says, wherever that was made."""
+        """Restore every client of this host from its record, which any host may have made."""
         for number, client in self.clients.items():
             client.restore(decode(records[number], self.model.device))
 
     def lay_out(self, module: nn.Module) -> FlatModel:
-        """Return the model that all clients here share."""
+        """Return the model that all clients of this host share."""
         return FlatModel(module)
 
     def make_client(self, number: int) -> HostedClient:
-        """Return a client at its beginning."""
+        """Return a client in its initial state."""
         federation, device = self.federation, self.model.device
         data: Source | UserStream = self._samples
-        if federation.opener is not None:  # a stream of the user's own
+        if federation.opener is not None:  # a user-defined stream
             data = federation.opened(number, device)
         memory = None if self._memory is None else Memory(self._memory)
         halves = {name: method.Client(name, method) for name, method in self._methods.items()}

@@ -1,4 +1,4 @@
-"""A client as its host runs it: phases and exchanges begin and end, the memory is filled, what lasts is kept."""
+"""A client as its host runs it: start and end of phases and exchanges, filling the memory, and its state."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from raysim.system.device import to_device
 
 
 class HostedClient(Client):
-    """One client with its methods' halves. All its attributes last from phase to phase, but for `made_again`.
+    """One client with its methods' halves. Its attributes last from phase to phase, except those in `made_again`.
 
-    `stage` is the stage that its window is in, `begun` that of its last phase.
+    `stage` is the stage of its present window, `begun` the stage of its last phase.
     """
 
     made_again: ClassVar = frozenset(
@@ -51,7 +51,7 @@ class HostedClient(Client):
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
 
     def begin_phase(self, phase: Phase, share: float) -> None:
-        """Begin a training phase: take up the data that arrived, reseed, forget the last phase's streams."""
+        """Begin a training phase: take up the data that arrived, reseed, drop the last phase's random streams."""
         self.take_up(phase.window)
         self.phases += 1
         self.exchanges, self._exchange = {}, 0
@@ -67,19 +67,19 @@ class HostedClient(Client):
                 half.begin_task(self)
 
     def begin_exchange(self, method: str, share: float) -> None:
-        """Begin an exchange of messages outside a training phase; its streams are its own, whatever others exchange."""
+        """Begin an exchange of messages outside a training phase; its random streams depend on no other exchange."""
         self.exchanges[method] = self._exchange = self.exchanges.get(method, 0) + 1
         self.share = share
         self.forget()
 
     def forget(self) -> None:
-        """Drop what belongs to one phase or exchange: at its beginning, and at its end, so that nothing outlives it."""
+        """Drop the state of one phase or exchange; called at its beginning and its end, so that nothing outlives it."""
         self.records, self._aside, self._generators = {}, {}, {}
 
     def take_up(self, window: int) -> None:
-        """See the data that arrived, before a phase or before an exchange that precedes one; fill a boundary's memory.
+        """Take up the data that arrived, before a phase or an exchange preceding one; at a boundary fill the memory.
 
-        The fill draws from the stream of the coming phase, so that it is the same whoever exchanges first.
+        The fill draws from the stream of the coming phase, so that it does not depend on which method exchanges first.
         """
         self._kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:
@@ -103,7 +103,7 @@ class HostedClient(Client):
         fresh = ~self.offered[step.positions]
         if fresh.any():
             self.offered[step.positions] = True
-            which = fresh.nonzero().view(-1)  # places, not a mask: a GPU would have to count one first
+            which = fresh.nonzero().view(-1)  # indices, as a GPU would first have to count a mask's entries
             logits = None
             if self.memory is not None and self.memory.kind.keeps_logits:
                 logits = step.logits.detach().index_select(0, to_device(which, step.logits.device))
@@ -111,7 +111,7 @@ class HostedClient(Client):
             self._remember(step.positions[which], self.generator("memory"), shown, logits)
 
     def restore(self, state: Mapping[str, object]) -> None:
-        """Become what a client of the same run was between two phases."""
+        """Take over the state that a client of the same run had between two phases."""
         super().restore(state)
         if self.window >= 0:
             self._see_window()

@@ -1,4 +1,4 @@
-"""The local loop: epochs of mini-batch steps on one client's data, with the methods' hooks at their places."""
+"""The local loop: epochs of mini-batch steps on one client's data, which call the methods' hooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raysim.system.device import to_device
 def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None) -> Delta:
     """Train the model at hand on the client's data and return the change of its parameters and statistics.
 
-    `remember` offers a step's new data to the memory; it is None if that is not filled on arrival.
+    `remember` offers a step's new data to the memory; it is None if the memory is not filled on arrival.
     """
     model, loop = client.model, LocalLoop(client, halves, remember)
     buffers = model.buffers.clone()
@@ -45,7 +45,7 @@ def choose_samples(client: Client, halves: Sequence[ClientHalf]) -> Tensor:
 
 
 def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, first: int) -> Iterator[Step]:
-    """Yield the steps of one epoch over these positions. What a GPU has to be sent, it is sent once for the epoch."""
+    """Yield the steps of one epoch over these positions. Data for a GPU are sent to it once per epoch."""
     model, parts = client.model, client.batches(len(epoch))
     draws = None if augment is None else _draw(client.data, augment, parts)
     rows, task = client.stream.locate(epoch)
@@ -70,10 +70,10 @@ def _part(draws: Tensor | None, part: slice) -> Tensor | None:
 
 
 class LocalLoop:
-    """The steps of one phase: a fresh optimizer, the hooks that exist, looked up once, and the running loss.
+    """The steps of one phase: a new optimizer, the overridden hooks, looked up once, and the running loss.
 
     Args:
-        client: whose phase it is.
+        client: the client that trains.
         halves: its methods' halves.
         remember: see train.
     """
@@ -90,7 +90,7 @@ class LocalLoop:
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
 
     def step(self, step: Step) -> None:
-        """Take one step: forward, backward, the methods' changes, the optimizer; then let the methods observe it."""
+        """Take one step: forward, backward, the methods' changes, the optimizer; then call the methods' `observe`."""
         client, model = self.client, self.client.model
         for half in self.halves["batch"]:
             half.batch(step)

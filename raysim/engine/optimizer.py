@@ -1,7 +1,7 @@
 """Local optimizers on one flat vector, made anew for every training phase, and their learning rate.
 
 The optimizers call torch's functional ones. The classes torch.optim.SGD, Adam and AdamW compute the same bits, but
-import torch's compiler with their first step: 2 s and 150 MB in every host.
+import torch's compiler at their first step: 2 s and 150 MB in every host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raysim.config.schema import LARGEST_FLOAT32
 from raysim.system.errors import RunError
 
 PLAIN: Mapping[str, Any] = {"foreach": False, "fused": False, "maximize": False}
-"""Settings of both: one tensor after the other, downhill."""
+"""Settings of both optimizers: one tensor after the other, minimising."""
 
 
 class LocalSgd:
@@ -38,7 +38,7 @@ class LocalSgd:
 class LocalAdam:
     """Adam (Kingma & Ba, ICLR 2015, arXiv 1412.6980) and AdamW (Loshchilov & Hutter, ICLR 2019, arXiv 1711.05101).
 
-    Adam adds the weight decay to the gradient, AdamW takes it off the parameters.
+    Adam adds the weight decay to the gradient, AdamW subtracts it from the parameters.
     """
 
     def __init__(self, knobs: AdamConfig | AdamWConfig) -> None:
@@ -78,7 +78,7 @@ def learning_rate(training: Training, round: int, task: int, began: int) -> floa
     """Return the learning rate of a round (from 1) of a task (from 0) that began after the round `began`.
 
     Raises:
-        RunError: it is larger than any number in single precision.
+        RunError: the learning rate is larger than any number in single precision.
     """
     decay = training.lr_decay
     rounds = round - 1 - (began if decay.restart else 0)

@@ -1,4 +1,4 @@
-"""What hosts are asked to do, and what comes back: reduced on each host, merged without rounding, read by name."""
+"""Orders to hosts, and their replies: reduced on each host, merged without rounding, read by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRIDS = {grid.bits: grid for grid in (DELTAS, WIDE)}
 
 @dataclass(frozen=True)
 class Phase:
-    """A training phase: the server's round, the window of data that has arrived, the learning rate."""
+    """A training phase: the server's round, the latest window of data that has arrived, the learning rate."""
 
     round: int
     window: int
@@ -30,12 +30,12 @@ class Phase:
 
 @dataclass(frozen=True)
 class Order:
-    """What a host is asked to do for some of its clients.
+    """An operation that a host is asked to do for some of its clients.
 
     `op` is "train" or "METHOD.OP"; `mail` maps methods to their mail for "train", and is the op's mail otherwise;
     `shares` are the clients' weights in the cohort, `cohort` the number of clients in it. `windows` are the windows of
-    those that have another than the phase's. Where an update counts by the samples that it was trained on, `arrived` is
-    what the whole cohort holds, an upper bound; `discount` is what an update is multiplied by for its age.
+    the clients whose window is not the phase's. If an update counts by the samples that it was trained on, `arrived` is
+    the number that the whole cohort holds, an upper bound; an update is multiplied by `discount` for its age.
     """
 
     op: str
@@ -49,13 +49,13 @@ class Order:
     discount: float = 1.0
 
     def phase_of(self, client: int) -> Phase:
-        """Return the phase as this client has it."""
+        """Return the phase with this client's window."""
         return replace(self.phase, window=self.windows.get(client, self.phase.window))
 
 
 @dataclass
 class Reply:
-    """The replies of some clients to one order, reduced: a host's part, or, merged, the cohort's."""
+    """The reduced replies of some clients to one order: a host's part, or, once merged, the cohort's."""
 
     cohort: int
     sums: dict[str, ExactSum] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Reply:
         self._count(client, delta.nbytes + integers.nbytes)
 
     def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
-        """Add one client's term, as its method declares it."""
+        """Add one client's term, reduced as its method declares."""
         self._count(client, count_bytes(term))
         if how == "by_client":
             self.by_client.setdefault(name, {})[client] = self._copy(term.value, f"{where}, its {name}")
@@ -83,7 +83,7 @@ class Reply:
         self._add(name, WIDE, term.value, weight, f"{where}, its {name}")
 
     def take_records(self, client: int, records: Mapping[str, Tensor | float]) -> None:
-        """Keep what the client recorded."""
+        """Add the numbers that the client recorded."""
         for name, value in records.items():
             self.records.setdefault(name, {})[client] = float(value)
 
@@ -101,7 +101,7 @@ class Reply:
         self.steps += other.steps
 
     def numbered(self, number: int) -> Reply:
-        """Return one client's reply with its records under a number of its own: it may reply twice to one update."""
+        """Return one client's reply with its records under another number, as it may reply twice to one update."""
         return replace(self, records={name: dict.fromkeys([number], *v.values()) for name, v in self.records.items()})
 
     def delta(self, dtype: torch.dtype) -> Delta:
@@ -109,7 +109,7 @@ class Reply:
         return Delta(self.sums["parameters"].mean().to(dtype), self.sums["buffers"].mean().to(dtype))
 
     def of(self, method: str, replies: Mapping[str, Reduction], dtype: torch.dtype) -> dict[str, Any]:
-        """Return one method's terms by name, reduced as declared; what no client sent is absent."""
+        """Return one method's terms by name, reduced as declared; a term that no client sent is absent."""
         found: dict[str, Any] = {}
         for name, how in replies.items():
             full = f"{method}.{name}"
@@ -121,11 +121,11 @@ class Reply:
         return found
 
     def means(self) -> dict[str, float]:
-        """Return what clients recorded, as means over those that did; fsum is exact, so no order can change them."""
+        """Return the means of what clients recorded, over those that did; fsum is exact, so order does not matter."""
         return {name: _mean(list(v.values())) for name, v in sorted(self.records.items())}
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of a reply that is not applied yet."""
+        """Return the state that a checkpoint keeps of a reply that is not applied yet."""
         sums = {
             name: {**vars(part), "grid": part.grid.bits, "limbs": _tensor(part.limbs)}
             for name, part in self.sums.items()
@@ -134,7 +134,7 @@ class Reply:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Reply:
-        """Return the reply that a state was made of."""
+        """Return the reply that a state was made from."""
         sums = {
             name: ExactSum(
                 GRIDS[kept["grid"]],
@@ -153,7 +153,7 @@ class Reply:
             raise _diverged(what, str(found)) from None
 
     def _copy(self, value: Tensor, what: str) -> Tensor:
-        """Copy a finite value to the CPU: it may be a view of what the host's next client overwrites."""
+        """Copy a finite value to the CPU, as it may be a view of a tensor that the host's next client overwrites."""
         if not bool(value.isfinite().all()):
             raise _diverged(what, f"{float(value.abs().max()):g}, allowed: finite")
         return value.detach().to("cpu", copy=True)
@@ -167,7 +167,7 @@ def _diverged(what: str, found: str) -> Diverged:
 
 
 def _tensor(limbs: npt.NDArray[np.int64] | None) -> Tensor | None:
-    return None if limbs is None else torch.from_numpy(limbs.copy())  # what Ray hands out is read only
+    return None if limbs is None else torch.from_numpy(limbs.copy())  # Ray's arrays are read only
 
 
 def _mean(values: Sequence[float]) -> float:

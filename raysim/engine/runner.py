@@ -1,4 +1,4 @@
-"""What carries orders out on hosts: this process, Ray's actors, or nobody in a dry run."""
+"""Runners, which carry out orders on hosts: in this process, on Ray's actors, or without computing in a dry run."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from raysim.system.device import set_torch
 
 
 class Runner(Protocol):
-    """Carries out orders on hosts: in this process, or on Ray.
+    """Interface of what carries out orders on hosts: in this process, or on Ray.
 
-    A host does what it is told in the order in which it was told, whoever waits for what.
+    A host carries out its orders in the order in which they were begun, whichever replies are waited for.
     """
 
     def begin(self, order: Order, posts: Sequence[Post]) -> Any:
-        """Have every client of the order do it; return a ticket, perhaps before they have."""
+        """Have every client of the order carry it out; return a ticket, possibly before they have done so."""
 
     def finish(self, ticket: Any) -> Reply:
-        """Wait for an order's end, and return the merged reply."""
+        """Wait until an order is carried out, and return the merged reply."""
 
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
-        """Share the parts out among the hosts, and return the merged counts."""
+        """Distribute the parts over the hosts, and return the merged counts."""
 
     def snapshot(self) -> Sequence[Any]:
-        """Return every host's records of its clients, or where they are. Nothing may be under way."""
+        """Return every host's records of its clients, or references to them. No order may be in progress."""
 
 
 class LocalRunner:
-    """Runs every client in this process, one after the other: for pdb, for tests, and as the oracle of Ray's results.
+    """Runner of every client in this process, one after the other: for pdb, for tests, and as reference for Ray's bits.
 
     Args:
         config: the resolved config.
         federation: its data.
-        records: the clients' records, where the run goes on from a checkpoint.
+        records: the clients' records, if the run resumes from a checkpoint.
     """
 
     def __init__(self, config: Config, federation: Federation, records: Mapping[int, bytes] | None = None) -> None:
@@ -52,15 +52,15 @@ class LocalRunner:
             self.host.restore(records)
 
     def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
-        """Have every client of the order do it, at once."""
+        """Have every client of the order carry it out at once, and return the reply."""
         return self.host.perform(order, posts)
 
     def finish(self, ticket: Reply) -> Reply:
-        """Return what `begin` came to."""
+        """Return the reply of `begin`."""
         return ticket
 
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
-        """Count the right answers."""
+        """Count the correct predictions."""
         return self.host.evaluate(parts, posts)
 
     def snapshot(self) -> list[dict[int, bytes]]:

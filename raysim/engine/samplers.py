@@ -1,7 +1,7 @@
-"""Which clients take part in a round.
+"""Samplers, which choose the clients that take part in a round.
 
-A sampler is given the server, how many are wanted, and a generator of its own; it returns as many ids, all different,
-out of `server.present`.
+A sampler is given the server, the number of clients wanted, and a generator of its own; it returns as many different
+ids out of `server.present`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The run itself: rounds, task ends and evaluations. It knows no Ray: a runner carries its orders out."""
+"""The run itself: rounds, task ends and evaluations. It does not use Ray: a runner carries out its orders."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from raysim.system.state import Kept, decode, encode
 
 
 class Simulation(Kept):
-    """One run, as an iterator of events. `stop` lets the round in progress end.
+    """One run, as an iterator of events. `stop` ends it after the round in progress.
 
     Args:
         config: the resolved config.
         federation: its data.
-        runner: carries orders out; where the run goes on from a checkpoint, its clients are as they were then.
-        server: the checkpoint's record of the server; None is a run from the start.
+        runner: carries out orders; if the run resumes from a checkpoint, its clients are in the checkpoint's state.
+        server: the checkpoint's record of the server; None starts the run from its beginning.
     """
 
     made_again: ClassVar = frozenset({"config", "federation", "runner", "model", "chunks", "stopping", "_saved"})
@@ -48,7 +48,7 @@ class Simulation(Kept):
             self.schedule = AsynchronousUpdates(self.exchange, clock, config.schedule, federation.availability)
         self.chunks = split_into_chunks(federation)
         self.virtual_time = 0.0
-        self.stopping = threading.Event()  # set by any thread; another one, even set already, may take its place
+        self.stopping = threading.Event()  # set by any thread; may be replaced by another event, even one set already
         if server is not None:
             self.restore(decode(server))
         self._saved = self.server.round
@@ -58,7 +58,7 @@ class Simulation(Kept):
         self.stopping.set()
 
     def events(self) -> Generator[Event, None, None]:
-        """Run from the first round, or the one after the checkpoint's, to the last, or until stopped."""
+        """Run from the first round, or the one after the checkpoint, to the last, or until stopped."""
         last, done = self.federation.availability.rounds, self.server.round
         yield Started(self._evaluate() if not done else None, last, done)
         while self.server.round < last and not self.stopping.is_set():
@@ -70,7 +70,7 @@ class Simulation(Kept):
         yield Finished(self._state(), interrupted=self.server.round < last, per_client=self._per_client())
 
     def _timed_round(self) -> RoundDone:
-        """Do a round; what a task's end exchanges belongs to its last round, in bytes, seconds and records."""
+        """Do a round; the bytes, seconds and records of the exchanges at a task's end count for its last round."""
         server, traffic = self.server, self.exchange.traffic
         began, up, down, steps = time.perf_counter(), traffic.up, traffic.down, self.exchange.steps
         server.round += 1
@@ -97,7 +97,7 @@ class Simulation(Kept):
         )
 
     def _ends_row(self) -> bool:
-        """Whether a row of the accuracy matrix ends with this round: a task, where all clients have the same."""
+        """Whether a row of the accuracy matrix ends with this round: a task, if all clients have the same one."""
         return self.server.round in self.federation.availability.rows
 
     def _evaluated(self, done: RoundDone) -> RoundDone:

@@ -14,9 +14,9 @@ from raysim.system.state import Kept
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """One server update: whose updates it took, how old each was, and what the clients recorded, as means.
+    """One server update: the clients whose updates it took, the age of each, and the means of what they recorded.
 
-    `seconds` is its virtual duration, `idle` the share of it in which the clients that it kept busy waited; `tasks` are
+    `seconds` is its virtual duration, `idle` the fraction of it in which the clients occupied by it waited; `tasks` are
     those (from 0) whose samples were trained on.
     """
 
@@ -29,7 +29,7 @@ class RoundOutcome:
 
 
 class SynchronousRounds(Kept):
-    """Rounds: draw a cohort, have it train, average, one after the other."""
+    """Rounds, one after the other: draw a cohort, have it train, average."""
 
     made_again: ClassVar = frozenset({"_exchange", "_server", "_clock"})
 
@@ -39,7 +39,7 @@ class SynchronousRounds(Kept):
         self._clock = clock
 
     def update(self) -> RoundOutcome:
-        """Do the round that the server is in."""
+        """Do the server's present round."""
         server, exchange = self._server, self._exchange
         half = next(iter(exchange.halves_with("select")), None)
         chosen = sorted(set(server.sample() if half is None else half.select(server)))
@@ -58,12 +58,12 @@ class SynchronousRounds(Kept):
         return self._outcome(chosen, reply.means())
 
     def _drops_out(self, client: int) -> bool:
-        """Draw whether a client that is sent the model never trains on it."""
+        """Draw whether a client that is sent the model drops out, that is, never trains on it."""
         seed, rate = self._exchange.config.seed, self._exchange.config.clients.dropout
         return rate > 0 and seeding.generator(seed, "dropout", client, self._server.round).random() < rate
 
     def _outcome(self, chosen: Sequence[int], means: dict[str, float]) -> RoundOutcome:
-        """Say how long the round takes: as long as its slowest client, one that drops out included."""
+        """Return the round's outcome; it takes as long as its slowest client, including one that drops out."""
         server, clock = self._server, self._clock
         nbytes = self._exchange.traffic.take_by_client()
         away = {k: clock.training(k, server.size(k)) + clock.travel(nbytes.get(k, 0)) for k in chosen}

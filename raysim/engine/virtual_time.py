@@ -1,8 +1,8 @@
-"""Virtual time: how long work and messages take, and the timetable that an asynchronous run has because of it.
+"""Virtual time: how long work and messages take, and the timetable of an asynchronous run that follows from it.
 
-The timetable says who is sent the model when, and which updates make which version of it. Finish times depend on
-speeds, data sizes and draws, on nothing that is computed. So the whole order of events, and every update's age, are
-known before the first step: the real machine decides only how fast they are computed.
+The timetable says which clients are sent the model when, and which updates make which version of it. Finish times
+depend on speeds, data sizes and draws, not on anything that is computed. So the whole order of events, and every
+update's age, are known before the first step: the real machine determines only how fast they are computed.
 
 FedBuff (Nguyen et al., AISTATS 2022, arXiv 2106.06639) with its buffer, FedAsync (Xie et al., 2019, arXiv 1903.03934)
 with a buffer of one.
@@ -21,17 +21,17 @@ from raysim.system import seeding
 
 
 def slowness(seed: int, client: int, speeds: Speeds) -> float:
-    """Return how many times a typical client's time this client takes for the same work."""
+    """Return this client's slowness: its time for some work as a multiple of a typical client's."""
     draws = seeding.generator(seed, "speed", client)
     if isinstance(speeds, LogNormal):
         return math.exp(speeds.sigma * float(draws.standard_normal()))
     if isinstance(speeds, Pareto):
-        return 1 + float(draws.pareto(speeds.shape))  # NumPy's is the Lomax distribution, which starts at 0
+        return 1 + float(draws.pareto(speeds.shape))  # NumPy's pareto is the Lomax distribution, which starts at 0
     return 1.0
 
 
 class Clock:
-    """The virtual seconds of every client's work, drawn from its speed profile, never measured."""
+    """The virtual seconds of every client's work, drawn from the speed profile, never measured."""
 
     def __init__(self, config: Config) -> None:
         speeds = config.schedule.speeds
@@ -42,20 +42,20 @@ class Clock:
         ]
 
     def training(self, client: int, samples: int) -> float:
-        """Return the seconds of a phase on so many samples, all local epochs together."""
+        """Return the virtual seconds of a client's phase on this number of samples, all local epochs together."""
         return self._per_sample[client] * (samples * self._epochs)
 
     def travel(self, nbytes: int) -> float:
-        """Return the seconds that messages of so many bytes are on their way."""
+        """Return the virtual seconds that it takes to transfer messages of `nbytes` bytes."""
         return 0.0 if self._bandwidth is None else nbytes / self._bandwidth
 
 
 @dataclass(eq=False)
 class Dispatch:
-    """A client that is sent version `version` of the model at virtual time `sent` and is back at `back`.
+    """Dispatch of a client, sent version `version` of the model at virtual time `sent`, which returns at `back`.
 
-    `update` is the server update (from 1) that its delta becomes a part of; None where it drops out, is discarded as
-    too old, or is still under way when the run ends.
+    `update` is the server update (from 1) that its delta becomes a part of; None if it drops out, is discarded as
+    too old, or is still in progress when the run ends.
     """
 
     number: int
@@ -69,14 +69,14 @@ class Dispatch:
 
     @property
     def staleness(self) -> int:
-        """The server updates between the model that it was sent and the one that it is mixed into."""
+        """The number of server updates between the model that the client was sent and the one it is mixed into."""
         assert self.update is not None
         return self.update - 1 - self.version
 
 
 @dataclass(eq=False)
 class Update:
-    """A server update: what was dispatched since the last one, in order, then the arrivals that it is made of."""
+    """A server update: the dispatches since the last one, in order, then the arrivals that it is made of."""
 
     number: int
     time: float
@@ -96,10 +96,10 @@ def discount(staleness: int, how: Staleness) -> float:
 
 @dataclass(eq=False)
 class EventSimulation:
-    """The events of an asynchronous run, one server update after the other.
+    """Simulation of the events of an asynchronous run, one server update after the other.
 
-    `present(version)` are the clients that have data when the model has this version, `seconds(client, version)` how
-    long one is away that is sent it; `updates` how many server updates the run has.
+    `present(version)` are the clients that have data when the model has this version, `seconds(client, version)` the
+    virtual seconds that a client is away which is sent it, `updates` the number of server updates of the run.
     """
 
     seed: int
@@ -118,10 +118,10 @@ class EventSimulation:
         update = Update(1, 0.0)
         while update.number <= self.updates:
             self._dispatch(update)
-            # all that come back at one moment are taken before anyone is sent out again, else a client whose equals
-            # complete the buffer in the same moment would get the model from before
+            # all clients that return at one moment are taken before any is sent out again; otherwise a client whose
+            # peers complete the buffer at the same moment would be sent the previous model
             back = self._back_next()
-            if not back:  # nobody is away and nobody can go: the server makes do with what it has
+            if not back:  # no client is away and none can be sent: the server uses the updates that it has
                 yield self._closed(update)
                 update = Update(update.number + 1, self._time)
             for dispatch in back:
@@ -133,7 +133,7 @@ class EventSimulation:
                         return
 
     def _dispatch(self, update: Update) -> None:
-        """Send the model to as many idle clients, drawn uniformly, as may train at a time."""
+        """Send the model to idle clients, drawn uniformly, until as many train as may do so at a time."""
         version = update.number - 1
         away = {dispatch.client for _, _, dispatch in self._under_way}
         idle = [k for k in self.present(version) if k not in away]
@@ -149,7 +149,7 @@ class EventSimulation:
             self._count += 1
 
     def _back_next(self) -> list[Dispatch]:
-        """Return those that are back at the next moment at which anyone is, in the order in which they were sent."""
+        """Return the dispatches that end at the next moment at which any does, in the order in which they were sent."""
         if self._under_way:
             self._time = self._under_way[0][0]
         back = []
