@@ -1,7 +1,5 @@
 """The command line: `raysim run`, `check`, `list`, `sweep`, `report` and `evaluate`."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

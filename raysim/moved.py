@@ -1,7 +1,5 @@
 """Names that moved: importing one from where it was fails with the line that says where it is now."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder

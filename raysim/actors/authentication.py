@@ -1,7 +1,5 @@
 """Ray's token, which a cluster started with one requires. Does not import Ray, which reads the settings at import."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys

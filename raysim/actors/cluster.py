@@ -1,7 +1,5 @@
 """Starting a Ray cluster on this machine or joining a running one, and cleaning up afterwards."""
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import os

@@ -1,7 +1,5 @@
 """The coordinator actor, which runs the simulation on the cluster and streams its events to the driver."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Errors of Ray as raysim's own: the loss of an actor becomes one line that names the actor and says what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

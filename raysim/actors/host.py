@@ -1,7 +1,5 @@
 """A host as a Ray actor."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Joining a running cluster; if it does not answer or refuses the connection, one line says so within seconds."""
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

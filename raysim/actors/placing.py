@@ -1,7 +1,5 @@
 """Placement of actors: the coordinator on the driver's node, the hosts spread over the nodes or packed onto few."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ray

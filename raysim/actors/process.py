@@ -1,7 +1,5 @@
 """Set-up of every actor's process: serialisation of tensors, memory that the allocator keeps, visible GPUs."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 

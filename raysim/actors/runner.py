@@ -1,7 +1,5 @@
 """The runner that carries out orders on host actors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole runs on Ray, each in a separate actor, which has all of the run's clients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

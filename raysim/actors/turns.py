@@ -1,7 +1,5 @@
 """Turns of hosts that share CPUs: no more of a node's hosts compute at a time than it has CPUs for."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, deque
 from collections.abc import Sequence

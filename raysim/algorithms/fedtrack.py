@@ -1,7 +1,5 @@
 """FedTrack: C-FLAG with no memory (alpha = 0) and no adaptive rates. Mitra et al., CDC 2021."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 

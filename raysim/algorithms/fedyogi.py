@@ -1,7 +1,5 @@
 """FedYogi: FedAdam whose second moment moves by steps of one size. Reddi et al., ICLR 2021, arXiv 2003.00295."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Fixed: no training after task 1, the lower bound of Re-Fed's tables. Li et al., CVPR 2024."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Joint: every client trains on all its data that arrived so far: the bound that continual methods are held against."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

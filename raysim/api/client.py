@@ -1,7 +1,5 @@
 """A client as a method sees it: its data, its memory, the model at hand, and random streams of its own."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

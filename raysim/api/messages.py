@@ -1,7 +1,5 @@
 """What travels between the server and its clients: asks, mail, posts and terms."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

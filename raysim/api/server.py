@@ -1,7 +1,5 @@
 """The server as a method sees it: the global model, the clients that are present, and who takes part."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 

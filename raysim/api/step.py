@@ -1,7 +1,5 @@
 """One step of local training, as the methods' hooks see it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -3,8 +3,6 @@
 Every key is declared once, in the block that it belongs to: schema.py, experiment.py, timing.py, component_blocks.py.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One block of the config: a frozen pydantic model whose errors are worded where the block is known."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, ClassVar, Literal, Self, get_args, get_origin
 

@@ -1,7 +1,5 @@
 """Whether two configs are the same run: in all but what only says how it is carried out."""
 
-from __future__ import annotations
-
 from raysim.config.document import dotted, to_plain, walk
 from raysim.config.error_text import show
 from raysim.config.schema import Config

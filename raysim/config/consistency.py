@@ -1,7 +1,5 @@
 """What must hold across the blocks of a config, beyond what each of them checks by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import reduce
 

@@ -3,8 +3,6 @@
 Errors with words of the config's own pass through pydantic; one of them becomes the one line that a user sees.
 """
 
-from __future__ import annotations
-
 import numbers
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Parts of error lines: a value as it was found, what is allowed, the nearest valid name."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The JSON Schema of the config, with the keys of every named component, for editors and for the reference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from raysim.config.key_schema import Schema

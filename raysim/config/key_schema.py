@@ -1,7 +1,5 @@
 """What a key allows, in words, read off its JSON Schema: {type: integer, minimum: 1} is "a whole number >= 1"."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass

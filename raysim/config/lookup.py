@@ -3,8 +3,6 @@
 A table is a dict from a name to "package.module:attribute".
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Which code of the user's own a config names: what workers on other machines must be sent."""
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The whole config: its blocks, the ones that describe how a run is carried out, and what must hold across blocks."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, ClassVar, Literal
 

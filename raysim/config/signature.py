@@ -3,8 +3,6 @@
 def npz(root: Path, *, path: str, scale: Annotated[float, Gt(0)] = 1.0) -> Images: ...
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import enum

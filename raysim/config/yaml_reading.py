@@ -4,8 +4,6 @@ PyYAML parses; what its scalars mean is decided here, because PyYAML follows YAM
 string and a key given twice is silently the last one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Values as YAML that reads back as the same values; a config with every default spelled out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

@@ -1,7 +1,5 @@
 """Data sets in files of the user's own: an .npz, or images in one folder per class, as many sets are distributed."""
 
-from __future__ import annotations
-
 import warnings
 import zipfile
 import zlib

@@ -1,7 +1,5 @@
 """A client's samples from a stream of the user's own: an iterator that can be opened at any position."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """A server update under an asynchronous schedule: FedBuff's buffer of deltas, or FedAsync's mixing of one model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from math import fsum

@@ -1,7 +1,5 @@
 """A batch of whole runs, each in one process, started as there is room; the failure of one does not end the others."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """Compatibility of methods with each other and with the scenario: unmet needs are refused at start, with a reason."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, Setting, overrides

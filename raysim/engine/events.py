@@ -1,7 +1,5 @@
 """Events of a simulation while it runs, the same whether it runs in this process or in a coordinator actor."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

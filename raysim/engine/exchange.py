@@ -1,7 +1,5 @@
 """Messages between the server and its clients: sending orders, receiving replies, driving plans, counting bytes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar

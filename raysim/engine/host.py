@@ -1,7 +1,5 @@
 """A host of clients, which share one model instance and one view of the data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A client as its host runs it: start and end of phases and exchanges, filling the memory, and its state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

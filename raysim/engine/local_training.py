@@ -1,7 +1,5 @@
 """The local loop: epochs of mini-batch steps on one client's data, which call the methods' hooks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ The optimizers call torch's functional ones. The classes torch.optim.SGD, Adam a
 import torch's compiler at their first step: 2 s and 150 MB in every host.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

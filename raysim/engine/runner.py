@@ -1,7 +1,5 @@
 """Runners, which carry out orders on hosts: in this process, on Ray's actors, or without computing in a dry run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """The run itself: rounds, task ends and evaluations. It does not use Ray: a runner carries out its orders."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Generator, Mapping

@@ -1,7 +1,5 @@
 """A round under a synchronous schedule: the server waits for all clients of the cohort."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar

@@ -8,8 +8,6 @@ FedBuff (Nguyen et al., AISTATS 2022, arXiv 2106.06639) with its buffer, FedAsyn
 with a buffer of one.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What methods hold at a client: read off a real client half after two dry rounds of a small client."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How many runs, each in one process, there is room for at a time."""
 
-from __future__ import annotations
-
 from raysim.estimate.memory import PROCESS_BYTES, SHARED_BYTES
 from raysim.system.capacity import MOST_OF_MEMORY, Capacity, fit
 from raysim.system.errors import ConfigError

@@ -1,7 +1,5 @@
 """A client without training, and its model: hooks and ops run for real, on tensors that have a shape and no values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A host of clients that compute nothing: what they would send is counted, what their halves hold is kept."""
 
-from __future__ import annotations
-
 import traceback
 from collections import Counter
 from collections.abc import Hashable, Mapping

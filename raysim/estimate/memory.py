@@ -3,8 +3,6 @@
 The figures of processes were measured with Linux's PSS (see footprint.py), which counts what processes share once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

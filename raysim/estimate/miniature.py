@@ -1,7 +1,5 @@
 """A run in small: one client and a few rounds of a few tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """How fast this machine would compute a run: its model, batches and methods, really trained on a few batches."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a run would take, and whether it is there: decided before anything starts, so that nothing hangs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`raysim evaluate`: a finished run's model on another data set or split. It needs no Ray and no clients."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Every function takes the matrix as rows of fractions and gives None where the me
 NaN. i counts tasks from 1 in the formulas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import fmean
 

@@ -3,8 +3,6 @@
 An evaluation is split into chunks, so that hosts can share it without changing a bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev

@@ -1,7 +1,5 @@
 """From tasks to streams: which samples of which task reach which client, and in what portions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Availability and data window of every client, by round: all of it is known before the run starts."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence

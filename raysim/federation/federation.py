@@ -1,7 +1,5 @@
 """The data of a run: the data set, its stream of tasks, which client owns what, and when."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -4,8 +4,6 @@ Two things cut a stream: tasks, which say how a sample looks, and windows, of wh
 is what lies between two boundaries that the client knows of: a task, or, where nobody is told, the whole stream.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise

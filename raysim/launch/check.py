@@ -1,7 +1,5 @@
 """`raysim check`: what a run would start, send, compute and need, without starting it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 

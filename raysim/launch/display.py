@@ -1,7 +1,5 @@
 """Display of a run: a live progress bar on a terminal, plain lines elsewhere, or nothing."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

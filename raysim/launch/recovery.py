@@ -1,7 +1,5 @@
 """Recovery of a run from the loss of a process: everything goes back to the last checkpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Protocol

@@ -1,7 +1,5 @@
 """A run from a config to its directory: resolve, check, start, record, end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager

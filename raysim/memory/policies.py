@@ -4,8 +4,6 @@ A policy is asked in the order in which samples arrive. Its attributes are numbe
 checkpointed with the memory. All random draws come from the generator that it is given.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections.abc import Callable, Mapping
 

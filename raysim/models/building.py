@@ -1,7 +1,5 @@
 """Building a run's model: the same initial weights wherever it is built, drawn from a random stream of their own."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

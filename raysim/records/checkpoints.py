@@ -4,8 +4,6 @@ DIR/checkpoints/000040/ holds clients.bin (the records one after the other), ser
 record lies, the files' checksums, what the run's directory held, and what the run is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

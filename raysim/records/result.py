@@ -1,7 +1,5 @@
 """The result of a run: summary.json as an object, written and read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields

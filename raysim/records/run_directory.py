@@ -1,7 +1,5 @@
 """The run directory: the files in it that grow with the run or end it, cutting them back, and what interrupted it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

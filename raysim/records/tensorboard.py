@@ -1,7 +1,5 @@
 """TensorBoard's files: scalars over rounds, and the accuracy matrix as an image after every task."""
 
-from __future__ import annotations
-
 import threading
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run's events add up to: the figures of summary.json that are counted round by round."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any

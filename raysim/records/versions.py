@@ -1,7 +1,5 @@
 """Versions of the software that a run's results depend on."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 from contextlib import suppress

@@ -5,8 +5,6 @@ that makes it that setting, and what else is `stated`, from which a run may depa
 that is `like` an earlier one has all of that one in which it says nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Literal

@@ -1,7 +1,5 @@
 """What a report consists of, before it is written in any format."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

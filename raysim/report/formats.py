@@ -1,8 +1,6 @@
 """The files of a report: documents, which are the templates filled in; report.csv, one row per run in summary.json's
 units; means.csv, the result tables with all their digits."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

@@ -7,8 +7,6 @@ A group is called by its methods, with the knobs only where two groups of the se
 keys in which it differs from the others. The names that a sweep gave go before both, where they tell all apart.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

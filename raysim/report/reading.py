@@ -1,7 +1,5 @@
 """Finished runs below some directories: found by their summary.json, read and checked; their rounds.jsonl on demand."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The tables, free of any format: which quantities they have, and their means over seeds and paired differences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev

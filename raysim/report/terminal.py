@@ -1,7 +1,5 @@
 """What `raysim report` prints: all tables, what was left out and where the files are."""
 
-from __future__ import annotations
-
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table

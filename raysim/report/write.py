@@ -1,7 +1,5 @@
 """A report from its runs to its files: sections with their tables and plots, then every format."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 

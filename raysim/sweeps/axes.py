@@ -1,7 +1,5 @@
 """The axes of a sweep's grid: what each value sets, what it is called, and the folder's name that this makes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

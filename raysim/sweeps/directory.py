@@ -1,7 +1,5 @@
 """A sweep's directory: how far each run below it has come, and sweep.yaml, what reports call each run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

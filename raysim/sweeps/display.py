@@ -1,7 +1,5 @@
 """What a person sees of a sweep: a live table of its runs on a terminal, a line per ended run elsewhere, or nothing."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

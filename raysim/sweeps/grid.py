@@ -1,7 +1,5 @@
 """A sweep's file, or a mapping like it, and its runs: every combination of the grid's values, each a valid config."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A sweep from its file to its directory: check all runs, carry out those that are not done, record each, sum up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Devices that torch computes on: their settings, copies to them, and what they are: a run's last bits depend on it."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Files written whole or not at all, what could not be written said in one line; directories locked by one process."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM: the first lets the round in progress end, the second leaves at once but tidily."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,6 @@ draws, (seed, purpose) for what the run draws. The name is hashed with BLAKE2b, 
 moves no other stream, and no generator outlives a training phase.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 Records are written by torch.save and read with weights_only=True, which builds these types and executes no code.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Callable, Mapping

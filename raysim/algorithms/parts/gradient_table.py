@@ -1,7 +1,5 @@
 """Incrementally aggregated gradients: a client's loss in fixed components, and what is kept of each one's gradient."""
 
-from __future__ import annotations
-
 import numpy as np
 import psutil
 import torch

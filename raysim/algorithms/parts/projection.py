@@ -1,7 +1,5 @@
 """The projection that A-GEM and Fed-A-GEM share."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """What replaying methods share: entries of a memory as a batch, and gradients taken aside."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from raysim.api import Client, Entries

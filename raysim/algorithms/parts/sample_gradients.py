@@ -1,7 +1,5 @@
 """The norm of each sample's own gradient, vectorised over the samples of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import torch

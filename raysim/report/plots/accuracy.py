@@ -1,7 +1,5 @@
 """Plots of accuracy: by task, over the course of a run, and against backward transfer where one knob varies."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence

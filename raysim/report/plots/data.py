@@ -3,8 +3,6 @@
 The data are dealt again from the config.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How every plot of a report looks: colours, marks, sizes; and how one becomes a PNG and an SVG."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
