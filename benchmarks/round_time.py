@@ -52,7 +52,7 @@ WARM_UP = 2  # rounds that are not counted
 
 COORDINATOR = {
     "draw the cohort": [(Server, "sample"), (Exchange, "gather")],
-    "make orders": [(Exchange, "_order")],
+    "make orders": [(Exchange, "order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
     "post the model": [(runner.RayRunner, "_by_reference")],
     "send orders": [(runner.RayRunner, "begin"), (runner.RayRunner, "_start")],

@@ -161,7 +161,7 @@ def test_early_average_and_late(monkeypatch):
     monkeypatch.setattr(ReFed.Client, "_norms", lambda half, client, stored: table)
     for emphasis, expected in (("early", [0, 1, 2]), ("average", [1, 0, 2]), ("late", [2, 1, 0])):
         half = ReFed.Client("re_fed", ReFed(epochs=2, emphasis=emphasis))
-        assert half._ranking(None, torch.arange(3)).tolist() == expected
+        assert half._ranking(SimpleNamespace(computes=True), torch.arange(3)).tolist() == expected
 
 
 def test_early_and_late_are_disjoint(tiny, simulate, begun):
