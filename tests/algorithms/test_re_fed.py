@@ -3,6 +3,7 @@ test_sample_gradients.py. They are all that a consistent reading of the paper al
 """
 
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
