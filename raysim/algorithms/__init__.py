@@ -1,4 +1,4 @@
-"""The methods, one file each. FedAvg is no method at all: an empty list."""
+"""The methods, one file each. FedAvg is the empty list of methods."""
 
 METHODS = {
     "fedprox": "raysim.algorithms.fedprox:FedProx",
@@ -18,4 +18,4 @@ METHODS = {
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }
-"""Name in YAML -> `module:class`; references, so that naming a method imports nothing."""
+"""Name in YAML -> `module:class`, as text, so that listing the methods imports none of them."""

@@ -76,7 +76,7 @@ class CFlag(Method):
         return None
 
     class Client(ClientHalf):
-        """Sends its gradients, takes E corrected steps, and weighs what they added up to."""
+        """Sends its gradients, takes E corrected steps, and weights their sum."""
 
         knobs: CFlag
 
@@ -85,7 +85,7 @@ class CFlag(Method):
             self.mail: dict[str, Any] = {}
             self.loss: Tensor | None = None  # g_i and G_i, its gradient at x_t, from phase A to phase B
             self.own: Tensor | None = None
-            self.kept: list[Tensor] = []  # with `table: keep`, the rows and BatchNorm's statistics after their pass
+            self.kept: list[Tensor] = []  # with `table: keep`, the rows and, after their pass, BatchNorm's statistics
 
         def gradients(self, client: Client, mail: None) -> Terms:
             """Phase A, Algorithm 1, line 2: send the gradient on all new data, and the one on the memory."""
@@ -103,7 +103,7 @@ class CFlag(Method):
             return terms
 
         def start(self, client: Client, mail: dict[str, Any]) -> None:
-            """Learn what was posted, and of how many clients."""
+            """Store what was posted, and the number of clients."""
             self.mail = mail
 
         def train(self, client: Client) -> Delta:
@@ -118,7 +118,7 @@ class CFlag(Method):
             added, steps = torch.zeros_like(correction), 0  # A = sum_k g'_i(x_k), E
             model.module.train()
             with client.aside(self.name):  # components seed torch's generator
-                # BatchNorm's statistics move here, with the table's pass and every step, and not in phase A
+                # BatchNorm's statistics change here, in the table's pass and every step, and not in phase A
                 for estimate in self._estimates(client):
                     added.add_(estimate)
                     model.parameters.sub_(correction + estimate, alpha=beta)  # eq. 4
@@ -130,7 +130,7 @@ class CFlag(Method):
             return Delta(-change, model.buffers - before)
 
         def _estimates(self, client: Client) -> Iterator[Tensor]:
-            """Yield the estimate of the local gradient for each of the E steps, at the model as it is by then."""
+            """Yield the estimate of the local gradient for each of the E steps, at the model at that step."""
             components = Components(client, client.phases)
             # E local epochs in the paper's text, E steps on one component each in eq. 4: here epochs times components
             steps = client.local_epochs * len(components)
@@ -164,7 +164,7 @@ class CFlag(Method):
             return rows, total
 
         def _rows_to_keep(self, client: Client, components: Components) -> Tensor:
-            """Return an empty table, once it is known to fit."""
+            """Return an empty table, after checking that it fits into memory."""
             check_table_fits(client, len(components), f"methods.{self.name}.table: keep")
             return empty_table(client, components)
 
@@ -196,7 +196,7 @@ class CFlag(Method):
             return steps * tracking * correction + beta_i * added + alpha_i * memory
 
     class Server(ServerHalf):
-        """Shows everyone the mean gradients, Algorithm 1, line 3."""
+        """Posts the mean gradients to all clients, Algorithm 1, line 3."""
 
         knobs: CFlag
 
@@ -205,7 +205,7 @@ class CFlag(Method):
             self.means: dict[str, Tensor] = {}
 
         def prepare(self, server: Server) -> Plan:
-            """Ask for the gradients. F is the mean over those who have a memory."""
+            """Ask for the gradients. F is the mean over the clients that have a memory."""
             self.means = dict((yield Ask("gradients")))
 
         def announce(self, server: Server) -> tuple[dict[str, Any], Sequence[Post]]:
@@ -226,14 +226,14 @@ def adapt_rates(
 ) -> tuple[Tensor, Tensor]:
     """Return alpha_i and beta_i of Table 1, given F and A [P] and the weight p_i (average case) or N p_i (worst).
 
-    There is no `if` on a tensor, which would make a GPU wait.
+    There is no `if` on a tensor, which would synchronise with the GPU.
     """
     # Differs from Alg. 3, line 4, where a_i is beta A; Section 5, which has A, is what minimises Gamma_i.
     inner, of_memory, of_added = (a.dot(b).double() for a, b in ((memory, added), (memory, memory), (added, added)))
     same = torch.ones_like(inner)
     if knobs.adaptive == "off":
         return alpha * same, beta * same
-    # Differs from Table 1 where alpha and beta do: beta A's part along F is what has to be negated.
+    # Differs from Table 1 if alpha and beta differ: the component of beta A along F has to be negated.
     rate = beta if knobs.interference == "exact" else alpha
     alpha_i = (alpha - rate * inner / of_memory).clamp(max=largest_alpha(knobs))
     low, high = knobs.beta_range
@@ -251,5 +251,5 @@ def forgetting_term(
 
 
 def largest_alpha(knobs: CFlag) -> float:
-    """Return what eq. 14 allows."""
+    """Return the largest alpha_i that eq. 14 allows."""
     return 2 / (knobs.smoothness * (1 + knobs.bias))

@@ -1,4 +1,4 @@
-"""DER and DER++: replayed samples should give the logits they once gave. Buzzega et al., NeurIPS 2020 (2004.07211)."""
+"""DER and DER++: replayed samples should keep their stored logits. Buzzega et al., NeurIPS 2020, arXiv 2004.07211."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Der(Method):
 
         def _distance(self, step: Step) -> Tensor:
             client, alpha = step.client, self.knobs.alpha
-            # At weight 0 the forward pass is left out: in train mode it would move BatchNorm's statistics.
+            # At weight 0 the forward pass is skipped: in train mode it would change BatchNorm's statistics.
             entries = replay.draw_entries(client, self.knobs.sample_size, self.name) if alpha else None
             if entries is None or entries.logits is None:
                 return step.loss.new_zeros(())
             x, _ = replay.to_batch(client, entries)
             with client.aside(self.name):
-                # Differs from the paper's sum over classes: the published alphas belong to the codes' mean.
+                # Differs from the paper's sum over classes: the published alphas are for the mean in the authors' code.
                 return alpha * functional.mse_loss(client.model.module(x), entries.logits)
 
         def _replayed_loss(self, step: Step) -> Tensor:

@@ -27,7 +27,7 @@ class Er(Method):
         knobs: Er
 
         def batch(self, step: Step) -> None:
-            """Add as many rows as asked for, drawn without replacement."""
+            """Add `sample_size` rows, drawn without replacement."""
             entries = replay.draw_entries(step.client, self.knobs.sample_size or len(step.positions), self.name)
             if entries is not None:
                 x, y = replay.to_batch(step.client, entries)

@@ -1,6 +1,6 @@
-"""Fed-A-GEM: no client's step may point against what all clients remember. Dai et al., TMLR 2024.
+"""Fed-A-GEM: no client's step may point against the clients' mean memory gradient. Dai et al., TMLR 2024.
 
-An add-on: list it last, as it projects the gradient that the methods before it made.
+An add-on to other methods: list it last, as it projects the gradient that the methods before it return.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FedAGem(Method):
     replies: ClassVar = {"memory_gradient": "mean"}
 
     def waits(self) -> bool:
-        """The cohort's reference is asked for once the new model is there."""
+        """The cohort's reference is requested once the new model is made."""
         return self.reference == "cohort"
 
     class Client(ClientHalf):
@@ -58,24 +58,24 @@ class FedAGem(Method):
         sent: Tensor | None = None
 
         def start(self, client: Client, mail: bool) -> None:
-            """Learn whether this round projects; with_update takes the memory gradient at the model that was sent."""
+            """Store whether this round projects; with_update takes the memory gradient at the model that was sent."""
             self.used = mail
-            # whatever `every` is: nobody knows here which server step the update will be part of
+            # regardless of `every`: it is not known here which server step the update will be part of
             if self.knobs.reference == "with_update":
                 self.sent = self._gradient(client)
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
-            """Project where the inner product is negative."""
-            # Differs from the paper's `<= 0`, which is 0/0 for a reference of zero; equal everywhere else.
+            """Project if the inner product is negative."""
+            # Differs from the paper's `<= 0`, which gives 0/0 for a reference of zero; otherwise equal.
             return project(gradient, step.client.post(self.name)) if self.used else gradient
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
-            """Send the memory gradient with the update, where that is asked for."""
+            """Send the memory gradient with the update, if the knobs say so."""
             sent, self.sent = self.sent, None
             return delta, {} if sent is None else {"memory_gradient": Term(sent)}
 
         def memory_gradient(self, client: Client, mail: None) -> Terms:
-            """Send the gradient on the memory at the new model; a client with an empty memory says nothing."""
+            """Send the gradient on the memory at the new model; a client with an empty memory sends nothing."""
             gradient = self._gradient(client)
             return {} if gradient is None else {"memory_gradient": Term(gradient)}
 
@@ -97,7 +97,7 @@ class FedAGem(Method):
             return True, [Post(self.name, self.version, self.reference)]
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
-            """Take the reference that came with the updates."""
+            """Store the reference that was sent with the updates."""
             if self.knobs.reference == "with_update":
                 self._keep(reply)
             return delta

@@ -23,7 +23,7 @@ class FedAdam(Method):
     tau: Annotated[float, Gt(0)] = 1e-3  # adaptivity: what is added to the second moment's root
 
     class Server(ServerHalf):
-        """Algorithm 2, without bias correction, v_0 = tau^2; statistics are averaged as ever."""
+        """Algorithm 2, without bias correction, v_0 = tau^2; BatchNorm's statistics are averaged as usual."""
 
         knobs: FedAdam
         first: Tensor | None = None

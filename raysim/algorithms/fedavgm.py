@@ -22,7 +22,7 @@ class FedAvgM(Method):
     neutral: ClassVar = {"beta": 0.0, "lr": 1.0}
 
     class Server(ServerHalf):
-        """m = beta m + d, w += lr m; statistics are averaged as ever."""
+        """m = beta m + d, w += lr m; BatchNorm's statistics are averaged as usual."""
 
         knobs: FedAvgM
         momentum: Tensor | None = None

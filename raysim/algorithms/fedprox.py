@@ -25,6 +25,6 @@ class FedProx(Method):
         knobs: FedProx
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
-            """Add the derivative of the squared distance; in closed form, so that autograd needs no graph for it."""
+            """Add the gradient of the proximal term, in closed form, so that autograd needs no graph for it."""
             client = step.client
             return gradient.add_(client.model.parameters - client.received, alpha=self.knobs.mu)

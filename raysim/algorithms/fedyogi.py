@@ -13,7 +13,7 @@ class FedYogi(FedAdam):
     """FedYogi: Yogi on the server (Reddi et al., ICLR 2021, arXiv 2003.00295)."""
 
     class Server(FedAdam.Server):
-        """FedAdam's, with its own second moment."""
+        """FedAdam's server half with Yogi's second moment."""
 
         def second_moment(self, second: Tensor, square: Tensor) -> Tensor:
             """Return v - (1 - beta2) d^2 sign(v - d^2)."""

@@ -14,7 +14,7 @@ class Fixed(Method):
     needs: ClassVar = frozenset({"server_boundaries"})
 
     class Server(ServerHalf):
-        """Selects nobody once task 1 is over."""
+        """Selects no clients after task 1."""
 
         def select(self, server: Server) -> Sequence[int]:
             """Return the usual participants in task 1, then none."""

@@ -1,4 +1,4 @@
-"""Joint: every client trains on all its data that arrived so far: the bound that continual methods are held against."""
+"""Joint: every client trains on all its data that arrived so far, an upper bound for continual methods."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +15,7 @@ class Joint(Method):
     needs: ClassVar = frozenset({"earlier_logits"})
 
     class Client(ClientHalf):
-        """Keeps everything."""
+        """Keeps all data."""
 
         def samples(self, client: Client) -> Tensor:
             """Return every position up to the present window."""

@@ -1,8 +1,8 @@
-"""Re-Fed: each client caches the samples that move a personalised model most. Li et al., CVPR 2024.
+"""Re-Fed: each client caches the samples with the largest gradients on a personalised model. Li et al., CVPR 2024.
 
-An add-on on the client's side: what is sent is FedAvg's. Once per client and task, before the first phase on the new
-data, a personalised informative model (PIM) is trained on what the client has stored; the cache is chosen by the
-gradients it saw.
+An add-on at the clients: the messages are FedAvg's. Once per client and task, before the first phase on the new data,
+a personalised informative model (PIM) is trained on what the client has stored; the cache is chosen by the gradients
+that occur in it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class ReFed(Method):
 
         knobs: ReFed
 
-        # Differs from Algorithm 1, which does so in every round: after the first, what was not cached is gone.
+        # Differs from Algorithm 1, which does so in every round: after the first, uncached samples are gone.
         def begin_task(self, client: Client) -> None:
-            """Keep the best of what is stored: the last cache, and what arrived since it was chosen."""
+            """Keep the best of the stored samples: the last cache, and what arrived since it was chosen."""
             assert client.memory is not None
             stored = torch.cat([client.memory.entries().positions, client.finished])
             room = self.knobs.room(client.memory.kind.capacity, len(client.arrived))
@@ -62,8 +62,8 @@ class ReFed(Method):
             return torch.cat([client.memory.entries().positions, client.arrived])
 
         def _ranking(self, client: Client, stored: Tensor) -> Tensor:
-            """Return the places (int64) in `stored`, which is ascending, best first; of equals, the lower position."""
-            if self.knobs.importance == "random" or not client.computes:  # which ones are kept does not change how many
+            """Return indices (int64) into `stored`, which is ascending, best first; ties go to the lower position."""
+            if self.knobs.importance == "random" or not client.computes:  # in a dry run only their number counts
                 return torch.from_numpy(client.generator(self.name).permutation(len(stored)))
             norms = self._norms(client, stored)
             passes = torch.arange(1, self.knobs.epochs + 1, dtype=torch.float64)[:, None]  # p
@@ -74,7 +74,7 @@ class ReFed(Method):
         def _norms(self, client: Client, stored: Tensor) -> Tensor:
             """Train the PIM, eq. 3, and return G^p of every stored sample, eq. 4: float64 [epochs, n], on the CPU.
 
-            The PIM takes the model's place, which is given back to the last bit; its draws are its own.
+            The PIM takes the place of the model, which is restored bit for bit; its draws are from separate streams.
             """
             model = client.model
             received, shuffle = model.weights(), client.generator(self.name)
@@ -108,7 +108,7 @@ class ReFed(Method):
 def step_with_pull(v: Tensor, gradient: Tensor, w: Tensor, lr: float, pull: float) -> None:
     """Take the step of eq. 3 in place: v -= lr (gradient + pull (v - w)).
 
-    Where lr * pull >= 1 the pull is taken at the new v instead of the old: the same fixed point, and never unstable.
+    If lr * pull >= 1 the pull is taken at the new v instead of the old, with the same fixed point and always stable.
     """
     if lr * pull < 1:
         v.sub_(gradient + pull * (v - w), alpha=lr)

@@ -1,6 +1,6 @@
 """SCAFFOLD, option II: control variates correct client drift. Karimireddy et al., ICML 2020, arXiv 1910.06378.
 
-List it before methods that project: the correction belongs to the gradient that they are given.
+List it before methods that project: the correction is part of the gradient that they are given.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Scaffold(Method):
 
     global_rate: Annotated[float, Gt(0)] = 1.0  # eta_g: what the mean delta is multiplied by
 
-    # option II reads the mean gradient off what the steps add up to
+    # option II computes the mean gradient from the sum of the steps
     needs: ClassVar = frozenset({"plain_sgd", "unclipped", "barrier"})
     replies: ClassVar = {"variate_change": "mean"}
 
     class Client(ClientHalf):
-        """Steps along g - c_i + c; c_i stays with the client."""
+        """Steps along g - c_i + c; c_i is kept at the client."""
 
         knobs: Scaffold
         variate: Tensor | None = None  # c_i [P], zero at first
@@ -70,7 +70,7 @@ class Scaffold(Method):
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Move c by the cohort's part of the mean change, eq. 5: |S|/N, N being the clients present.
 
-            Where clients have weights the part is the cohort's weight among all, so that c stays the weighted mean.
+            If clients have weights the part is the cohort's share of the total weight, so that c is the weighted mean.
             """
             assert self.variate is not None
             of_all = server.shares_of(server.present)

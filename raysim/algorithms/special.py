@@ -22,7 +22,7 @@ class Special(Method):
     global_rate: GlobalRate = "1/task"  # gamma_G, which the mean delta is multiplied by; the paper's is 1/i in task i
     anchor_buffers: bool = True  # BatchNorm's statistics on the same point as the weights; the paper is silent
 
-    # lambda = 0 alone is not FedAvg: the rate 1/i stays
+    # lambda = 0 alone is not FedAvg: the rate 1/i remains
     neutral: ClassVar = {"lam": 0.0, "global_rate": 1.0}
     needs: ClassVar = frozenset({"server_boundaries"})
 

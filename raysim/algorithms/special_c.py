@@ -32,16 +32,16 @@ class SpecialC(Method):
         anchored: bool = False
 
         def start(self, client: Client, mail: bool) -> None:
-            """Learn whether there is an anchor yet."""
+            """Store whether there is an anchor yet."""
             self.anchored = mail
 
         def observe(self, step: Step) -> None:
-            """Contract to the anchor, after the epoch or after every step."""
+            """Contract towards the anchor, after the epoch or after every step."""
             if not self.anchored or not (step.ends_epoch or self.knobs.prox_every == "step"):
                 return
             s = self.knobs.lam * (step.client.lr if self.knobs.prox_scale == "lr" else 1.0)
             parameters, anchor = step.client.model.parameters, step.client.post(self.name)
-            # as a change, so that s = 0 leaves every bit
+            # as a change, so that s = 0 changes no bit
             parameters.add_(anchor - parameters, alpha=2 * s / (1 + 2 * s))
 
     class Server(ServerHalf):

@@ -1,4 +1,4 @@
-"""What a method's author imports: the two halves of a method, and what their hooks are given and return.
+"""The interface for authors of methods: the two halves of a method, and what their hooks are given and return.
 
 from raysim.api import Client, ClientHalf, Delta, Method, Step
 """

@@ -1,4 +1,4 @@
-"""A client as a method sees it: its data, its memory, the model at hand, and random streams of its own."""
+"""A client as a method sees it: its data, its memory, the present model, and the client's random streams."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ from raysim.system.state import Kept
 
 @dataclass(frozen=True)
 class Shared:
-    """What all clients of a process have in common: one model instance, the posts, and the run's settings.
+    """State shared by all clients of a process: one model instance, the posts, and the run's settings.
 
     `kept_out` returns a mask (bool [classes]) of the classes that are not in the training softmax while a client has a
     window of its stream, or None.
@@ -42,7 +42,7 @@ class Client(Kept):
     """One client, in a phase of training or in an exchange of messages.
 
     `id` is its number, `window` the window of its stream that it has, `arrived` the positions (int64 [n]) in that
-    window, `finished` those that arrived in stages that are over, since it last began one. `share` is its weight in the
+    window, `finished` those that arrived in completed stages, since it last began one. `share` is its weight in the
     cohort, `lr` the learning rate, `round` the server's round, `phases` how many it has trained in, `memory` its replay
     memory, if a method needs one. A method that owns the local loop sets `steps`, the gradient steps taken.
     """
@@ -52,7 +52,7 @@ class Client(Kept):
     ) -> None:
         self.id = number
         self.stream = stream
-        self.data = data  # the train split, shared by all clients; or a stream of the user's own
+        self.data = data  # the train split, shared by all clients; or a user-defined stream
         self.memory = memory
         self.shared = shared
         self.window = -1
@@ -71,22 +71,22 @@ class Client(Kept):
 
     @property
     def model(self) -> FlatModel:
-        """The model at hand: one per process, holding this client's parameters during its phase."""
+        """The present model: one per process, with this client's parameters during its phase."""
         return self.shared.model
 
     @property
     def local_epochs(self) -> int:
-        """How often a phase goes over the client's data."""
+        """The number of passes over the client's data in a phase."""
         return self.shared.training.local_epochs
 
     @property
     def deterministic(self) -> bool:
-        """Whether the same computation gives the same bits, as it does unless a GPU is told otherwise."""
+        """Whether the same computation gives the same bits, as it does unless a GPU is configured otherwise."""
         return self.shared.deterministic and self.computes
 
     @property
     def computes(self) -> bool:
-        """Whether tensors have values: in a dry run, which counts what a run would send, they have a shape only."""
+        """Whether tensors have values; in a dry run, which counts what a run would send, they have only a shape."""
         return True
 
     @property
@@ -112,7 +112,7 @@ class Client(Kept):
     def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the samples at these positions of the stream, x [n, ...] in the model's dtype and y [n].
 
-        `draws` (int64 [n, 3]) is how they are augmented; None shows them as they are.
+        `draws` (int64 [n, 3]) is their augmentation; None returns them unaugmented.
         """
         rows, task = self.stream.locate(positions)
         device = self.model.device
@@ -125,7 +125,7 @@ class Client(Kept):
         return x.to(self.model.dtype), self.data.labels(rows)
 
     def batches(self, samples: int, single: bool = False) -> list[slice]:
-        """Cut an epoch of so many samples into batches; `single` keeps a remainder that BatchNorm cannot take."""
+        """Divide an epoch of `samples` samples into batches; `single` keeps a remainder that BatchNorm cannot take."""
         return cut_into_batches(samples, self.shared.training.batch_size, self.model.normalises and not single)
 
     def record(self, name: str, value: Tensor | float) -> None:
@@ -133,24 +133,24 @@ class Client(Kept):
         self.records[name] = value
 
     def generator(self, purpose: str) -> np.random.Generator:
-        """Return this phase's generator for a purpose; asked again, the same one, where it was left."""
+        """Return this phase's generator for a purpose: one object per phase, which later calls do not rewind."""
         if purpose not in self._generators:
             self._generators[purpose] = seeding.generator(*self._stream_name(purpose))
         return self._generators[purpose]
 
     def fixed_generator(self, *name: int | str) -> np.random.Generator:
-        """Return a generator whose stream is named by more than a phase: at its start whenever it is asked for."""
+        """Return a generator whose stream has a name of its own, independent of the phase; each call starts it anew."""
         return seeding.generator(self.shared.seed, self.id, *name)
 
     def fixed_seed(self, *name: int | str) -> int:
-        """Return the seed of such a stream for a torch generator."""
+        """Return the seed of a stream as in `fixed_generator`, for a torch generator."""
         return seeding.hashed(self.shared.seed, self.id, *name, bits=64)
 
     @contextmanager
     def aside(self, method: str) -> Iterator[None]:
         """Draw from the method's own stream, not the model's: for every forward pass other than the step's own.
 
-        Without it a second forward pass, even one of weight 0, would move the next dropout mask.
+        Without it a second forward pass, even one of weight 0, would change the next dropout mask.
         """
         source = seeding.default_generator(self.model.device)
         own = source.get_state()
@@ -169,10 +169,10 @@ class Client(Kept):
 
 
 def cut_into_batches(samples: int, size: int, normalises: bool) -> list[slice]:
-    """Cut an epoch into batches; the last may be smaller.
+    """Divide an epoch into batches; the last may be smaller.
 
-    A remainder of one sample is left out if the model has BatchNorm, which has no statistics of one sample; the next
-    epoch's order gives that sample its turn.
+    A remainder of one sample is left out if the model has BatchNorm, which has no statistics of one sample; as the
+    order changes, the next epoch may include that sample.
     """
     parts = [slice(start, min(start + size, samples)) for start in range(0, samples, size)]
     return [part for part in parts if not (normalises and part.stop - part.start == 1)]

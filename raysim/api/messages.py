@@ -1,4 +1,4 @@
-"""What travels between the server and its clients: asks, mail, posts and terms."""
+"""Messages between the server and its clients: asks, mail, posts and terms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ Reduction = Literal["mean", "sum", "by_client"]
 
 @dataclass(frozen=True)
 class Delta:
-    """What is added to a model: a change of its parameters [P] and of its float buffers [B]."""
+    """A change of a model, to be added to its parameters [P] and its float buffers [B]."""
 
     parameters: Tensor
     buffers: Tensor
 
     @property
     def nbytes(self) -> int:
-        """Bytes as a deployment would send it."""
+        """The bytes that a deployment would send."""
         return self.parameters.nbytes + self.buffers.nbytes
 
 
 @dataclass(frozen=True)
 class Post:
-    """What lasts longer than one message (the model, an anchor, a teacher): sent to a node once per version."""
+    """A value that lasts longer than one message (the model, an anchor, a teacher): sent to a node once per version."""
 
     name: str
     version: int
@@ -37,7 +37,7 @@ class Post:
 
 @dataclass(frozen=True)
 class Term:
-    """One client's part of a reply. `weight` null means the client's share of the cohort; all sum to at most 1."""
+    """One client's part of a reply. `weight` None means the client's share of the cohort; all sum to at most 1."""
 
     value: Tensor
     weight: float | None = None
@@ -48,7 +48,7 @@ Terms = Mapping[str, Term]
 
 @dataclass(frozen=True)
 class Ask:
-    """What a plan yields: do `op` (a public method of this method's client half) at these clients.
+    """A request that a plan yields: do `op` (a public method of this method's client half) at these clients.
 
     The plan is sent the reduced reply: a mapping from the terms' names to what the method declares in `replies`.
     """
@@ -60,7 +60,7 @@ class Ask:
 
 
 def move_to(value: Any, device: torch.device) -> Any:
-    """Return a message with its tensors on a device, however deep in lists, tuples and mappings."""
+    """Return a message with its tensors, at any depth in lists, tuples and mappings, on a device."""
     if isinstance(value, Tensor):
         return to_device(value, device)
     if isinstance(value, Weights):
@@ -73,7 +73,7 @@ def move_to(value: Any, device: torch.device) -> Any:
 
 
 def count_bytes(value: Any) -> int:
-    """Bytes of all tensors in a message, however deep in lists, tuples and mappings; numbers and strings are free."""
+    """Return the bytes of all tensors in a message, at any depth in lists, tuples and mappings, not of other values."""
     if hasattr(value, "nbytes"):
         return int(value.nbytes)
     if isinstance(value, Term):

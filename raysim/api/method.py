@@ -1,13 +1,12 @@
 """A method is one file with two halves: what each client does, and what the server does.
 
-A method's fields are its YAML keys. Its client half lives once per client, beside that client's data; its server half
-lives once, in the simulation. A hook that a half does not override is never called; what stands here is what would
-happen without it. The word beside a hook is its law of
-composition:
+A method's fields are its YAML keys. There is one client half per client, beside that client's data, and one server half
+in the simulation. A hook that a half does not override is never called; the implementation here is the default
+behaviour. The first word of a hook's docstring says how the hooks of several methods are combined:
 
     chained    in the listed order, each is given what the one before it returned
     summed     the results are added
-    EXCLUSIVE  refused at start when two methods want it
+    EXCLUSIVE  refused at start if two methods override it
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,7 @@ Need = Literal["boundaries", "server_boundaries", "barrier", "plain_sgd", "uncli
 
 @dataclass(frozen=True)
 class Setting:
-    """What a method may ask of a run before it starts: the clients' learning rate, and how many clients and tasks."""
+    """What a method can know of a run before it starts: the clients' learning rate, numbers of clients and tasks."""
 
     lr: float
     clients: int
@@ -55,7 +54,7 @@ class Setting:
 
 
 class Half(Kept):
-    """What both halves share: the method's knobs. A half's other attributes are its state, which a checkpoint keeps."""
+    """Base of both halves, with the method's knobs. Other attributes are its state, which a checkpoint keeps."""
 
     made_again: ClassVar = frozenset({"name", "knobs"})
     side: ClassVar[str]
@@ -66,10 +65,10 @@ class Half(Kept):
         self.knobs = knobs
 
     def state(self) -> dict[str, Any]:
-        """Return what lasts of this half.
+        """Return the state of this half.
 
         Raises:
-            RunError: one of its attributes is nothing that a checkpoint holds.
+            RunError: one of its attributes is of a type that a checkpoint cannot hold.
         """
         state = super().state()
         for key, value in state.items():
@@ -83,12 +82,12 @@ class Half(Kept):
 
 
 class ClientHalf(Half):
-    """One client's side of a method. Any public method beyond these hooks is an op the server half can ask for."""
+    """The client's side of a method. Any public method beyond these hooks is an op that the server half can ask for."""
 
     side: ClassVar = "client"
 
     def begin_task(self, client: Client) -> None:
-        """See `client.finished`, at the first phase after the client's data changed: what arrived since it last ran."""
+        """Take in `client.finished`, what arrived since the last call; at the first phase after the data changed."""
 
     def start(self, client: Client, mail: Any) -> None:
         """Begin a training phase; `mail` is what this method's server half announced."""
@@ -113,14 +112,14 @@ class ClientHalf(Half):
         return gradient
 
     def train(self, client: Client) -> Delta:
-        """EXCLUSIVE: own the whole local loop; put its gradient steps into client.steps."""
+        """EXCLUSIVE: run the whole local loop; put the number of its gradient steps into client.steps."""
         return client.local_training()
 
     def observe(self, step: Step) -> None:
-        """See a step after it was taken."""
+        """Observe a step after it was taken."""
 
     def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
-        """Chained: return what is sent as the update, and what is sent with it."""
+        """Chained: return the delta that is sent as the update, and the terms that are sent with it."""
         return delta, {}
 
 
@@ -150,26 +149,26 @@ class ServerHalf(Half):
         yield from ()
 
     def end_task(self, server: Server) -> Plan:
-        """Exchange messages with everyone present at a task boundary, after the task's last round."""
+        """Exchange messages with all clients present at a task boundary, after the task's last round."""
         yield from ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A method's knobs, and where its halves are."""
+    """A method's knobs, with its halves as nested classes."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     needs: ClassVar[frozenset[Need]] = frozenset()
-    """What a run must have for this method; one without it is refused at start."""
+    """The needs of this method; a run that does not meet them is refused at start."""
     instead: ClassVar[Mapping[Need, str]] = {}
-    """By need: the KEY=VALUE of this method's own that would do without it."""
+    """By need: the KEY=VALUE of this method with which it does not have the need."""
     neutral: ClassVar[Mapping[str, object] | None] = None
-    """The knobs at which the method changes not one bit of a run, or None if it has none."""
+    """The knobs at which the method does not change a single bit of a run, or None if there are none."""
     frugal: ClassVar[Mapping[str, object]] = {}
-    """The knobs at which it keeps least, named where a run's memory does not fit."""
+    """The knobs at which the method uses least memory, named if a run does not fit into memory."""
     memory: ClassVar[MemoryUse | None] = None
-    """What it wants of the clients' memories, if it needs them."""
+    """Its requirements of the clients' replay memories, if it needs them."""
     replies: ClassVar[Mapping[str, Reduction]] = {}
     """How each term that the client half sends is reduced."""
 
@@ -181,18 +180,18 @@ class Method:
         return any(overrides(self.Server, hook) for hook in ("prepare", "conclude"))
 
     def refusal(self, setting: Setting) -> str | None:
-        """Return why these knobs cannot serve such a run, and what would work; None if nothing is wrong."""
+        """Return why these knobs do not suit such a run, and what would work; None if nothing is wrong."""
         return None
 
 
 def overrides(half: type[Half], hook: str) -> bool:
-    """Return whether a half's class brings its own version of a hook."""
+    """Return whether a half's class overrides a hook."""
     origin = ClientHalf if issubclass(half, ClientHalf) else ServerHalf
     return getattr(half, hook) is not getattr(origin, hook)
 
 
 def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
-    """Return the halves that bring this hook, in the listed order."""
+    """Return the halves that override this hook, in the listed order."""
     return [half for half in halves if overrides(type(half), hook)]
 
 

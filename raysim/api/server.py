@@ -1,4 +1,4 @@
-"""The server as a method sees it: the global model, the clients that are present, and who takes part."""
+"""The server as a method sees it: the global model, the clients that are present, and the round's cohort."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -16,7 +16,7 @@ from raysim.system.state import Kept
 
 
 class Server(Kept):
-    """What server halves see and change.
+    """The server's state that server halves read and change.
 
     `parameters` [P] and `buffers` [B] are the global model, in the model's dtype, on the CPU, and `version` counts its
     updates; `round` counts from 1 and is 0 before the first; `cohort` are the clients that take part in this round,
@@ -37,7 +37,7 @@ class Server(Kept):
 
     @property
     def task(self) -> int:
-        """The task of this round, from 0; if clients are at different ones, the usual one."""
+        """The task of this round, from 0; if clients are at different tasks, the nominal one."""
         availability = self._federation.availability
         return min(availability.row(self.round), len(availability.rows) - 1)
 
@@ -55,7 +55,7 @@ class Server(Kept):
         """Return the window of its stream that a client has in this round.
 
         Raises:
-            RunError: it is not present.
+            RunError: the client is not present.
         """
         window = self._federation.availability.window(client, max(self.round, 1))
         if window is None:
@@ -87,7 +87,7 @@ class Server(Kept):
         """Draw this round's participants with the config's sampler.
 
         Raises:
-            RunError: the sampler chose others than those with data now.
+            RunError: the sampler chose clients without data in this round.
         """
         present, wanted = self.present, self._config.participation
         count = wanted.count if wanted.count is not None else max(1, round((wanted.fraction or 1.0) * len(present)))
@@ -97,7 +97,7 @@ class Server(Kept):
         return [int(k) for k in resolve("sampler", wanted.sampler)(self, count, draws)]
 
     def shares_of(self, clients: Sequence[int]) -> dict[int, float]:
-        """Return these clients' weights among each other, of sum 1, as `aggregation.weights` says."""
+        """Return these clients' weights relative to each other, of sum 1, as `aggregation.weights` says."""
         uniform = self._config.aggregation.weights == "uniform"
         sizes = {k: 1 if uniform else self.size(k) for k in clients}
         total = sum(sizes.values())

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from raysim.api.client import Client
 
-NONE = torch.zeros(())  # what a step's logits and loss are before the forward pass
+NONE = torch.zeros(())  # a step's logits and loss before the forward pass
 
 
 @dataclass(slots=True)
@@ -15,8 +15,8 @@ class Step:
     """One mini-batch of a client's local training.
 
     `positions` (int64 [n]) are those of the new data, `draws` (int64 [n, 3] or None) their augmentation, both on the
-    CPU; x [n, ...] and y [n] may hold more rows, which a method added. `logits` and `loss` are there after the forward
-    pass. `number` counts the steps of the phase from 0; `ends_epoch` marks the last step of an epoch.
+    CPU; x [n, ...] and y [n] may have more rows, added by a method. `logits` and `loss` are set by the forward pass.
+    `number` counts the steps of the phase from 0; `ends_epoch` marks the last step of an epoch.
     """
 
     client: Client

@@ -17,7 +17,7 @@ from raysim.system.device import to_device
 
 
 def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None) -> Delta:
-    """Train the model at hand on the client's data and return the change of its parameters and statistics.
+    """Train the present model on the client's data and return the change of its parameters and statistics.
 
     `remember` offers a step's new data to the memory; it is None if the memory is not filled on arrival.
     """

@@ -13,15 +13,15 @@ from raysim.federation.stream import Rows, Stream, in_windows, online
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
-STREAMS: Mapping[str, str] = {}  # raysim has none of its own; a user's is package.module:function
+STREAMS: Mapping[str, str] = {}  # raysim has no built-in streams; a user-defined one is package.module:function
 NOTHING: Rows = np.empty(0, np.int32)
 
 
 def deal(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[Stream]:
-    """Deal every task's training samples to the clients that are there in it, and put each client's in order.
+    """Deal every task's training samples to the clients present in it, and put each client's samples in order.
 
     Raises:
-        ConfigError: the samples cannot be dealt so, or nobody is there in a task.
+        ConfigError: the samples cannot be dealt as configured, or no client is present in a task.
     """
     windows = config.scenario.windows
     if windows is not None and windows.windows is not None:
@@ -35,7 +35,7 @@ def deal(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[Stream
         if once is None:
             parts = [task.train[part] for part in _parts(config, labels[task.train], len(there), number)]
         elif len(task.train) == len(labels):
-            parts = [once[client] for client in there]  # not copied: all tasks share a client's rows
+            parts = [once[client] for client in there]  # not copied: a client's rows are shared by all tasks
         else:
             parts = [task.train[np.isin(task.train, once[client])] for client in there]
         for client, part in zip(there, parts, strict=True):
@@ -44,7 +44,7 @@ def deal(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[Stream
 
 
 def _there(config: Config, task: int) -> list[int]:
-    """Return the clients that are there in some round of a task; under asynchronous boundaries, all."""
+    """Return the clients present in some round of a task; under asynchronous boundaries, all clients."""
     rounds = config.training.rounds_per_task
     if rounds is None:
         return list(range(config.clients.count))
@@ -67,7 +67,7 @@ def _parts(config: Config, labels: partition.Labels, clients: int, number: int) 
 
 
 def _stream(config: Config, client: int, rows: Sequence[Rows]) -> Stream:
-    """Put a client's samples in order: by task, and within a task at random where windows cut it."""
+    """Put a client's samples in order: by task, and within a task at random if windows divide it."""
     tasks = list(range(len(rows)))
     if config.scenario.order == "per_client":
         tasks = [int(task) for task in seeding.generator(config.seed, "order", client).permutation(len(rows))]

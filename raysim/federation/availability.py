@@ -1,4 +1,4 @@
-"""Availability and data window of every client, by round: all of it is known before the run starts."""
+"""Availability and data window of every client, by round, all known before the run starts."""
 
 import math
 from bisect import bisect_right
@@ -20,18 +20,18 @@ ALWAYS = 2**62  # a round that no run reaches
 
 @dataclass(frozen=True)
 class Attendance:
-    """One client's times, in rounds that count from 1: when each window of its stream begins, and when it is gone."""
+    """One client's times, in rounds from 1: the round in which each window of its stream begins, and its departure."""
 
     begins: Sequence[int]
     gone: int = ALWAYS
 
     def window(self, round: int) -> int | None:
-        """Return the window that the client has in a round, or None where it is not there."""
+        """Return the window that the client has in a round, or None if it is absent."""
         window = bisect_right(self.begins, round) - 1
         return None if window < 0 or round >= self.gone else window
 
     def spells(self, rounds: int) -> Iterator[tuple[int, int]]:
-        """Yield every window, with the number of the run's rounds that the client has it in."""
+        """Yield every window with the number of the run's rounds in which the client has it."""
         ends = [*self.begins[1:], ALWAYS]
         for window, (begin, end) in enumerate(zip(self.begins, ends, strict=True)):
             yield window, max(0, min(end, self.gone, rounds + 1) - begin)
@@ -56,7 +56,7 @@ class Availability:
         return self.rows[-1]
 
     def window(self, client: int, round: int) -> int | None:
-        """Return the window that a client has in a round, or None where it is not there or has no data."""
+        """Return the window that a client has in a round, or None if it is absent or has no data."""
         window = self._attendance[client].window(round)
         return window if window is not None and self._streams[client].size(window) else None
 
@@ -66,7 +66,7 @@ class Availability:
         return 0 if window is None else self._streams[client].size(window)
 
     def spells(self, client: int) -> Iterator[tuple[int, int]]:
-        """Yield (samples, rounds) for every window of a client: how many it holds, and in how many rounds."""
+        """Yield (samples, rounds) for every window of a client: its size, and in how many rounds the client has it."""
         for window, rounds in self._attendance[client].spells(self.rounds):
             yield self._streams[client].size(window), rounds
 
@@ -78,18 +78,18 @@ class Availability:
         return self._present[1]
 
     def row(self, round: int) -> int:
-        """Return which row of the accuracy matrix, from 0, a round belongs to: its task, where all have the same."""
+        """Return a round's row of the accuracy matrix, from 0; it is its task, if all clients have the same one."""
         return bisect_right(self.rows, round - 1)
 
     def tasks(self, client: int, round: int) -> list[int]:
-        """Return the tasks of the samples that a client has in a round, ascending; none where it is not there."""
+        """Return the tasks of the samples that a client has in a round, ascending; none if it is absent."""
         window = self.window(client, round)
         return [] if window is None else self._streams[client].tasks_in(window, window + 1)
 
     def timeline(self) -> npt.NDArray[np.int64]:
-        """Return who is at which task when: int64 [clients, rounds], -1 where a client is not there.
+        """Return the task of every client by round: int64 [clients, rounds], -1 where a client is absent.
 
-        Of a window with samples of several tasks, the task with most of them.
+        For a window with samples of several tasks it is the task with most of them.
         """
         found = np.full((len(self._streams), self.rounds), -1)
         for client, stream in enumerate(self._streams):
@@ -101,7 +101,7 @@ class Availability:
 
 
 def arrivals(config: Config) -> list[int]:
-    """Return the round, from 1, from which on each client is there."""
+    """Return the round, from 1, from which on each client is present."""
     clients, rounds = config.clients, config.training.rounds_per_task or 0
     if clients.arrive is None:
         return [1] * clients.count
@@ -112,12 +112,12 @@ def arrivals(config: Config) -> list[int]:
 
 
 def departures(config: Config) -> list[int]:
-    """Return the round from which on each client is gone."""
+    """Return the round from which on each client has left."""
     return _moments(config.clients.leave, config.clients.count, ALWAYS)
 
 
 def _moments(moments: Sequence[Moment], clients: int, otherwise: int) -> list[int]:
-    """Return every client's round; of two, the later one in the list counts."""
+    """Return every client's round; if a client has two, the later one in the list counts."""
     rounds = {client: moment.round for moment in moments for client in moment.clients}
     return [rounds.get(client, otherwise) for client in range(clients)]
 
@@ -157,7 +157,7 @@ def _attend(config: Config, streams: Sequence[Stream]) -> Iterator[Attendance]:
 
 
 def _boundaries(config: Config, client: int) -> list[int]:
-    """Return the rounds at which windows begin; all but the first are moved by up to jitter rounds, drawn uniformly."""
+    """Return the rounds at which windows begin, all but the first shifted by up to jitter rounds, drawn uniformly."""
     rounds, most = config.training.rounds_per_task or 0, config.scenario.jitter
     each = rounds if config.scenario.online else 1
     usual = [1 + task * rounds + part for task in range(config.scenario.tasks) for part in range(each)]

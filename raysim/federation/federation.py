@@ -1,4 +1,4 @@
-"""The data of a run: the data set, its stream of tasks, which client owns what, and when."""
+"""The data of a run: the data set, its stream of tasks, and which client has which samples when."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ Protocol = Literal["domain_il", "class_il", "task_il"]
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """What all hosts of a run share and nobody changes; `streams[k]` is client k's."""
+    """The data that all hosts of a run share, unchanged throughout; `streams[k]` is client k's stream."""
 
     dataset: Dataset
     tasks: Sequence[Task]
@@ -40,7 +40,7 @@ class Federation:
 
     @property
     def classes(self) -> int:
-        """The size of the model's head: all classes, from the start."""
+        """The number of outputs of the model's head, which has all classes from the start."""
         return self.dataset.classes
 
     @property
@@ -49,13 +49,13 @@ class Federation:
         return self.dataset.shape
 
     def source(self, split: Literal["train", "test"], device: torch.device) -> Source:
-        """Return a split on a device, seen through the tasks; only training data are augmented."""
+        """Return a split on a device, with the tasks' transforms; only training data are augmented."""
         maps, training = [task.pixels for task in self.tasks], split == "train"
         data, augment = (self.dataset.train, self.augment) if training else (self.dataset.test, ())
         return Source(data, maps, device=device, normalization=self.normalization, augment=augment)
 
     def opened(self, client: int, device: torch.device) -> UserStream:
-        """Return what a client reads out of the user's own stream."""
+        """Return what a client reads from the user-defined stream."""
         assert self.opener is not None
         make = partial(Source, maps=[None], device=device, normalization=self.normalization, augment=self.augment)
         return UserStream(self.opener, client, self.dataset, make)
@@ -71,10 +71,10 @@ class Federation:
 def build_federation(config: Config, download: bool = True) -> Federation:
     """Load the data, make the tasks and deal them to the clients.
 
-    Every draw is from a stream of its own, so methods, actors and aggregation see the same data.
+    Every draw is from a separate random stream, so the data do not depend on methods, actors and aggregation.
 
     Raises:
-        ConfigError: the data are missing or do not serve the scenario.
+        ConfigError: the data are missing or do not suit the scenario.
     """
     federation = undealt(config, download)
     check_images(config.dataset.augment, federation.shape)
@@ -83,10 +83,10 @@ def build_federation(config: Config, download: bool = True) -> Federation:
 
 
 def undealt(config: Config, download: bool = True) -> Federation:
-    """Load the data and make the tasks of an evaluation: there are no clients, and no rounds.
+    """Load the data and make the tasks for an evaluation, which has no clients and no rounds.
 
     Raises:
-        ConfigError: the data are missing or do not serve the scenario.
+        ConfigError: the data are missing or do not suit the scenario.
     """
     dataset, tasks = _load(config, download)
     if config.evaluation.validation_fraction is not None:

@@ -1,7 +1,8 @@
-"""One client's data in the order of their arrival. A sample is a position in it: an image turned is another sample.
+"""One client's data in order of arrival. A sample is a position in it: a rotated image counts as another sample.
 
-Two things cut a stream: tasks, which say how a sample looks, and windows, of which a client has one at a time. A stage
-is what lies between two boundaries that the client knows of: a task, or, where nobody is told, the whole stream.
+A stream is divided in two ways: into tasks, which say how a sample looks, and into windows, of which a client has one
+at a time. A stage is what lies between two boundaries that the client is told of: a task, or, if clients are not told
+of boundaries, the whole stream.
 """
 
 from bisect import bisect_right
@@ -20,9 +21,9 @@ class Stream:
     """The rows (of the train split) that reach one client.
 
     Args:
-        rows: for every portion in order of arrival, the int32 row numbers; each is of one task; portions may share one
-            array.
-        tasks: the task that each portion is of; by default the first is of task 0, the second of task 1, ...
+        rows: for every portion in order of arrival, the int32 row numbers; a portion is of one task; portions may
+            share one array.
+        tasks: the task of each portion; by default the first is of task 0, the second of task 1, ...
         windows: the position at which each window ends; by default a window is a portion.
         stages: the window at which each stage begins; by default each portion's first.
     """
@@ -45,7 +46,7 @@ class Stream:
 
     @property
     def windows(self) -> int:
-        """How many windows the data arrive in."""
+        """The number of windows in which the data arrive."""
         return len(self._windows) - 1
 
     def span(self, first: int, last: int) -> Tensor:
@@ -57,11 +58,11 @@ class Stream:
         return self._windows[window + 1] - self._windows[window]
 
     def end(self, window: int) -> int:
-        """Return the number of samples that have arrived when this window has."""
+        """Return the number of samples that have arrived once this window has."""
         return self._windows[window + 1]
 
     def samples_of(self, task: int) -> int:
-        """Return how many samples of a task there are."""
+        """Return the number of samples of a task."""
         return len(self.rows[self.tasks.index(task)])
 
     def stage(self, window: int) -> int:
@@ -79,7 +80,7 @@ class Stream:
         return {task: count for task, count in zip(self.tasks, inside, strict=True) if count > 0}
 
     def locate(self, positions: Tensor) -> tuple[Tensor, int | Tensor]:
-        """Return the rows (int64 [n]) at these positions, and their task: one number where all are of one task."""
+        """Return the rows (int64 [n]) at these positions, and their tasks: one number if all are of the same task."""
         wanted = positions.numpy()
         if len(wanted) and (only := self._portion(wanted.min())) == self._portion(wanted.max()):
             return torch.from_numpy(self._rows(only, wanted)), self.tasks[only]
@@ -98,14 +99,14 @@ class Stream:
 
 
 def in_windows(rows: Sequence[Rows], tasks: Sequence[int], size: int) -> Stream:
-    """Return a stream in windows of `size` samples, whatever their task; the last may be smaller. It is one stage."""
+    """Return a stream in windows of `size` samples of any tasks, the last possibly smaller. It has a single stage."""
     total = sum(len(r) for r in rows)
     ends = [min(start + size, total) for start in range(0, total, size)] or [0]
     return Stream(rows, tasks, ends, stages=[0])
 
 
 def online(rows: Sequence[Rows], tasks: Sequence[int], rounds: int) -> Stream:
-    """Return a stream in which every task arrives in so many windows, as equal as can be; a task is a stage."""
+    """Return a stream in which every task arrives in `rounds` windows of nearly equal size; a task is a stage."""
     parts = [part for of_task in rows for part in np.array_split(of_task, rounds)]
     ends = [int(end) for end in np.cumsum([len(part) for part in parts])]
     return Stream(rows, tasks, ends, stages=range(0, len(parts), rounds))

@@ -1,2 +1,2 @@
-"""What happens to one config: it is run into its directory, with recovery from lost processes and a display, or checked
-for what its run would cost."""
+"""Running one config into its directory, with recovery from lost processes and a display, or checking what the run
+would cost."""

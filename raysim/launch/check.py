@@ -18,13 +18,13 @@ from raysim.system.errors import RunError, Unreachable
 from raysim.system.seeding import torch_untouched
 
 LabelledLines = Iterator[tuple[str, str]]
-SHOWN = 6  # tasks by name
+SHOWN = 6  # number of tasks shown by name
 
 
 def estimate_run(config: Config) -> LabelledLines:
     """Yield lines about a run as (label, text). Data are loaded, never downloaded.
 
-    A cluster that is named is asked for what it has. Where none answers, which a run refuses, a line says so.
+    If the config names a cluster, it is asked for its capacity. If none answers, which a run refuses, a line says so.
 
     Raises:
         ConfigError: as the run itself would; what is known by then has been yielded.
@@ -83,7 +83,7 @@ def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
 
 
 def _places(config: Config, capacity: Capacity, need: MemoryNeed) -> LabelledLines:
-    """Say where the actors would go and what they would take. Raises ConfigError: it is not there."""
+    """Yield the actors' placement and needs. Raises ConfigError if the resources are not available."""
     if config.resources.address is not None:
         yield from _elsewhere(config, config.resources.address, need)
         return
@@ -94,7 +94,7 @@ def _places(config: Config, capacity: Capacity, need: MemoryNeed) -> LabelledLin
 
 
 def _elsewhere(config: Config, address: str, need: MemoryNeed) -> LabelledLines:
-    """Say where the actors would go on a running cluster; what they would ask for, where none answers."""
+    """Yield the actors' placement on a running cluster, or, if none answers, what they would request."""
     from raysim.actors.cluster import joined_cluster
 
     try:
@@ -125,7 +125,7 @@ def _largest(place: Placement, need: MemoryNeed) -> int:
 
 
 def _asked_for(config: Config, need: MemoryNeed) -> LabelledLines:
-    """Say what actors would ask for, whatever there is."""
+    """Yield what the actors would request, regardless of what is available."""
     wanted, clients = config.resources, config.clients.count
     if wanted.clients_per_actor == "auto":
         hosts, packed = "as many hosts as there is room for", clients
@@ -156,7 +156,7 @@ def _count(count: float, what: str) -> str:
 
 
 def _time(config: Config, federation: Federation, cost: DryRun, capacity: Capacity) -> str:
-    """Estimate the run's time from what this machine takes for a step and for the evaluation of a sample."""
+    """Estimate the run's time from this machine's time for a step and for the evaluation of a sample."""
     measured = pace(config, federation)
     training = cost.steps * measured.step + cost.beginnings * measured.beginning
     evaluating = cost.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample

@@ -18,18 +18,18 @@ from raysim.system.capacity import MIB
 
 
 class Display:
-    """Shows lines of text on a console; this one has none."""
+    """Display of lines of text on a console; this class has no console."""
 
     console: Console | None = None
 
     def say(self, text: str) -> None:
-        """Show a line; above what is live."""
+        """Show a line, above a live display."""
         if self.console is not None:
             print_line(self.console, text)
 
 
 class RunDisplay(Display):
-    """Shows a run: of this one its notices alone, where there is a console."""
+    """Display of a run; this class shows only its notices, if there is a console."""
 
     def take(self, event: Event) -> None:
         """Show one event."""
@@ -80,7 +80,7 @@ class LiveRun(RunDisplay):
 
 @contextmanager
 def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
-    """Show a run in the way that suits where the output goes."""
+    """Open the display of a run that suits the output: a terminal, a file or pipe, or nothing."""
     console = Console(file=sys.stdout)
     if quiet:
         yield RunDisplay()
@@ -94,7 +94,7 @@ def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
 
 
 def accuracy_so_far(event: RoundDone) -> str:
-    """Say the mean accuracy over the tasks so far, by protocol."""
+    """Return the mean accuracy over the tasks so far, by protocol, as text."""
     task = event.so_far
     return ", ".join(
         f"{PROTOCOL_LABELS[protocol]} {100 * sum(row[:task]) / task:.1f}%"
@@ -103,7 +103,7 @@ def accuracy_so_far(event: RoundDone) -> str:
 
 
 def show_result(result: Result, console: Console) -> None:
-    """Print the accuracy matrices, the metrics and where the files are."""
+    """Print the accuracy matrices, the metrics and the location of the files."""
     for protocol, values in result.evaluation.items():
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
@@ -134,7 +134,7 @@ def result_console() -> Console:
 
 
 def print_line(console: Console, text: str) -> None:
-    """Print a line as it is: no colours by guess, no wrapping."""
+    """Print a line as it is, without automatic colours or wrapping."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 

@@ -1,4 +1,4 @@
-"""Recovery of a run from the loss of a process: everything goes back to the last checkpoint."""
+"""Recovery of a run from the loss of a process: the whole run returns to the last checkpoint."""
 
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -11,7 +11,7 @@ from raysim.system.errors import ConfigError, Lost, RunError
 
 
 class Attempt(Protocol):
-    """A run from its start, or from a checkpoint, to its end, if nothing is lost."""
+    """A run from its start, or from a checkpoint, to its end, unless a process is lost."""
 
     def events(self) -> Generator[Event, None, None]:
         """Iterate over the events. Raises Lost."""
@@ -21,14 +21,14 @@ class Attempt(Protocol):
 
 
 class Recovery:
-    """Starts a run again from its last checkpoint where a process was lost; those that survive it are not used again.
+    """Restart of a run from its last checkpoint after a process was lost; surviving processes are not used again.
 
     Args:
         start: starts the run from a checkpoint (None: from its beginning); `apart`, for the last try, has every client
-            computed by itself, so that it shows which of them a process dies of.
+            computed by itself, to show which of them causes the loss of a process.
         recorder: records the run, and knows its newest checkpoint.
-        tries: how many losses in a row are survived that come before the run has got further than ever.
-        say: tells the user.
+        tries: how many losses are survived in a row without the run getting further than before.
+        say: shows a line to the user.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Recovery:
             self._attempt.stop()
 
     def events(self) -> Generator[Event, None, None]:
-        """Record the events of the run and iterate over them, those that are computed again included.
+        """Record the events of the run and iterate over them, including those of rounds computed again.
 
         Raises:
             ConfigError: there is no room for the run.
-            RunError: the same rounds were lost too often, or there is no room any more to go on.
+            RunError: the same rounds were lost too often, or there is no longer room for the run to continue.
         """
         furthest, reached, losses = 0, 0, 0
         while True:
@@ -67,7 +67,7 @@ class Recovery:
                         if isinstance(event, RoundDone):
                             reached = event.round
                         yield event
-                        del event  # a checkpoint has all records, and the next event may take a round
+                        del event  # free a checkpoint's records, as the next event may take a round
                 return
             except Lost as lost:
                 losses = 1 if reached > furthest else losses + 1

@@ -29,7 +29,7 @@ from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
 
-MAY_DIFFER = ("resources", "logging", "checkpoint")  # where a run goes on
+MAY_DIFFER = ("resources", "logging", "checkpoint")  # blocks of the config, when a run is resumed
 
 
 def run(
@@ -44,13 +44,13 @@ def run(
     """Run a config and return its result.
 
     Args:
-        config: a YAML file, a mapping or a config; with `resume` it may be None, which is the directory's own.
+        config: a YAML file, a mapping or a config; with `resume` it may be None, for the directory's own config.
         overrides: KEY=VALUE strings, or a mapping from dotted keys to values.
         out: the run's directory, absent or empty; by default runs/NAME/seed-SEED/DATE-TIME.
         local: run every client in this process, without Ray.
-        resume: go on from the newest checkpoint in `out`, or begin where there is none; only resources, logging and
-            checkpoint may be given differently. What is done already is returned as it is.
-        display: shows the events; by default nothing does.
+        resume: resume from the newest checkpoint in `out`, or start the run if there is none; only resources, logging
+            and checkpoint may differ from the directory's config. The result of a finished run is returned as it is.
+        display: shows the events; by default they are not shown.
 
     Raises:
         ConfigError: the config, the data or the resources are wrong; nothing was started.
@@ -69,7 +69,7 @@ def run(
     elif (directory / "summary.json").exists() and (ended := load_result(directory)).status == "done":
         return ended
     elif directory.exists():
-        with lock_directory(directory, "run"):  # as the recorder does; here it is refused before anything starts
+        with lock_directory(directory, "run"):  # as the recorder does, but before anything has started
             pass
     with seeding.torch_untouched():
         check_methods(resolved)
@@ -95,10 +95,10 @@ def resolve_resumed(
     config: str | Path | Mapping[str, object] | Config | None,
     overrides: Sequence[str] | Mapping[str, object],
 ) -> Config:
-    """Return the config that a run goes on with: its directory's, or the one that is given, if they agree.
+    """Return the config of a resumed run: its directory's, or the one that is given, if they agree.
 
     Raises:
-        ConfigError: there is no run and no config, or what is given would change the run's results.
+        ConfigError: there is no run and no config, or the given config would change the run's results.
     """
     if out is None:
         raise ConfigError(
@@ -129,14 +129,14 @@ def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> R
 
     try:
         with interruptible(recovery.stop, display.say), closing(recovery.events()) as events:
-            for event in events:  # when this is left, the actors end before their cluster does
+            for event in events:  # closing this ends the actors before their cluster
                 display.take(event)
                 del event  # see Recovery
     except BaseException as error:
         try:
             with delay_interrupts():
                 end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
-        except RunError as also:  # a disk that is still full
+        except RunError as also:  # for example, the disk is still full
             error.add_note(str(also))
         if recorder.checkpoints.newest is not None:
             where = f"go on from round {recorder.checkpoints.newest}"
@@ -150,7 +150,7 @@ def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> R
 def _open_start(
     config: Config, federation: Federation, capacity: Capacity, local: bool
 ) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
-    """Give the function that starts the run from a checkpoint, in this process or on a cluster."""
+    """Yield the function that starts the run from a checkpoint, in this process or on a cluster."""
     wanted = estimate_memory(config, federation)
     if local:
         placement.check_alone(config, capacity, wanted)
@@ -159,11 +159,11 @@ def _open_start(
     from raysim.actors import cluster, coordinator
 
     with cluster.cluster_of([config], capacity) as there:
-        places = placement.place(config, there, wanted)  # refuses what is not there before the run has a directory
+        places = placement.place(config, there, wanted)  # refuses missing resources before the run has a directory
         data = coordinator.shared(federation)
 
         def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
-            lasting = there.memory is not None  # of a cluster of one's own; in another one nodes come and go
+            lasting = there.memory is not None  # of a cluster started here; nodes of a joined one may change
             now = places if lasting else placement.place(config, cluster.present(), wanted)
             return coordinator.Remote(config, data, now, saved, apart)
 
@@ -176,7 +176,7 @@ def _start_here(config: Config, federation: Federation, saved: SavedCheckpoint |
 
 
 def _default_directory(config: Config) -> Path:
-    """Return runs/NAME/seed-SEED/DATE-TIME, with a number behind it where that is taken."""
+    """Return runs/NAME/seed-SEED/DATE-TIME, with a number appended if that exists."""
     first = Path("runs") / config.name / f"seed-{config.seed}" / datetime.now().strftime("%Y%m%d-%H%M%S")
     others = (first.with_name(f"{first.name}-{number}") for number in count(2))
     return next(path for path in chain([first], others) if not path.exists())

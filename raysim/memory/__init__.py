@@ -1,5 +1,5 @@
 """Replay memory of a client: `store` keeps samples with their augmentation and logits,
-`policies` choose which samples are stored, and in which slot."""
+`policies` chooses which samples are stored, and in which slot."""
 
 from raysim.memory.policies import POLICIES, Policy
 from raysim.memory.store import Entries, Memory, MemoryKind, MemoryUse

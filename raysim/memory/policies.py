@@ -1,6 +1,6 @@
 """Memory policies: which of the samples offered to a memory are stored, and in which slot.
 
-A policy is asked in the order in which samples arrive. Its attributes are numbers, lists and dicts, which are
+A policy is called in the order in which samples arrive. Its attributes are numbers, lists and dicts, which are
 checkpointed with the memory. All random draws come from the generator that it is given.
 """
 
@@ -23,9 +23,9 @@ class Policy(Kept):
         self.seen = 0
 
     def slots(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
-        """Return the slot of each sample offered, or -1 where it is not stored.
+        """Return the slot of each sample offered, or -1 if it is not stored.
 
-        labels, tasks: int64 [n], of the samples. Returns int64 [n]; of samples with the same slot the last stays.
+        labels, tasks: int64 [n], of the samples. Returns int64 [n]; of samples with the same slot the last is kept.
         """
         slots = self._choose(labels, tasks, draws)
         self.seen += len(labels)
@@ -60,7 +60,7 @@ class RandomReplacement(Policy):
 
 
 class _Grouped(Policy):
-    """Decides sample by sample, by their group (class or task)."""
+    """Policy that decides sample by sample, by group (class or task)."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -85,8 +85,8 @@ class _Grouped(Policy):
 class ClassBalanced(_Grouped):
     """As many of each class as there are, up to a size that all classes share (Chrysakis & Moens, ICML 2020).
 
-    A sample of a class that never was the largest takes the place of a random one of the largest; any other is held as
-    in a reservoir of its class's present size, so that all samples of a class are held with the same probability.
+    A sample of a class that never was the largest replaces a random one of the largest class; any other is held as in
+    a reservoir of its class's present size, so that all samples of a class are held with the same probability.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -102,7 +102,7 @@ class ClassBalanced(_Grouped):
             mine.append(self._fill_slot())
             return mine[-1]
         if group not in self.full:
-            largest = self._largest()  # sizes change below only, so no class is the largest without being noticed
+            largest = self._largest()  # sizes change only below, so no class becomes the largest unnoticed
             self.full = sorted({*self.full, *largest})
             if group not in largest:
                 victims = self.held[largest[int(draws.integers(len(largest)))]]
@@ -123,7 +123,7 @@ class ClassRing(_Grouped):
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self.sizes: dict[int, int] = {}  # how many slots each group has: a queue from its oldest sample to its newest
+        self.sizes: dict[int, int] = {}  # number of slots of each group, a queue from its oldest sample to its newest
         self.oldest: dict[int, int] = {}
         self.newest: dict[int, int] = {}
         self.next = [-1] * capacity  # the slot behind each one in its group's queue

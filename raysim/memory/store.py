@@ -1,4 +1,4 @@
-"""The stored samples: their positions in the stream, their augmentation when they were seen, and logits if wanted."""
+"""The stored samples: positions in the stream, augmentation when they were seen, and logits if a method needs them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raysim.system.state import Kept
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What a method requires of the memory.
+    """The requirements of a method on the memory.
 
     policies, fills: the values of memory.policy and memory.fill that it works with, its default first.
     logits: whether logits are stored with the samples. per: the values of memory.per that it works with.
@@ -121,7 +121,7 @@ class Memory(Kept):
         return Entries(positions, draws, logits)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of a memory of the same kind."""
+        """Restore the state of a memory of the same kind."""
         self.parts = {}
         for key in state["parts"]:
             self._part(key)

@@ -1,4 +1,4 @@
-"""Models, one file each, the same initial weights of a run on every host, and flat vectors of their parameters.
+"""Models, one file each, building them with a run's initial weights on every host, and flat vectors of parameters.
 A model is a function, named in MODELS or as `package.module:function`, that returns a torch module."""
 
 MODELS = {

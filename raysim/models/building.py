@@ -1,4 +1,4 @@
-"""Building a run's model: the same initial weights wherever it is built, drawn from a random stream of their own."""
+"""Building a run's model with the same initial weights on every host, drawn from a separate random stream."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from raysim.system.errors import ConfigError
 
 
 def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build the module for samples of `shape` with the run's initial weights; torch's generators stay as they were.
+    """Build the module for samples of `shape` with the run's initial weights; torch's generators are not changed.
 
     Raises:
         ConfigError: the model's function failed or returned no module, or the file of weights does not fit.
@@ -36,7 +36,7 @@ def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Modu
 
 
 def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatModel:
-    """Build the model and try it on two samples of zeros, so that an unfit one is refused before anything starts.
+    """Build the model and try it on two samples of zeros, so that an unsuitable one is refused before a run starts.
 
     Raises:
         ConfigError: see `build_model`; or the model cannot take the samples, or its output is not [B, classes].
@@ -62,7 +62,7 @@ def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatMod
 
 def _load(module: nn.Module, weights: str) -> None:
     path = Path(weights).expanduser()
-    if not os.path.isfile(path):  # pathlib's raises an error for a path that no file can have
+    if not os.path.isfile(path):  # pathlib's raises an error if the path is not a valid one
         raise ConfigError(f"model.weights: there is no file {shorten(str(path))}")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)

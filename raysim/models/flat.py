@@ -35,8 +35,8 @@ class FlatModel:
     """A module whose tensors are views of flat vectors, so that one operation on a vector changes the whole model.
 
     `parameters` and `gradient` [P] and `buffers` [B] (BatchNorm's statistics) are in the model's dtype, `integers` [I]
-    (BatchNorm's counts of batches) are int64. Frozen parameters and boolean buffers (constants) are in no vector:
-    every host builds the same ones, and none is sent.
+    (BatchNorm's counts of batches) are int64. Frozen parameters and boolean buffers (constants) are in no vector, as
+    every host builds the same ones; they are not sent.
 
     Raises:
         ConfigError: the module has nothing to train, parameters of several dtypes, or a buffer that cannot be sent.
@@ -83,7 +83,7 @@ class FlatModel:
         return _views(self.layout, vector)
 
     def gradient_of(self, loss: Tensor) -> Tensor:
-        """Return the gradient [P] of a loss; the step's own (`gradient`) stays as it is."""
+        """Return the gradient [P] of a loss, without changing the step's gradient (`gradient`)."""
         parts = torch.autograd.grad(loss, self._trained, materialize_grads=True)
         return torch.cat([part.reshape(-1) for part in parts])
 

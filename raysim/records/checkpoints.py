@@ -1,7 +1,7 @@
-"""Checkpoints on disk: a file of client records, one of the server, and last a manifest, whose rename is the commit.
+"""Checkpoints on disk: a file of client records, one of the server, and a manifest, whose rename is the commit.
 
 DIR/checkpoints/000040/ holds clients.bin (the records one after the other), server.bin and manifest.json: where each
-record lies, the files' checksums, what the run's directory held, and what the run is.
+record is, the files' checksums, what the run's directory contained, and the identity of the run.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ MANIFEST, CLIENTS, SERVER = "manifest.json", "clients.bin", "server.bin"
 
 
 class ClientRecords(Mapping[int, bytes]):
-    """The clients' records in a file, each read when it is asked for; `places` are their starts and sizes in bytes."""
+    """The clients' records in a file, each read on access; `places` are their offsets and sizes in bytes."""
 
     def __init__(self, path: Path, places: Mapping[int, Sequence[int]]) -> None:
         self._path = path
@@ -46,9 +46,9 @@ class ClientRecords(Mapping[int, bytes]):
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a run's directory held at a checkpoint; every field is a key of the manifest's `recorded`.
+    """The contents of a run's directory at a checkpoint; every field is a key of the manifest's `recorded`.
 
-    `files` are the growing files' sizes in bytes by name, `tally` the totals, `seconds` what the run had taken.
+    `files` are the growing files' sizes in bytes by name, `tally` the totals, `seconds` the time the run had taken.
     """
 
     files: Mapping[str, int]
@@ -59,7 +59,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A checkpoint that was read: what a run goes on from, and what its directory had recorded by then."""
+    """A checkpoint read from disk: the records to resume from, and what the directory had recorded by then."""
 
     round: int
     server: bytes
@@ -71,8 +71,8 @@ class Checkpoints:
     """The checkpoints in a run's directory.
 
     Args:
-        directory: the run's.
-        config: whose run it is; a checkpoint of another one is refused.
+        directory: the run's directory.
+        config: the run's config; a checkpoint of another config is refused.
         made_with: the version of raysim.
     """
 
@@ -83,7 +83,7 @@ class Checkpoints:
 
     @property
     def newest(self) -> int | None:
-        """The round of the newest checkpoint, read or not, or None where there is none."""
+        """The round of the newest checkpoint, whether it was read or not, or None if there is none."""
         committed = self._committed()
         return int(committed[-1].name) if committed else None
 
@@ -91,7 +91,7 @@ class Checkpoints:
         """Write a checkpoint, and delete those that it supersedes.
 
         Raises:
-            RunError: it could not be written; those before it are as they were.
+            RunError: it could not be written; earlier checkpoints are unchanged.
         """
         place = self.directory / f"{checkpoint.round:06d}"
         try:
@@ -112,10 +112,10 @@ class Checkpoints:
                 shutil.rmtree(path, ignore_errors=True)
 
     def latest(self) -> SavedCheckpoint | None:
-        """Return the newest checkpoint, or None where there is none.
+        """Return the newest checkpoint, or None if there is none.
 
         Raises:
-            RunError: it is damaged, or another run's.
+            RunError: it is damaged, or belongs to another run.
         """
         committed = self._committed()
         if not committed:
@@ -155,7 +155,7 @@ class Checkpoints:
 
 
 def _write_records(place: Path, checkpoint: Checkpoint) -> dict[str, Any]:
-    """Write the two files; return where the records are and the files' checksums, as the manifest has them."""
+    """Write the two files; return the places of the records and the files' checksums for the manifest."""
     digest, start, places = hashlib.sha256(), 0, []
     with (place / CLIENTS).open("wb") as file:
         for records in checkpoint.clients:

@@ -1,4 +1,4 @@
-"""Plots of one run: drawn on given axes, or as pictures (uint8 [H, W, 3])."""
+"""Plots of one run, drawn on given axes or as images (uint8 [H, W, 3])."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Image = npt.NDArray[np.uint8]
 
-MOST_NUMBERED = 40  # tasks whose accuracies are legible as numbers
+MOST_NUMBERED = 40  # the most tasks at which accuracies are legible as numbers
 
 
 def matrix_image(matrix: Matrix, protocol: str) -> Image:
@@ -30,7 +30,7 @@ def matrix_image(matrix: Matrix, protocol: str) -> Image:
 
 
 def draw_matrix(axes: Axes, matrix: Matrix) -> AxesImage:
-    """Draw the matrix (fractions) in %, a small one with its numbers; rows that are still to come stay white."""
+    """Draw the matrix (fractions) in %, a small one with its numbers; rows not evaluated yet stay white."""
     values = 100 * np.asarray(matrix)
     columns = values.shape[1]
     image = axes.imshow(values, vmin=0, vmax=100, cmap="viridis", aspect="auto")
@@ -46,9 +46,9 @@ def draw_matrix(axes: Axes, matrix: Matrix) -> AxesImage:
 
 
 def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
-    """Draw which task each client is at over time, from Availability.timeline; white is where it is not there.
+    """Draw each client's task over time, from Availability.timeline; white where it is absent.
 
-    The picture of Fed-A-GEM's Figure 4 (Dai et al., TMLR 2024), with rounds for samples.
+    As Fed-A-GEM's Figure 4 (Dai et al., TMLR 2024), but with rounds in place of samples.
     """
     figure, axes = _figure(9.0, 1.6 + min(0.25 * max(len(timeline), 4), 12.0))
     draw_timeline(figure, axes, timeline)
@@ -57,7 +57,7 @@ def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
 
 
 def draw_timeline(figure: Figure, axes: Axes, timeline: npt.NDArray[np.int64]) -> None:
-    """Draw the timeline (int64 [clients, rounds], -1 where a client is not there) with its scale of tasks."""
+    """Draw the timeline (int64 [clients, rounds], -1 where a client is absent) with its colour bar of tasks."""
     from matplotlib.colors import BoundaryNorm
     from matplotlib.ticker import MaxNLocator
 
@@ -74,7 +74,7 @@ def draw_timeline(figure: Figure, axes: Axes, timeline: npt.NDArray[np.int64]) -
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """Return an empty figure of so many inches, and its axes."""
+    """Return an empty figure of this width and height in inches, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), dpi=100, layout="constrained")

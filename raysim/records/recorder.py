@@ -1,4 +1,4 @@
-"""A run's events as they come, recorded in its directory; and its summary, however the run ends."""
+"""Recording of a run's events in its directory as they arrive, and of its summary, however the run ends."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from raysim.system.footprint import Footprint
 
 
 class Recorder:
-    """Records a run's events in its directory, and writes the summary at its end.
+    """Recorder of a run's events in its directory, which also writes the summary at the run's end.
 
     Args:
         config: the resolved config.
         federation: its data.
-        directory: absent or empty; or the run's own, which then goes on from its newest checkpoint, or from the start.
+        directory: absent or empty; or the run's own, which is then resumed from its newest checkpoint, or restarted.
         began: when the run began, by time.perf_counter.
         footprint: the memory that it takes.
 
     Raises:
-        RunError: the checkpoint is damaged, or another run's; or nothing can be written.
-        ConfigError: another process is at work in the directory.
+        RunError: the checkpoint is damaged or belongs to another run, or nothing can be written.
+        ConfigError: another process is using the directory.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Recorder:
         with ExitStack() as entered:
             entered.enter_context(lock_directory(directory, "run"))
             recorded = self._open(find_interruption(directory))
-            self._seconds_before = recorded.seconds  # of the processes before this one
+            self._seconds_before = recorded.seconds  # taken by the processes before this one
             footprint.reach(recorded.peak_memory_bytes)
             if self.saved is None and not config.together:
                 self._files.write_picture("clients_at_tasks", timeline_image(federation.availability.timeline()))
@@ -77,16 +77,16 @@ class Recorder:
             try:
                 self._files.close()
             except RunError:
-                if error is None:  # otherwise the error on its way is the one to report
+                if error is None:  # otherwise the error being raised is the one to report
                     raise
 
     @property
     def status(self) -> Literal["done", "interrupted"]:
-        """How a run ended whose last event has come."""
+        """How the run ended, once its last event has arrived."""
         return "interrupted" if self._interrupted else "done"
 
     def take(self, event: Event) -> None:
-        """Write down one event. Raises RunError where it cannot be written."""
+        """Record one event. Raises RunError if it cannot be written."""
         match event:
             case Started():
                 self._seconds_starting = self._seconds_starting or time.perf_counter() - self._began
@@ -108,13 +108,13 @@ class Recorder:
                 self._files.write_model(event.state)
 
     def go_back(self, why: str) -> int:
-        """Bring everything to where `saved`, the newest checkpoint, has it, after a loss; return its round."""
+        """Return everything to the state of `saved`, the newest checkpoint, after a loss; return its round."""
         self._files.close()
         self._open(why)
         return self.saved.round if self.saved else 0
 
     def end(self, status: str) -> Result:
-        """Write summary.json and return what it says. Raises RunError where it cannot be written."""
+        """Write summary.json and return its contents. Raises RunError if it cannot be written."""
         config = self._config
         result = Result(
             name=config.name,
@@ -142,12 +142,12 @@ class Recorder:
         return self._seconds_before + time.perf_counter() - self._began
 
     def _open(self, lost_by: str | None) -> Recorded:
-        """Cut the directory back to the newest checkpoint, after noting the rounds that are lost by it, if any are."""
+        """Cut the directory back to the newest checkpoint, after noting the rounds that this loses, if any."""
         self.saved: SavedCheckpoint | None = self.checkpoints.latest()
         start = Recorded({}, Totals([0] * self._config.clients.count))
         recorded = start if self.saved is None else self.saved.recorded
         lost = count_rounds_since(self.directory, recorded.files)
-        if lost_by is not None or lost:  # a second Ctrl-C and SIGTERM end a run in the middle of a round
+        if lost_by is not None or lost:  # a second Ctrl-C or a SIGTERM ends a run in the middle of a round
             back_to = self.saved.round if self.saved else 0
             self._interruptions.note(lost_by or "the run was interrupted before a checkpoint", back_to, lost)
         with convert_write_errors(self.directory, self.directory):

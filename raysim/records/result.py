@@ -12,14 +12,14 @@ from raysim.system.files import convert_write_errors, write_whole
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The keys of summary.json in their order, and the directory that it lies in.
+    """The keys of summary.json in their order, and its directory.
 
     `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (a[t][i], fractions) and its
-    metrics; per_client, where evaluation.per_client asked for it, maps a protocol to the clients' accuracies and their
+    metrics; per_client, if evaluation.per_client asked for it, maps a protocol to the clients' accuracies and their
     mean, worst and std (see raysim.evaluation.scoring). Bytes are the methods' payload, all clients together; steps
     counts the gradient steps of all clients' local training, participation each client's updates; virtual_time is in
     virtual seconds; seconds_per_round is a median, without evaluation; actors counts Ray's (the coordinator and the
-    hosts; none where one process did it all). Older raysims wrote no steps, participation, virtual_time and actors.
+    hosts; none if one process did it all). Older versions wrote no steps, participation, virtual_time and actors.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Result:
 
 
 def write_result(result: Result) -> None:
-    """Write summary.json into the result's directory. Raises RunError where it cannot be written."""
+    """Write summary.json into the result's directory. Raises RunError if it cannot be written."""
     summary = {key: value for key, value in vars(result).items() if key != "directory"}
     if result.per_client is None:
         del summary["per_client"]
@@ -63,7 +63,7 @@ def load_result(directory: str | Path) -> Result:
     """Return the result of a run that ended.
 
     Raises:
-        ConfigError: there is no summary.json, or not one of raysim's.
+        ConfigError: there is no summary.json, or raysim did not write it.
     """
     path = Path(directory) / "summary.json"
     try:

@@ -1,4 +1,4 @@
-"""The run directory: the files in it that grow with the run or end it, cutting them back, and what interrupted it."""
+"""The run directory: the files written during a run and at its end, cutting them back, and the run's interruptions."""
 
 import hashlib
 import json
@@ -27,11 +27,11 @@ BOARD = "events.out.*"
 
 
 class RunFiles:
-    """The files that a run writes while it goes on, TensorBoard's among them. What cannot be written raises RunError.
+    """The files that a run writes during its course, including TensorBoard's. A failure to write raises RunError.
 
     Args:
         config: the resolved config, which becomes config.yaml.
-        directory: absent or empty, as `claim_directory` checked; or what `cut_back` has brought to a checkpoint.
+        directory: absent or empty, as `claim_directory` checked, or cut back to a checkpoint by `cut_back`.
     """
 
     def __init__(self, config: Config, directory: Path) -> None:
@@ -46,13 +46,13 @@ class RunFiles:
             self._board = Board(directory) if config.logging.tensorboard else None
 
     def write_round(self, event: RoundDone, totals: Totals) -> None:
-        """Write a round, which the totals count already."""
+        """Write a round, which the totals already include."""
         with self._writing(ROUNDS):
             self._rounds.write(json.dumps(line(event)) + "\n")
         self._show(lambda board: board.add_round(event, totals))
 
     def write_picture(self, name: str, image: npt.NDArray[np.uint8]) -> None:
-        """Write a picture (uint8 [H, W, 3]) as NAME.png, and for TensorBoard."""
+        """Write an image (uint8 [H, W, 3]) as NAME.png, and for TensorBoard."""
         with self._writing(f"{name}.png") as path:
             Image.fromarray(image).save(path)
         self._show(lambda board: board.add_image(name, image))
@@ -65,20 +65,20 @@ class RunFiles:
             write_whole(path, model.getvalue())
 
     def flush(self) -> dict[str, int]:
-        """Write out what is buffered, and return the sizes in bytes of the growing files by name."""
+        """Write out the buffers, and return the sizes in bytes of the growing files by name."""
         with self._writing(ROUNDS):
             os.fsync(self._rounds.fileno())
         self._show(Board.flush)
         return {path.name: path.stat().st_size for path in growing_files(self._directory)}
 
     def close(self) -> None:
-        """Write out what is buffered, and write no more."""
+        """Write out the buffers and close the files."""
         with self._writing(ROUNDS):
             self._rounds.close()
         self._show(Board.close)
 
     def _show(self, show: Callable[[Board], None]) -> None:
-        """Let TensorBoard, where it is wanted, show something."""
+        """Call `show` with TensorBoard's writer, if TensorBoard is enabled."""
         with self._writing(BOARD):
             if self._board:
                 show(self._board)
@@ -90,7 +90,7 @@ class RunFiles:
 
 
 class Interruptions:
-    """The interruptions of a run so far, in all its processes: their `count`, and the `rounds` computed again."""
+    """The interruptions of a run so far, over all its processes: their `count`, and the `rounds` computed again."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "checkpoints" / "losses.jsonl"
@@ -99,7 +99,7 @@ class Interruptions:
         self.rounds: int = sum(line["rounds_recomputed"] for line in noted)
 
     def note(self, why: str, back_to: int, rounds: int) -> None:
-        """Write down an interruption: its cause, the round gone back to, and how many rounds are computed again.
+        """Record an interruption: its cause, the round returned to, and how many rounds are computed again.
 
         Raises:
             RunError: it could not be written.
@@ -112,14 +112,14 @@ class Interruptions:
             write_whole(self._path, "".join(f"{each}\n" for each in [*self._lines(), line]))
 
     def _lines(self) -> list[str]:
-        """Return the lines so far, without one that was being written when the process ended."""
+        """Return the lines so far, without a line that was incomplete when the process ended."""
         if not self._path.exists():
             return []
         return self._path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
 
 
 def find_interruption(directory: Path) -> str | None:
-    """Return how the run in a directory broke off; None where there is none, or it was stopped between two rounds."""
+    """Return how the run in a directory broke off; None if there is no run or it was stopped between two rounds."""
     if not (directory / ROUNDS).exists():
         return None
     try:
@@ -136,9 +136,9 @@ def count_rounds_since(directory: Path, files: Mapping[str, int]) -> int:
 
 
 def cut_back(directory: Path, files: Mapping[str, int]) -> None:
-    """Cut the growing files back to the sizes in bytes that they had at a checkpoint, and delete all that came since.
+    """Cut the growing files back to their sizes in bytes at a checkpoint, and delete all files added since.
 
-    TensorBoard's files are cut as rounds.jsonl is: its own way of purging goes by steps, which here are rounds, virtual
+    TensorBoard's files are cut as rounds.jsonl is: TensorBoard itself purges by step, which here may be rounds, virtual
     milliseconds or KiB.
     """
     for path in growing_files(directory):
@@ -152,7 +152,7 @@ def cut_back(directory: Path, files: Mapping[str, int]) -> None:
 
 
 def growing_files(directory: Path) -> list[Path]:
-    """Return the files that grow while a run goes on."""
+    """Return the files that grow during a run."""
     return sorted(path for pattern in (ROUNDS, BOARD) for path in directory.glob(pattern))
 
 
@@ -160,7 +160,7 @@ def claim_directory(directory: Path) -> None:
     """Check that a run may write to this directory, and leave nothing there.
 
     Raises:
-        ConfigError: it is a file, it holds anything, or it cannot be made.
+        ConfigError: it is a file, it is not empty, or it cannot be made.
     """
     try:
         if directory.exists() and not directory.is_dir():
@@ -176,7 +176,7 @@ def claim_directory(directory: Path) -> None:
 
 
 def _try_to_make(directory: Path) -> None:
-    """Make the directory and a file in it, and take away what was made. Raises OSError where that cannot be done."""
+    """Make the directory and a file in it, and remove what was made. Raises OSError if that fails."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ def _try_to_make(directory: Path) -> None:
 
 
 def sha256(state: Mapping[str, Tensor]) -> str:
-    """Return the digest over the state_dict's tensors in order, each as contiguous little-endian bytes."""
+    """Return the SHA-256 digest over the state_dict's tensors in order, each as contiguous little-endian bytes."""
     digest = hashlib.sha256()
     for tensor in state.values():
         array = tensor.detach().cpu().contiguous().numpy()

@@ -15,28 +15,28 @@ from raysim.records.totals import Totals
 
 
 class Board:
-    """Writes events.out.* into a run directory. The step of a scalar is the round, that of an image the task."""
+    """Writer of events.out.* into a run directory. The step of a scalar is the round, that of an image the task."""
 
     def __init__(self, directory: Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # a second to import; only where it is wanted
+        from torch.utils.tensorboard import SummaryWriter  # takes a second to import; only if it is used
 
         _silence_failing_writers()
         self._writer = SummaryWriter(str(directory))
 
     def close(self) -> None:
-        """Write out what is buffered, and write no more."""
+        """Write out the buffers and close the files."""
         self._writer.close()
 
     def flush(self) -> None:
-        """Write out what is buffered, to the file's end."""
+        """Write out the buffers to the end of the file."""
         self._writer.flush()
 
     def add_image(self, name: str, image: npt.NDArray[np.uint8], step: int = 0) -> None:
-        """Show a picture (uint8 [H, W, 3])."""
+        """Write an image (uint8 [H, W, 3])."""
         self._writer.add_image(name, image, step, dataformats="HWC")
 
     def add_round(self, event: RoundDone, totals: Totals) -> None:
-        """Show one round, and the matrices and the clients' updates so far where it ended a task."""
+        """Write one round, and, if it ended a task, the matrices and the clients' updates so far."""
         numbers: dict[str, float | None] = {
             "train/loss": event.loss,
             "bytes/up": event.bytes_up,
@@ -56,7 +56,7 @@ class Board:
                 self._writer.add_scalar(name, number, event.round)
 
     def _add_accuracies(self, event: RoundDone, totals: Totals) -> dict[str, float]:
-        """Show accuracy against virtual milliseconds and KiB sent, which are the steps; return what rounds show."""
+        """Write accuracy with virtual milliseconds and KiB sent as steps; return the scalars to write by round."""
         numbers: dict[str, float] = {}
         for protocol, accuracy in (event.evaluation or {}).items():
             numbers |= {f"{protocol}/task_{i}": value for i, value in enumerate(accuracy, 1)}
@@ -67,7 +67,7 @@ class Board:
         return numbers
 
     def _add_task(self, event: RoundDone, totals: Totals) -> dict[str, float | None]:
-        """Show the clients' updates and the matrices at a task's end; return the metrics that rounds show."""
+        """Write the clients' updates and the matrices at a task's end; return the metrics to write by round."""
         numbers: dict[str, float | None] = {}
         self._writer.add_histogram("clients/updates", np.asarray(totals.participation), event.round)
         for protocol, matrix in totals.matrices.items():
@@ -79,7 +79,7 @@ class Board:
 
 @cache
 def _silence_failing_writers() -> None:
-    """Print no traceback of a writer's thread that cannot write: the next call of the writer raises its OSError."""
+    """Suppress the traceback of a writer's thread that cannot write; the writer's next call raises its OSError."""
     others = threading.excepthook
 
     def hook(died: threading.ExceptHookArgs) -> None:

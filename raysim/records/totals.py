@@ -1,4 +1,4 @@
-"""What a run's events add up to: the figures of summary.json that are counted round by round."""
+"""Totals of a run's events: the figures of summary.json that are counted round by round."""
 
 from dataclasses import dataclass, field
 from statistics import median
@@ -12,7 +12,7 @@ OF_ROUNDS_AND_TASKS = ("round_seconds", "untrained", "matrices")  # which become
 
 @dataclass
 class Totals:
-    """Figures so far, all plain numbers and lists, so that JSON keeps them exactly.
+    """The figures so far, all plain numbers and lists, so that JSON keeps them exactly.
 
     `matrices` are the accuracy matrices by protocol, `untrained` the accuracies before the first round; `participation`
     counts each client's updates.
@@ -30,7 +30,7 @@ class Totals:
     matrices: dict[str, list[list[float]]] = field(default_factory=dict)
 
     def begin(self, untrained: Accuracies) -> None:
-        """Take the untrained model's accuracies by protocol."""
+        """Store the untrained model's accuracies by protocol."""
         self.untrained = {protocol: list(row) for protocol, row in untrained.items()}
         self.matrices = {protocol: [] for protocol in untrained}
 

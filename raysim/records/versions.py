@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def find_versions() -> dict[str, str | None]:
-    """Return the versions of python, torch, ray and raysim, and raysim's git commit; None for what has none."""
+    """Return the versions of python, torch, ray and raysim, and raysim's git commit; None for an unknown one."""
     found = {"python": platform.python_version(), "torch": None, "ray": None, "raysim": None, "git": _find_commit()}
     for package in ("torch", "ray", "raysim"):
         with suppress(PackageNotFoundError):

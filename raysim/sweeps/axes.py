@@ -1,4 +1,4 @@
-"""The axes of a sweep's grid: what each value sets, what it is called, and the folder's name that this makes."""
+"""The axes of a sweep's grid: what each value sets, its name, and the name of the folder made from it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ from raysim.config.schema import LONGEST_NAME
 from raysim.config.yaml_writing import to_yaml_line
 from raysim.system.errors import ConfigError
 
-UNSAFE = re.compile(r"[^\w .+=@,-]+")  # what config names may not have either
+UNSAFE = re.compile(r"[^\w .+=@,-]+")  # characters that names in a config may not have either
 EXAMPLE = "{rotated: {scenario.shift: rotation}, permuted: {scenario.shift: permutation}}"
 
 
 class KeySetting(NamedTuple):
-    """One config key, the value that it is set to, and where that stands."""
+    """One config key, the value that it is set to, and its place in the document."""
 
     keys: Keys
     value: object
@@ -35,7 +35,7 @@ class AxisValue:
 
 @dataclass(frozen=True)
 class Axis:
-    """A key, or a choice of one's own, in which the runs of a sweep differ."""
+    """A config key, or a user-defined choice, in which the runs of a sweep differ."""
 
     name: str
     values: Sequence[AxisValue]
@@ -45,10 +45,10 @@ def read_setting(document: Document, at: Keys, key: str, value: object) -> KeySe
     """Return what a dotted key in a sweep's document sets.
 
     Args:
-        document: the sweep's.
+        document: the sweep's document.
         at: the key's place in it.
         key: the dotted config key.
-        value: what it is set to.
+        value: the value that it is set to.
 
     Raises:
         ConfigError: the config has no such key.
@@ -68,7 +68,7 @@ def read_axis(document: Document, name: str, values: Mapping[str, object] | list
     """Return an axis of a sweep's grid.
 
     Raises:
-        ConfigError: its name or its values are no config key's, and no choices of its own either.
+        ConfigError: its name and values are neither those of a config key nor user-defined choices.
     """
     at: Keys = ("grid", name)
     if not values:
@@ -100,12 +100,12 @@ def _check_choices(document: Document, at: Keys, values: Mapping[str, object] | 
         words = f"{describe_unknown('key', name, known)}, or choices of your own such as {EXAMPLE}"
         raise ConfigError(document.locate(at, words))
     strange = any(str(key).partition(".")[0] not in known for keys in blocks for key in keys)
-    if strange and nearest(name, known):  # methos: {ER: {er: {}}} means the key methods
+    if strange and nearest(name, known):  # in methos: {ER: {er: {}}} the key methods is meant
         raise ConfigError(document.locate(at, describe_unknown("key", name, known)))
 
 
 def name_value(value: object) -> str:
-    """Return the name of a value that was given none: a block's keys in words, anything else as YAML in one line."""
+    """Return the name of a value that has none: a block's keys as text, anything else as YAML in one line."""
     if not isinstance(value, Mapping):
         return to_yaml_line(value)
     if not value:
@@ -121,7 +121,7 @@ def name_value(value: object) -> str:
 
 
 def _with_folders(document: Document, at: Keys, values: Sequence[AxisValue]) -> list[AxisValue]:
-    """Make names for folders of the values' own; two that would share one are refused."""
+    """Return the values with folder names made from their names; two values with the same folder are refused."""
     made: dict[str, AxisValue] = {}
     for value in values:
         folder = UNSAFE.sub("-", value.folder).strip(" .,-")
@@ -139,10 +139,10 @@ def _with_folders(document: Document, at: Keys, values: Sequence[AxisValue]) -> 
 
 
 def narrow_axis(axis: Axis, given: Given, value: object) -> Axis:
-    """Return the axis with those values only that an override names, by their names or by what they set.
+    """Return the axis with only the values that an override names, by their names or by what they set.
 
     Raises:
-        ConfigError: it names one that the axis does not have, or none.
+        ConfigError: the override names a value that the axis does not have, or no value.
     """
     wanted = value if isinstance(value, list) and _found(axis, value) is None else [value]
     kept = [_found(axis, item) for item in wanted]
@@ -153,7 +153,7 @@ def narrow_axis(axis: Axis, given: Given, value: object) -> Axis:
 
 
 def _found(axis: Axis, wanted: object) -> AxisValue | None:
-    """Return an axis' value by its name, or by what it sets the axis' key to."""
+    """Return an axis's value by its name, or by what it sets the axis's key to; None if there is none."""
     named = [value for value in axis.values if value.label == to_yaml_line(wanted)]
     sets = [(axis.name, wanted)]
     meant = [value for value in axis.values if [(dotted(keys), set_to) for keys, set_to, _ in value.settings] == sets]

@@ -1,4 +1,4 @@
-"""A sweep's directory: how far each run below it has come, and sweep.yaml, what reports call each run."""
+"""A sweep's directory: the progress of each run below it, and sweep.yaml, which has the runs' names for reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ INSTEAD = "allowed: another --out, or this directory moved out of the way"
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run of a sweep ended, what it came to where it has a directory, and what went wrong."""
+    """How a run of a sweep ended, its result if it has a directory, and what went wrong."""
 
     job: Job
     directory: Path
@@ -41,7 +41,7 @@ class RunOutcome:
 
     @property
     def accuracy(self) -> str:
-        """Return the average accuracy after the last task, in words, by protocol; nothing where there is none."""
+        """Return the average accuracy after the last task by protocol, as text, which is empty if there is none."""
         evaluation = self.result.evaluation if self.result else {}
         means = {protocol: values["average_accuracy"] for protocol, values in evaluation.items()}
         return ", ".join(
@@ -51,14 +51,14 @@ class RunOutcome:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The runs of a sweep, all valid, and how far each has come in the sweep's directory."""
+    """The runs of a sweep, all valid, and the progress of each in the sweep's directory."""
 
     name: str
     out: Path
     runs: Sequence[tuple[Cell, RunProgress]]
 
     def outcomes(self) -> dict[str, RunOutcome]:
-        """Return, by folder, what has become of each run before the sweep goes on."""
+        """Return, by folder, the outcome of each run before the sweep continues."""
         found = {cell.folder: RunOutcome(cell, self.out / cell.folder, "not started") for cell, _ in self.runs}
         for folder in (cell.folder for cell, progress in self.runs if progress == "done"):
             found[folder] = replace(found[folder], status="done", result=load_result(self.out / folder))
@@ -70,7 +70,7 @@ def plan_sweep(
     overrides: Sequence[str] | Mapping[str, object],
     out: str | Path | None,
 ) -> SweepPlan:
-    """Check every run of a sweep and its place, and start nothing.
+    """Check every run of a sweep and its directory without starting anything.
 
     Raises:
         ConfigError: something is wrong.
@@ -81,7 +81,7 @@ def plan_sweep(
 
 
 def find_progress(job: Job, out: Path) -> RunProgress:
-    """Return how far a run of a sweep has come: new, done, or how it ended before its end.
+    """Return the progress of a run of a sweep: new, done, or how it ended early.
 
     Args:
         job: the run.
@@ -123,7 +123,7 @@ def read_labels(out: str | Path) -> dict[str, RunLabels]:
     """Return the names on every axis of each run of a sweep, by its folder.
 
     Raises:
-        ConfigError: the directory has no sweep.yaml, or not one that raysim wrote.
+        ConfigError: the directory has no sweep.yaml, or one that raysim did not write.
     """
     document = read_yaml(Path(out) / SWEEP_FILE)
     runs = document.values.get("runs")
@@ -136,7 +136,7 @@ def read_labels(out: str | Path) -> dict[str, RunLabels]:
 
 
 def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
-    """Write the sweep's runs into its sweep.yaml; others that it has stay as long as they have a directory.
+    """Write the sweep's runs into its sweep.yaml; other runs listed there stay as long as they have a directory.
 
     Raises:
         ConfigError: there is a sweep.yaml that raysim did not write, or nothing can be written there.

@@ -1,4 +1,4 @@
-"""What a person sees of a sweep: a live table of its runs on a terminal, a line per ended run elsewhere, or nothing."""
+"""Display of a sweep: a live table of its runs on a terminal, a line per ended run elsewhere, or nothing."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,21 +17,21 @@ from raysim.engine.events import Event, RoundDone, Started
 from raysim.launch.display import Display, accuracy_so_far
 from raysim.sweeps.directory import RunOutcome, SweepPlan
 
-AROUND_THE_ROWS = 6  # lines of the terminal
-STATES = ("failed", "interrupted", "running", "done", "waiting")  # what is shown first where there is no room for all
+AROUND_THE_ROWS = 6  # lines of the terminal that are no rows
+STATES = ("failed", "interrupted", "running", "done", "waiting")  # in order of precedence if there is no room for all
 
 
 class SweepDisplay(Display):
-    """Is told what happens in a sweep, and shows nothing of it."""
+    """Display of a sweep's events; this class shows none of them."""
 
     def begin(self, job: Job) -> None:
         """Show that a run starts."""
 
     def take(self, job: Job, event: Event) -> None:
-        """Show one of its events."""
+        """Show an event of a run."""
 
     def end(self, outcome: RunOutcome) -> None:
-        """Show how it ended."""
+        """Show how a run ended."""
 
 
 class SweepLines(SweepDisplay):
@@ -70,7 +70,7 @@ class SweepTable(SweepDisplay):
         self._rows[job.folder] = _Row("running", "starting")
 
     def take(self, job: Job, event: Event) -> None:
-        """Show where a run is."""
+        """Show the progress of a run."""
         row = self._rows[job.folder]
         if isinstance(event, Started):
             row.rounds = event.rounds
@@ -85,13 +85,13 @@ class SweepTable(SweepDisplay):
         self._rows[outcome.job.folder] = _Row(outcome.status, seconds, outcome.problem or outcome.accuracy)
 
     def table(self) -> Table:
-        """Return the table as it is now; where the terminal is too small, without what matters least."""
+        """Return the present table; if the terminal is too small, without the least important rows."""
         rows = list(self._rows.items())
         room = max(1, self.console.height - AROUND_THE_ROWS)
         chosen = sorted(range(len(rows)), key=lambda number: STATES.index(rows[number][1].state))[:room]
         table = Table(box=SIMPLE, padding=(0, 1, 0, 0), caption=_counts([row.state for _, row in rows]))
         for heading in ("run", "state", "where", "accuracy"):
-            table.add_column(heading, no_wrap=heading != "accuracy")  # the last column is cut where room is scarce
+            table.add_column(heading, no_wrap=heading != "accuracy")  # the last column is cut if space is short
         for folder, row in (rows[number] for number in sorted(chosen)):
             texts = (folder, row.state, row.where, row.accuracy)
             table.add_row(*(Text(text, no_wrap=True, overflow="ellipsis") for text in texts))
@@ -100,7 +100,7 @@ class SweepTable(SweepDisplay):
 
 @contextmanager
 def open_sweep_display(plan: SweepPlan, quiet: bool) -> Iterator[SweepDisplay]:
-    """Choose how to show a sweep, by where the output goes."""
+    """Open the display of a sweep that suits the output: a terminal, a file or pipe, or nothing."""
     console = Console(file=sys.stdout)
     if quiet:
         yield SweepDisplay()
@@ -113,14 +113,14 @@ def open_sweep_display(plan: SweepPlan, quiet: bool) -> Iterator[SweepDisplay]:
 
 
 def describe_outcome(outcome: RunOutcome) -> str:
-    """Say how a run ended, in one line."""
+    """Return a line that says how a run ended."""
     seconds = f", {outcome.result.seconds:.0f} s" if outcome.result else ""
     said = ": ".join(text for text in (str(outcome.directory), outcome.problem or outcome.accuracy) if text)
     return f"{outcome.status}: {said}{'' if outcome.problem else seconds}"
 
 
 def list_runs(plan: SweepPlan) -> list[str]:
-    """Return a line for each run: its folder, how far it has come, and what it sets."""
+    """Return a line for each run: its folder, its progress, and what it sets."""
     width = max(len(cell.folder) for cell, _ in plan.runs)
     return [
         f"{cell.folder:<{width}}  {progress:<11}  {'  '.join(f'{key}={show(v)}' for key, v in cell.settings.items())}"
@@ -129,7 +129,7 @@ def list_runs(plan: SweepPlan) -> list[str]:
 
 
 def summarise_outcomes(outcomes: Sequence[RunOutcome], plan: SweepPlan) -> str:
-    """Say in one line what has become of a sweep."""
+    """Return a line that sums up a sweep's outcomes."""
     before = sum(progress == "done" for _, progress in plan.runs)
     earlier = f" ({before} before)" if before else ""
     return _counts([outcome.status for outcome in outcomes]).replace(" done", f" done{earlier}")

@@ -49,7 +49,7 @@ class SweepFile(Block):
 
 @dataclass(frozen=True)
 class Cell(Job):
-    """One run of a sweep: a job whose folder lies below the sweep's, its name on every axis, and what it sets."""
+    """One run of a sweep: a job in a folder below the sweep's, its value's name on every axis, and what it sets."""
 
     labels: Mapping[str, str]
     settings: Mapping[str, object]
@@ -60,8 +60,8 @@ def expand_sweep(
 ) -> tuple[str, list[Cell]]:
     """Return the name and the runs of a sweep, a YAML file or a mapping; its first axis varies slowest.
 
-    An override of a config key holds for all runs; one of an axis, by its value or the value's name, or a list of
-    them, leaves of that axis only what it names.
+    An override of a config key holds for all runs; one of an axis, which is a value, a value's name or a list of them,
+    restricts that axis to the values that it names.
 
     Raises:
         ConfigError: the file, an override or a run's config is wrong, two runs are the same, or there are too many.
@@ -110,7 +110,7 @@ def _refuse_what_axes_set(axes: Iterable[Axis], given: Given) -> None:
 
 
 def _expand_grid(title: str, base: Document, axes: Sequence[Axis]) -> list[Cell]:
-    """Return the runs; `title` is what errors call the sweep."""
+    """Return the runs; `title` is the name of the sweep in errors."""
     count = math.prod(len(axis.values) for axis in axes)
     if count > MOST_RUNS:
         raise ConfigError(f"{title}: grid: found {count} runs, allowed: at most {MOST_RUNS}")
@@ -127,7 +127,7 @@ def _expand_grid(title: str, base: Document, axes: Sequence[Axis]) -> list[Cell]
 
 
 def _cell(title: str, base: Document, values: Mapping[str, AxisValue]) -> Cell:
-    # the seeds of one setting lie in its folder, whichever axis varies slowest
+    # the runs of all seeds of one setting are in its folder, whichever axis varies slowest
     folder = "/".join(values[name].folder for name in sorted(values, key=lambda name: name == "seed"))
     document = Document(base.file, copy.deepcopy(base.values), dict(base.origins))
     settings: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""A sweep from its file to its directory: check all runs, carry out those that are not done, record each, sum up."""
+"""A sweep from its file to its directory: check all runs, carry out those not done, record each, return outcomes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -31,9 +31,9 @@ def sweep(
     jobs: int | None = None,
     display: SweepDisplay | None = None,
 ) -> list[Result]:
-    """Run a grid of runs, and return what they came to, in the order of the grid.
+    """Run a grid of runs, and return their results in the order of the grid.
 
-    Runs that are done already are not run again. Every run is carried out in one process, several at a time on Ray; its
+    Runs that are already done are not run again. Every run is carried out in one process, several at a time on Ray; its
     bits are those of `raysim.run`. After an interrupt, runs that were not started are missing from the list.
 
     Args:
@@ -42,7 +42,7 @@ def sweep(
         out: the sweep's directory; by default runs/NAME.
         local: run one after the other in this process, without Ray.
         jobs: the most runs at a time; by default as many as there are CPUs.
-        display: shows what happens; by default nothing does.
+        display: shows the sweep's events; by default they are not shown.
 
     Raises:
         ConfigError: the file, a run's config or the resources are wrong, or the directory holds something else; nothing
@@ -58,10 +58,10 @@ def sweep(
 
 
 def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisplay) -> list[RunOutcome]:
-    """Carry out the runs that are not done, and return what has become of all, in the order of the grid.
+    """Carry out the runs that are not done, and return the outcomes of all, in the order of the grid.
 
     Raises:
-        ConfigError: the resources are not there, or nothing can be written; nothing was started.
+        ConfigError: the resources are not available, or nothing can be written; nothing was started.
     """
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
@@ -76,7 +76,7 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
 
 
 class _SweepRecorder:
-    """Records the runs of a sweep that are under way, each in its directory."""
+    """Recorder of the runs of a sweep that are in progress, each in its directory."""
 
     def __init__(self, out: Path, display: SweepDisplay) -> None:
         self.outcomes: dict[str, RunOutcome] = {}
@@ -85,27 +85,27 @@ class _SweepRecorder:
         self._under_way: dict[str, tuple[Job, Recorder]] = {}
 
     def begin(self, job: Job, federation: Federation, began: float) -> ResumeState | None:
-        """Begin to record a run in its directory, and return where it goes on, or None for its start.
+        """Begin to record a run in its directory, and return the records to resume from, or None to start it.
 
         Raises:
             RunError: its checkpoint is damaged.
-            ConfigError: another process is at work in its directory.
+            ConfigError: another process is using its directory.
         """
         self._display.begin(job)
-        footprint = Footprint()  # as the process that carries the run out tells it
+        footprint = Footprint()  # as reported by the process that carries out the run
         recorder = Recorder(job.config, federation, self._out / job.folder, began, footprint)
         self._under_way[job.folder] = (job, recorder)
         return None if recorder.saved is None else (recorder.saved.server, dict(recorder.saved.clients))
 
     def record(self, batch: Batch[Any]) -> None:
-        """Record what happens in a batch, until its last run has ended; where that breaks off, end those under way."""
+        """Record the events of a batch until its last run has ended; if that breaks off, end the runs in progress."""
         try:
             with closing(batch.events()) as events:
                 for each in events:
                     self._take(each)
         except BaseException as error:
             for job, _ in [*self._under_way.values()]:
-                with suppress(RunError):  # a disk that is still full
+                with suppress(RunError):  # for example, the disk is still full
                     self._end(job, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
             raise
 
@@ -122,7 +122,7 @@ class _SweepRecorder:
 
     def _end(self, job: Job, status: RunEnd, problem: str = "") -> None:
         ended = None
-        if job.folder in self._under_way:  # one that had no data has no directory
+        if job.folder in self._under_way:  # a run whose data could not be read has no directory
             with delay_interrupts(), self._under_way.pop(job.folder)[1] as recorder:
                 ended = recorder.end(status)
         outcome = RunOutcome(job, self._out / job.folder, status, ended, problem)
@@ -132,7 +132,7 @@ class _SweepRecorder:
 
 @contextmanager
 def _executor(to_do: Sequence[Job], local: bool, jobs: int | None) -> Iterator[Executor[Any]]:
-    """Give what carries the runs out: this process, or a cluster."""
+    """Yield the executor of the runs: this process, or a cluster."""
     addresses = {job.config.resources.address for job in to_do}
     if len(addresses) > 1:
         raise ConfigError("resources.address: found one for some runs and another for others, allowed: one for all")
@@ -151,7 +151,7 @@ def _executor(to_do: Sequence[Job], local: bool, jobs: int | None) -> Iterator[E
 
 
 def _check(to_do: Sequence[Job], capacity: Capacity, jobs: int | None) -> int:
-    """Return how many runs there is room for at a time. Raises ConfigError where there is none for one of them."""
+    """Return how many runs there is room for at a time. Raises ConfigError if there is no room for one of them."""
     for job in to_do:
         placement.check_gpus(job.config, capacity)
         placement.check_custom(job.config, capacity)

@@ -1,2 +1,2 @@
-"""What knows nothing of federated learning: random streams, devices, files, locks, signals, memory, hardware, errors,
+"""Code independent of federated learning: random streams, devices, files, locks, signals, memory, hardware, errors,
 and the bytes of a state."""

@@ -14,16 +14,16 @@ import torch
 
 MIB = 2**20
 GIB = 2**30
-MOST_OF_MEMORY = 0.8  # of what there is, the share that a run may take
-MOST_FOR_DATA = 0.5  # the share for the driver's arrays, which cross to the object store once more
-GROUP = Path("/sys/fs/cgroup")  # Linux's limits on what this process, in a container say, may have of its machine
+MOST_OF_MEMORY = 0.8  # the share of the memory that a run may take
+MOST_FOR_DATA = 0.5  # the share for the driver's arrays, of which the object store has another copy
+GROUP = Path("/sys/fs/cgroup")  # Linux's limits on this process's use of its machine, for example in a container
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a cluster has, all nodes together, or one node; `memory` is null where it is not known.
+    """The resources of a cluster, all nodes together, or of one node; `memory` (bytes) is None if it is not known.
 
-    `custom` are the custom resources by name; `nodes` is what each node has, none for a cluster of one.
+    `custom` are the custom resources by name; `nodes` are those of each node, empty for a cluster of one node.
     """
 
     cpus: float
@@ -33,7 +33,7 @@ class Capacity:
     nodes: Sequence[Capacity] = ()
 
     def room(self, cpus: float, gpus: float, custom: Mapping[str, float]) -> float:
-        """Return for how many actors there is room that ask for so much each; an actor is on one node."""
+        """Return how many actors with these requirements each there is room for; an actor is on a single node."""
         if self.nodes:
             return sum(node.room(cpus, gpus, custom) for node in self.nodes)
         fits: list[float] = [fit(gpus, self.gpus)] if gpus else []
@@ -42,24 +42,24 @@ class Capacity:
 
 
 def this_machine() -> Capacity:
-    """Return what a cluster of one's own on this machine would have: what this process may use of it."""
+    """Return the capacity of a cluster started on this machine: what this process may use of the machine."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = int(min(psutil.virtual_memory().total, _allowed()))
     return Capacity(max(1, int(min(cpus, _quota()))), torch.cuda.device_count(), memory)
 
 
 def fit(share: float, whole: float) -> int:
-    """Return how many shares fit; a share of one GPU never spans two."""
+    """Return how many shares fit; a share of a GPU is on a single one."""
     return int(whole) * int(1 / share + 1e-9) if share < 1 else int(whole / share + 1e-9)
 
 
 def _allowed() -> float:
-    """Return the bytes of memory that this process's control group allows, by version 2 or 1."""
+    """Return the bytes of memory that this process's control group (version 2 or 1) allows."""
     return min(_number(GROUP / "memory.max"), _number(GROUP / "memory" / "memory.limit_in_bytes"))
 
 
 def _quota() -> float:
-    """Return the CPUs that this process's control group allows, by version 2 or 1."""
+    """Return the number of CPUs that this process's control group (version 2 or 1) allows."""
     with suppress(OSError, ValueError):
         quota, period = (GROUP / "cpu.max").read_text().split()
         return math.inf if quota == "max" else float(quota) / float(period)
@@ -68,7 +68,7 @@ def _quota() -> float:
 
 
 def _number(path: Path) -> float:
-    """Return the number in a file, infinity where there is none."""
+    """Return the number in a file, or infinity if there is none."""
     try:
         return float(path.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Devices that torch computes on: their settings, copies to them, and what they are: a run's last bits depend on it."""
+"""Devices that torch computes on: their settings, copies to them, and their kinds, on which a run's bits depend."""
 
 import os
 import platform
@@ -12,9 +12,9 @@ CPU_LIST = Path("/proc/cpuinfo")
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return the tensor on a device, without waiting for what the device still has to do.
+    """Return the tensor on a device, without waiting for the device's pending work.
 
-    A copy from pinned memory takes its turn among a GPU's other work; from any other memory torch waits for all of it.
+    A copy from pinned memory is queued behind a GPU's other work; for a copy from other memory torch waits for it all.
     """
     if device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
@@ -22,10 +22,10 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def set_torch(device: torch.device, deterministic: bool) -> None:
-    """Set what the determinism law needs: one thread per client computation, and on a GPU deterministic algorithms."""
+    """Set torch up for determinism: one thread per client computation, and on a GPU deterministic algorithms."""
     torch.set_num_threads(1)
     if device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; deterministic products
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; for deterministic products
         torch.use_deterministic_algorithms(deterministic)
         torch.backends.cuda.matmul.allow_tf32 = not deterministic
         torch.backends.cudnn.allow_tf32 = not deterministic
@@ -40,14 +40,14 @@ def describe_machine(device: torch.device) -> str:
 
 
 def _find_cpu() -> str:
-    """Return the CPU's model where the system lists it (Linux on x86), else what Python knows."""
+    """Return the CPU's model if the system lists it (Linux on x86), else Python's name for it."""
     lines = CPU_LIST.read_text(encoding="utf-8", errors="replace").splitlines() if CPU_LIST.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.processor() or platform.machine()
 
 
 def describe_differences(kinds: Mapping[str, str]) -> str | None:
-    """Describe the differences between nodes for the user; None where all are of one kind.
+    """Describe the differences between nodes for the user; None if all are of one kind.
 
     Args:
         kinds: `describe_machine` of each node, by its address.

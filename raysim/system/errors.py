@@ -13,14 +13,14 @@ def single_line(text: str) -> str:
 
 
 class ConfigError(Exception):
-    """The config or the command line is wrong; str() is one line that says where, what was found, what is allowed."""
+    """The config or command line is wrong; str() is one line that says where, what was found, what is allowed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(single_line(message))
 
 
 class Unreachable(ConfigError):
-    """No cluster answers at resources.address, or none that would have us."""
+    """No cluster answers at resources.address, or it refuses the connection."""
 
 
 class RunError(Exception):
@@ -31,11 +31,11 @@ class RunError(Exception):
 
 
 class Diverged(RunError):
-    """A client sent what is not finite or too large to be added exactly, or the server made what is not finite."""
+    """A client sent values not finite or too large to be added exactly, or the server's model is not finite."""
 
 
 class Lost(RunError):
-    """A process of the run is gone, with all that it held; the run can go back to its last checkpoint."""
+    """A process of the run was lost with its state; the run can return to its last checkpoint."""
 
     def __init__(self, who: str, how: str, advice: str = "") -> None:
         super().__init__(f"{who} died: {how}")
@@ -49,14 +49,14 @@ class Lost(RunError):
 
 @contextmanager
 def convert_to_run_error(advice: str = "--local helps to debug it") -> Iterator[None]:
-    """Turn an exception of a method's or a model's own code into a RunError; its traceback travels along as a note."""
+    """Turn an exception of a method's or a model's own code into a RunError, with its traceback as a note."""
     try:
         yield
     except (RunError, ConfigError):
         raise
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        said = "".join(traceback.format_exception_only(error)).strip()  # with its notes, such as client and round
+        said = "".join(traceback.format_exception_only(error)).strip()  # including its notes, such as client and round
         brief = RunError(f"{said.replace(chr(10), ', ')} ({frame.filename}:{frame.lineno}); {advice}")
         brief.add_note("".join(traceback.format_exception(error)).rstrip())
         raise brief from None

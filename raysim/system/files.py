@@ -1,4 +1,4 @@
-"""Files written whole or not at all, what could not be written said in one line; directories locked by one process."""
+"""Files written completely or not at all, write errors as one line, and directories locked by one process."""
 
 import fcntl
 import os
@@ -8,24 +8,24 @@ from pathlib import Path
 
 from raysim.system.errors import ConfigError, RunError
 
-WHOLE = ("config.yaml", "summary.json", "model.pt")  # of a run's directory
+WHOLE = ("config.yaml", "summary.json", "model.pt")  # files of a run's directory
 
 
 def partial_path(path: Path) -> Path:
-    """Return where a file is written until it is whole: beside its place, hidden."""
+    """Return the path at which a file is written until it is complete: hidden, in the same directory."""
     return path.with_name(f".{path.name}")
 
 
 def is_partial(path: Path) -> bool:
-    """Return whether this is one of a run's files that was being written when its process was killed."""
+    """Return whether this is a run's file that was left incomplete when its process was killed."""
     return any(path.name == partial_path(Path(name)).name for name in WHOLE)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file that takes its place once it is whole and on disk, so that no moment can leave half of it.
+    """Write a file atomically: it takes its place once it is complete and on disk.
 
     Raises:
-        OSError: it could not be written; what was there before is as it was.
+        OSError: it could not be written; the previous file is unchanged.
     """
     part = partial_path(path)
     try:
@@ -45,7 +45,7 @@ def convert_write_errors(what: Path | str, directory: Path) -> Iterator[None]:
     """Convert an OSError while a run's directory is written into a RunError of one line.
 
     Raises:
-        RunError: there was no room for it, or something else kept it from being written.
+        RunError: the disk is full, or something else prevented writing.
     """
     try:
         yield
@@ -58,16 +58,16 @@ def convert_write_errors(what: Path | str, directory: Path) -> Iterator[None]:
 
 @contextmanager
 def lock_directory(directory: Path, what: str) -> Iterator[None]:
-    """Make the directory, and lock it against other processes, which would go on with what is under way there.
+    """Make the directory, and lock it against other processes, which would resume what is in progress there.
 
-    The lock dies with its process. A file system without locks, as some network ones are, keeps nobody out.
+    The lock is released when its process ends. On a file system without locks, as some network ones, it has no effect.
 
     Args:
         directory: the directory to lock.
-        what: what is at work there, a run or a sweep.
+        what: what uses it, a run or a sweep.
 
     Raises:
-        ConfigError: another process (or another lock of this one) is there, or nothing can be written there.
+        ConfigError: another process (or this one) holds the lock, or nothing can be written there.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def lock_directory(directory: Path, what: str) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"--out {directory}: it cannot be written to: {error.strerror or error}") from error
     try:
-        with suppress(OSError):  # no locks there
+        with suppress(OSError):  # the file system has no locks
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -1,4 +1,4 @@
-"""How much memory a run takes: the PSS of all its processes, sampled once a second where they can be seen."""
+"""Memory use of a run: the PSS of all its processes on this machine, sampled once a second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True)
 class Peak:
-    """The most memory, in bytes, that one process has taken: `pid` of a machine."""
+    """The peak memory, in bytes, of one process, identified by `pid` and its machine."""
 
     machine: str
     pid: int
@@ -25,22 +25,22 @@ class Peak:
 
 
 def own_peak() -> Peak:
-    """Return this process's: its PSS now, and what its resident memory was larger by at its highest."""
+    """Return this process's peak: its present PSS plus the difference of its highest and present resident memory."""
     process = psutil.Process()
     resident = process.memory_info().rss
     now = resident
-    with suppress(psutil.Error):  # a system that does not tell it
+    with suppress(psutil.Error):  # the system does not provide it
         now = _pss(process)
     return Peak(socket.gethostname(), process.pid, now + max(0, _highest() - resident))
 
 
 class Footprint:
-    """Samples this process and all its descendants (Ray's and the actors' among them) in a thread.
+    """Sampler of the memory of this process and all its descendants (including Ray's and the actors) in a thread.
 
-    PSS counts a page shared by n processes as 1/n in each, so the sum counts it once. Where the system has no PSS, the
+    PSS counts a page shared by n processes as 1/n in each, so the sum counts it once. If the system has no PSS, the
     unshared memory (USS) is summed. The kernel takes about 8 ms to count the PSS of a process that has imported torch
-    (10 actors: a tenth of a core, as measured), so it is asked again only for a process whose resident memory has
-    changed by more than TOLERANCE since, and for all where one has come or gone.
+    (10 actors: a tenth of a core, as measured), so it is counted again only for a process whose resident memory has
+    changed by more than TOLERANCE since, and for all processes if one has started or ended.
     """
 
     def __init__(self, interval: float = 1.0) -> None:
@@ -48,7 +48,7 @@ class Footprint:
         self._interval = interval
         self._counted: dict[int, tuple[int, int]] = {}  # by process id: resident memory and PSS when last counted
         self._present: set[int] = set()
-        self._seen: set[int] = set()  # all that were ever present
+        self._seen: set[int] = set()  # all processes so far
         self._one_at_a_time = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample_until_over, name="raysim-footprint", daemon=True)
@@ -64,21 +64,21 @@ class Footprint:
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes that all processes together have taken."""
+        """The peak memory of all processes together, in bytes."""
         return max(self._here + self._elsewhere, self._before)
 
     def reach(self, nbytes: int) -> None:
-        """Take note of a peak that was found before, or by another."""
+        """Take into account a peak measured earlier, or by another process."""
         self._before = max(self._before, nbytes)
 
     def add(self, peaks: Sequence[Peak]) -> None:
-        """Count processes that are no descendants of this one, as those of a cluster that was joined.
+        """Count processes that are not descendants of this one, such as those of a cluster that was joined.
 
-        Of none nothing is sampled: what another process tells by `reach` is then all that counts, as in a sweep.
+        If there are none, nothing is sampled: only what another process reports by `reach` counts, as in a sweep.
         """
         if not peaks:
             return
-        self.sample()  # those that are descendants may have come since the last time
+        self.sample()  # descendants may have started since the last sample
         own = socket.gethostname()
         others = [peak.nbytes for peak in peaks if peak.machine != own or peak.pid not in self._seen]
         self._elsewhere = max(self._elsewhere, sum(others))
@@ -99,7 +99,7 @@ class Footprint:
             self.sample()
 
     def _memory(self, process: psutil.Process) -> int:
-        with suppress(psutil.Error):  # it ended meanwhile
+        with suppress(psutil.Error):  # the process ended meanwhile
             resident = process.memory_info().rss
             counted_at, known = self._counted.get(process.pid, (0, 0))
             if abs(resident - counted_at) <= TOLERANCE * counted_at:
@@ -116,7 +116,7 @@ def _pss(process: psutil.Process) -> int:
 
 
 def _highest() -> int:
-    """Return the most resident memory that this process has had, in bytes; 0 where the system does not say."""
+    """Return the peak resident memory of this process, in bytes; 0 if the system does not report it."""
     with suppress(OSError):
         for line in STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):

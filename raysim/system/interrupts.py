@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first lets the round in progress end, the second leaves at once but tidily."""
+"""Ctrl-C and SIGTERM: the first Ctrl-C lets the present round end, a second, or SIGTERM, ends the run at once."""
 
 import signal
 import threading
@@ -9,11 +9,11 @@ from typing import Any
 
 @contextmanager
 def interruptible(stop: Callable[[], None], say: Callable[[str], None]) -> Iterator[None]:
-    """Let the first Ctrl-C end the round in progress; let the second, and SIGTERM, leave at once but tidily."""
+    """Have the first Ctrl-C end the run after the present round, a second, or SIGTERM, at once but with clean-up."""
 
     def first(signum: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        # in a thread of its own: the main one may be inside a call to Ray, which cannot be entered twice
+        # in a separate thread: the main one may be inside a call to Ray, which is not reentrant
         threading.Thread(target=stop, daemon=True).start()
         say("stopping after this round; Ctrl-C again leaves at once")
 
@@ -23,10 +23,10 @@ def interruptible(stop: Callable[[], None], say: Callable[[str], None]) -> Itera
 
 @contextmanager
 def delay_interrupts() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM to the end of what would leave something behind if it were only half done.
+    """Delay Ctrl-C and SIGTERM to the end of a block that would leave something behind if it were interrupted.
 
     Raises:
-        KeyboardInterrupt: at the end, where one of the two came meanwhile.
+        KeyboardInterrupt: at the end, if one of the two arrived meanwhile.
     """
     pressed: list[int] = []
     with _handle(dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda signum, frame: pressed.append(signum))):
@@ -37,7 +37,7 @@ def delay_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _handle(handlers: Mapping[signal.Signals, Callable[[int, Any], object]]) -> Iterator[None]:
-    """Set handlers of signals for a while; in another thread than the main one, where none can be set, do nothing."""
+    """Set handlers of signals in this context; outside the main thread, where none can be set, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -46,4 +46,4 @@ def _handle(handlers: Mapping[signal.Signals, Callable[[int, Any], object]]) -> 
         yield
     finally:
         for number, handler in previous.items():
-            signal.signal(number, handler or signal.SIG_DFL)  # none: what was there did not come from Python
+            signal.signal(number, handler or signal.SIG_DFL)  # None: the previous handler was not set from Python

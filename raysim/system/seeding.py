@@ -1,8 +1,8 @@
-"""Named random streams: every draw of a run comes from a stream that is found again by its name.
+"""Named random streams: every draw of a run comes from a stream that is identified by its name.
 
 A stream is named, not numbered: (seed, client, the client's own count of training phases, purpose) for what a client
 draws, (seed, purpose) for what the run draws. The name is hashed with BLAKE2b, so adding a client, a method or an actor
-moves no other stream, and no generator outlives a training phase.
+changes no other stream, and no generator outlives a training phase.
 """
 
 import hashlib
@@ -14,26 +14,26 @@ import torch
 
 
 def hashed(*name: int | str, bits: int = 128) -> int:
-    """The stream's number: a name's BLAKE2b digest of that many bits. 1 and "1" are different names."""
+    """Return a stream's number: the BLAKE2b digest of its name with `bits` bits. 1 and "1" are different names."""
     digest = hashlib.blake2b(digest_size=bits // 8)
     for part in name:
         encoded = f"{type(part).__name__}:{part}".encode()
-        digest.update(len(encoded).to_bytes(4, "little") + encoded)  # lengths, so that ("ab", "c") is not ("a", "bc")
+        digest.update(len(encoded).to_bytes(4, "little") + encoded)  # lengths: ("ab", "c") differs from ("a", "bc")
     return int.from_bytes(digest.digest(), "little")
 
 
 def generator(*name: int | str) -> np.random.Generator:
-    """A NumPy generator at the start of the stream of that name."""
+    """Return a NumPy generator at the start of the stream of that name."""
     return np.random.Generator(np.random.PCG64(hashed(*name)))
 
 
 def seed_torch(*name: int | str) -> None:
-    """Put torch's default generators at the start of the stream of that name.
+    """Set torch's default generators to the start of the stream of that name.
 
     torch takes 64 bits of a name (and its CPU generator uses 32 of them), so only what a model itself draws (dropout,
-    initial weights) comes from here; everything of raysim's own draws from `generator`.
+    initial weights) comes from here; all draws of raysim itself are from `generator`.
     """
-    # not torch.manual_seed: it notes a stack trace for each kind of device that is not there, 0.2 ms and more
+    # not torch.manual_seed, which records a stack trace for each kind of device that is absent, 0.2 ms and more
     number = hashed(*name, bits=64)
     torch.default_generator.manual_seed(number)
     if torch.cuda.is_initialized():
@@ -49,7 +49,7 @@ def default_generator(device: torch.device) -> torch.Generator:
 
 @contextmanager
 def torch_untouched() -> Iterator[None]:
-    """Leave torch's global state (threads, generators, determinism flags) as it was found."""
+    """Restore torch's global state (threads, generators, determinism flags) at the end of this context."""
     threads = torch.get_num_threads()
     deterministic = _deterministic()
     precision = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark)

@@ -1,4 +1,4 @@
-"""What a checkpoint holds: tensors, numbers, strings, None, and lists, tuples and dicts of them; nothing is pickled.
+"""State in a checkpoint: tensors, numbers, strings, None, and lists, tuples and dicts of them; nothing is pickled.
 
 Records are written by torch.save and read with weights_only=True, which builds these types and executes no code.
 """
@@ -17,20 +17,20 @@ ALLOWED = "a tensor, number, string, None, or a list, tuple or dict of them"
 
 
 class Kept:
-    """An object whose attributes are its state: a checkpoint has all of them, but for those in `made_again`.
+    """An object whose attributes are its state: a checkpoint has all of them, except those in `made_again`.
 
-    A new attribute is therefore kept without a word; one that a checkpoint must not have is named.
+    A new attribute is therefore kept by default; one that a checkpoint must not have is listed in `made_again`.
     """
 
     made_again: ClassVar[frozenset[str]] = frozenset()
-    """The attributes that the constructor makes again, or that end with a round."""
+    """The attributes that the constructor makes again, or that do not outlast a round."""
 
     def state(self) -> dict[str, Any]:
-        """Return every attribute that lasts; of one that is itself kept, its state."""
+        """Return every attribute that lasts; for one that is itself a Kept, its state."""
         return {name: _state_of(value) for name, value in vars(self).items() if name not in self.made_again}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the state of an object that was made alike."""
+        """Restore the state of an object that was constructed in the same way."""
         for name, kept in state.items():
             value = vars(self).get(name)
             if isinstance(value, Kept):
@@ -70,12 +70,12 @@ def encode(state: Mapping[str, Any]) -> bytes:
 
 
 def decode(record: bytes, device: torch.device | None = None) -> Any:
-    """Return the state that was encoded; its floating-point tensors on a device, all others on the CPU.
+    """Return the state that was encoded, its floating-point tensors on a device, all others on the CPU.
 
-    All others are positions and counts, which live on the CPU in a client too.
+    The others are positions and counts, which a client has on the CPU too.
 
     Raises:
-        RunError: the record is none; no code in it was executed.
+        RunError: this is not a valid record; no code in it was executed.
     """
     try:
         state = torch.load(io.BytesIO(record), map_location="cpu", weights_only=True)
@@ -90,13 +90,13 @@ def decode(record: bytes, device: torch.device | None = None) -> Any:
 
 
 def _compact(tensor: Tensor) -> Tensor:
-    """Return a tensor detached, and without what lies around it in a larger one's storage."""
+    """Return a tensor detached, and without the rest of a larger tensor's storage."""
     whole = tensor.untyped_storage().nbytes() == tensor.nbytes
     return tensor.detach() if whole else tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def _map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """Return a value with every tensor in it changed."""
+    """Return a value with `change` applied to every tensor in it."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Incrementally aggregated gradients: a client's loss in fixed components, and what is kept of each one's gradient."""
+"""Incrementally aggregated gradients: a client's loss in fixed components, and the table of their gradients."""
 
 import numpy as np
 import psutil
@@ -15,14 +15,14 @@ class Components:
     """The components g_j of a client's loss g = sum_j w_j g_j: mini-batches, w_j being their shares of the samples.
 
     A gradient that is kept and compared with a later one of its component must be a function of the model alone:
-    - who is in a component is drawn once for each task, how its samples are augmented once for each training phase;
+    - a component's samples are drawn once for each task, their augmentation once for each training phase;
     - dropout draws the same mask whenever a component is evaluated in a phase, and another one in the next (switching
-      it off would train another model than FedAvg trains);
+      it off would train another model than FedAvg does);
     - BatchNorm uses the component's own statistics, in train mode, as in every local training.
 
     Args:
-        client: the client; the model at hand is what is evaluated.
-        phase: the number of the training phase that they serve, its own or that of the exchange before it.
+        client: the client, whose present model is evaluated.
+        phase: the number of the training phase that they are for, the present one or the one after an exchange.
     """
 
     def __init__(self, client: Client, phase: int) -> None:
@@ -35,7 +35,7 @@ class Components:
         if client.data.augment:
             draws = torch.from_numpy(client.data.draw(client.fixed_generator(phase, 0, "augment"), samples))
         parts = client.batches(samples)
-        if parts:  # a last sample that BatchNorm cannot take alone joins the part before it, else it is never seen
+        if parts:  # BatchNorm cannot take a last sample alone: it joins the part before it, else it is never used
             parts[-1] = slice(parts[-1].start, samples)
         self._shown = [client.show(positions[part], None if draws is None else draws[part]) for part in parts]
         self.weights = [(part.stop - part.start) / samples for part in parts]
@@ -44,7 +44,7 @@ class Components:
         return len(self.weights)
 
     def gradient(self, component: int) -> tuple[Tensor, Tensor]:
-        """Return a component's mean cross-entropy at the model at hand, and its gradient [P]."""
+        """Return a component's mean cross-entropy at the present model, and its gradient [P]."""
         model = self._client.model
         mask = self._client.fixed_seed(self._phase, 0, "component", component)
         seeding.default_generator(model.device).manual_seed(mask)
@@ -53,7 +53,7 @@ class Components:
         return loss.detach(), model.gradient_of(loss)
 
     def full_gradient(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return g and its gradient [P], exact means over the samples; rows [components, P] are filled where given."""
+        """Return g and its gradient [P], exact means over the samples; fill rows [components, P] if given."""
         parameters = self._client.model.parameters
         loss, total = parameters.new_zeros(()), torch.zeros_like(parameters)
         for component, weight in enumerate(self.weights):
@@ -66,18 +66,18 @@ class Components:
 
 
 def empty_table(client: Client, components: Components) -> Tensor:
-    """Return zeros [components, P]."""
+    """Return a table of zeros [components, P]."""
     return client.model.parameters.new_zeros(len(components), len(client.model.parameters))
 
 
 def check_table_fits(client: Client, rows: int, what: str) -> None:
-    """Refuse a table of that many rows, with the figure, if it does not fit into the memory that is left.
+    """Refuse a table of that many rows, stating its size, if it does not fit into the memory that is left.
 
-    A run that would not fit into the memory of its machine never starts; this is for what is not known by then: a GPU's
-    memory, that of a cluster that is joined, and what others take of it.
+    A run that would not fit into the memory of its machine never starts; this check covers what is not known then: the
+    memory of a GPU or of a joined cluster, and what others use of it.
 
     Raises:
-        RunError: it does not fit.
+        RunError: the table does not fit.
     """
     if not client.computes:
         return
@@ -93,14 +93,14 @@ def check_table_fits(client: Client, rows: int, what: str) -> None:
 
 
 def refresh(rows: Tensor, total: Tensor, components: Components, component: int) -> None:
-    """Take one component's gradient anew, at the model at hand: one row [P] of the table, and the rows' sum with it."""
+    """Recompute one component's gradient at the present model, one row [P] of the table, and update the rows' sum."""
     _, gradient = components.gradient(component)
     total.add_(gradient - rows[component], alpha=components.weights[component])
     rows[component] = gradient
 
 
 def choose_components(order: str, steps: int, components: int, draws: np.random.Generator) -> list[int]:
-    """Return the component of each step: random (with replacement), cyclic, or reshuffled whenever all had a turn."""
+    """Return the component of each step: random (with replacement), cyclic, or reshuffled after each pass over all."""
     if order == "random":
         return [int(c) for c in draws.integers(components, size=steps)] if components else []
     turns = range(-(-steps // components) if components else 0)

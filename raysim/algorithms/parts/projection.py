@@ -7,8 +7,8 @@ from torch import Tensor
 def project(gradient: Tensor, reference: Tensor) -> Tensor:
     """Return the nearest vector to `gradient` [P] that does not point against `reference` [P].
 
-    g - <g, r> / <r, r> r where <g, r> < 0, else g to the bit; also where r is zero or not finite. Chaudhry et al., ICLR
-    2019, eq. 11. There is no `if`, which would make a GPU wait.
+    g - <g, r> / <r, r> r if <g, r> < 0, else exactly g, also if r is zero or not finite. Chaudhry et al., ICLR 2019,
+    eq. 11. There is no `if`, which would synchronise with the GPU.
     """
     inner, square = gradient.dot(reference), reference.dot(reference)
     against = (inner < 0) & (square > 0) & square.isfinite()

@@ -1,4 +1,4 @@
-"""The norm of each sample's own gradient, vectorised over the samples of a batch."""
+"""The norm of each sample's gradient, vectorised over the samples of a batch."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,13 +9,13 @@ from torch.func import functional_call, grad, vmap
 from raysim.models.flat import FlatModel
 
 CHUNK = {"cpu": 2**22, "cuda": 2**26}
-"""Gradients' numbers held at once: what a core's cache and a shared GPU take. Fixed, as a sum may round differently."""
+"""Gradient elements held at once: fits a core's cache and a shared GPU. Constant, as rounding may depend on it."""
 
 
 def squared_norms(model: FlatModel, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
     """Return ||grad loss(model(x_i), y_i)||^2 [n] over all trainable parameters, for each sample of x [n, ...], y [n].
 
-    In evaluation mode: no dropout, the statistics as they are and unmoved; the module's own mode is put back. `loss`
+    In evaluation mode: no dropout, BatchNorm's statistics used and not changed; the module's mode is restored. `loss`
     takes logits [1, classes] and y [1].
     """
     module, training = model.module, model.module.training
