@@ -53,7 +53,7 @@ def test_of_many_tasks_a_few_are_named(check):
 
 def test_bytes_are_shown_by_method(check):
     assert check(methods={"scaffold": {}})["bytes up"].endswith(
-        ": scaffold 2,832 (708 bytes a round), model 2,832 (708 bytes a round)"
+        ": model 2,832 (708 bytes a round), scaffold 2,832 (708 bytes a round)"
     )
 
 
