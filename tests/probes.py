@@ -381,3 +381,31 @@ class Noise(Method):
 
         def update(self, server, delta, reply):
             return Delta(delta.parameters + self.knobs.scale * self.noise.to(delta.parameters.dtype), delta.buffers)
+
+
+# methods that look at values, which a dry run has not
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watchful(Method):
+    """Its client half looks at values: at labels to choose samples, at the update to decide whether to send it."""
+
+    replies: ClassVar = {"update": "mean"}
+
+    class Client(ClientHalf):
+        def samples(self, client):
+            _, y = client.show(client.arrived)
+            return client.arrived[: 4 * (1 + y.max().item() % 2)]
+
+        def finish(self, client, delta):
+            return delta, {"update": Term(delta.parameters)} if delta.parameters.norm() > 0.1 else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curious(Method):
+    """Its server half looks at the model."""
+
+    class Server(ServerHalf):
+        def select(self, server):
+            server.record("norm", server.parameters.norm())
+            return server.present if server.parameters.norm() > 0 else ()

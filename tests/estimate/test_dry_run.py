@@ -163,21 +163,6 @@ class Summing(Method):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watchful(Method):
-    """Its client half looks at values: at labels to choose samples, at the update to decide whether to send it."""
-
-    replies: ClassVar = {"update": "mean"}
-
-    class Client(ClientHalf):
-        def samples(self, client):
-            _, y = client.show(client.arrived)
-            return client.arrived[: 4 * (1 + y.max().item() % 2)]
-
-        def finish(self, client, delta):
-            return delta, {"update": Term(delta.parameters)} if delta.parameters.norm() > 0.1 else {}
-
-
-@dataclass(frozen=True, kw_only=True)
 class Asking(Method):
     """Asks for the model's norm where it is large."""
 
@@ -191,16 +176,6 @@ class Asking(Method):
     class Server(ServerHalf):
         def prepare(self, server):
             yield Ask("norm")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Curious(Method):
-    """Its server half looks at the model."""
-
-    class Server(ServerHalf):
-        def select(self, server):
-            server.record("norm", server.parameters.norm())
-            return server.present if server.parameters.norm() > 0 else ()
 
 
 @pytest.mark.parametrize(
@@ -219,7 +194,7 @@ def test_methods_of_the_users_own_say_nothing_and_are_counted(tiny, simulate, kn
 
 def test_what_a_client_half_decides_by_values_is_bounded_and_named(tiny, simulate):
     """The model's length, 59, stands for its term, and all samples for its choice: 4 rounds x 3 clients x 236 bytes."""
-    config = tiny(methods={f"{__name__}:Watchful": {}, "scaffold": {}})
+    config = tiny(methods={"probes:Watchful": {}, "scaffold": {}})
     found, run = run_dry(config), counted(simulate(config))
     assert found.up == {"Watchful": 2832, "scaffold": 2832, "model": 2832}
     assert found.unknown == ["Watchful"]
@@ -237,5 +212,5 @@ def test_an_op_that_looks_at_values_is_bounded_too(tiny, simulate):
 
 def test_what_a_server_half_decides_by_values_is_refused_in_one_line(tiny):
     with pytest.raises(RunError, match="nobody knows before") as found:
-        run_dry(tiny(methods={f"{__name__}:Curious": {}}))
+        run_dry(tiny(methods={"probes:Curious": {}}))
     assert "\n" not in str(found.value)

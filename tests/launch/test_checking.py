@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused_with_the_setting_that_would(check):
 
 
 def test_what_a_client_half_decides_by_values_is_marked(check):
-    said = check(methods={"test_dry_run:Watchful": {}})
+    said = check(methods={"probes:Watchful": {}})
     assert said["steps"] == "about 36 gradient steps (what Watchful does depends on what is computed)"
     for way in ("up", "down"):
         assert said[f"bytes {way}"].startswith("at most ")
@@ -124,7 +124,7 @@ def test_what_a_client_half_decides_by_values_is_marked(check):
 
 
 def test_what_a_server_half_decides_by_values_is_not_guessed(check):
-    said = check(methods={"test_dry_run:Curious": {}})
+    said = check(methods={"probes:Curious": {}})
     assert said["rounds"].startswith("4; bytes, steps and time are not known before: ")
     assert not {"steps", "bytes up", "time"} & set(said)
     assert "3 hosts" in said["actors"]
