@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from raysim.config.error_text import either
 
@@ -100,7 +100,9 @@ class KeySchema:
 
 
 class _OfAnyType(GenerateJsonSchema):
-    ignored_warning_kinds = {"non-serializable-default", "skipped-choice"}  # noqa: RUF012
+    def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
+        if kind != "non-serializable-default":  # a default that JSON lacks is a Python object too
+            super().emit_warning(kind, detail)
 
     def handle_invalid_for_json_schema(self, schema: object, error_info: str) -> Schema:
         return PYTHON_OBJECT

@@ -27,7 +27,7 @@ from raysim.models.flat import FlatModel
 class EmptySum(ExactSum):
     """The sum of tensors like this one, whose values nobody adds up."""
 
-    like: Tensor = torch.zeros(0)  # noqa: RUF009
+    like: Tensor = field(default_factory=lambda: torch.zeros(0))
 
     def merge(self, other: ExactSum) -> None:
         """Stay as it is."""
@@ -46,7 +46,7 @@ class DryReply(Reply):
     """One client's reply, of which only shapes and bytes are read; `items` are the bytes of its terms by method."""
 
     items: Counter[str] = field(default_factory=Counter)
-    device: torch.device = torch.device("cpu")  # noqa: RUF009
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
         """Count the term by its method too."""

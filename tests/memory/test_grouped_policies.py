@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -110,7 +108,7 @@ def test_a_restored_memory_goes_on_as_if_nothing_had_happened(name: str) -> None
             memory.offer(torch.from_numpy(part), part % 7 % 4, part // 60, draws)
             contents.append(memory.entries().positions.tolist())
             if checkpointed:
-                state: dict[int, dict[str, Any]] = decode(encode(memory.state()))  # type: ignore[arg-type]
+                state = decode(encode(memory.state()))
                 memory = Memory(MemoryKind(name, capacity=9))
                 memory.restore(state)
         return contents
