@@ -23,8 +23,11 @@ Ints = npt.NDArray[np.int64]
 def measure_halves(config: Config, federation: Federation, batches: Ints) -> tuple[Ints, Ints]:
     """Return the bytes that halves keep at clients with so many batches, and what each takes more at work (int64 [n]).
 
-    Clients of two batches and of three are measured; the rest is taken to lie on a line with them.
+    Clients of two batches and of three are measured; the rest is taken to lie on a line with them. A user's own halves
+    are not counted: what they do besides computing is to happen in the run alone.
     """
+    own = {name: knobs for name, knobs in config.methods.items() if ":" not in name}
+    config = config.model_copy(update={"methods": own})
     two, three = (_measure(config, federation, count) for count in (2, 3))
     kept, tables = (two[:, None] + (three - two)[:, None] * (batches - 2)).clip(0)
     return kept, tables
@@ -38,9 +41,9 @@ def _measure(config: Config, federation: Federation, batches: int) -> Ints:
     """
     rows = np.zeros(batches * config.training.batch_size, np.int32)
     small, data = make_miniature(config, federation, [federation.tasks[0]] * 2, Stream([rows] * 2), rounds=1)
-    with torch_untouched(), suppress(Exception):
+    with torch_untouched():
         host = DryHost(small, data, torch.device("cpu"))
-        with TableWatch(len(host.model.parameters)) as watch:
+        with TableWatch(len(host.model.parameters)) as watch, suppress(Exception):
             simulate(small, data, DryRunner(host))
     return np.array([host.kept, watch.largest if watch.largest > host.kept else 0])
 
