@@ -130,6 +130,16 @@ def test_what_a_server_half_decides_by_values_is_not_guessed(check):
     assert "3 hosts" in said["actors"]
 
 
+def test_a_users_own_halves_do_nothing_before_the_run(tiny, log):
+    """They may print, write files or take long; a half of raysim's own beside them is measured all the same."""
+    config = tiny(methods={"probes:Everything": {}, "scaffold": {}})
+    kept = estimate_memory(config, build_federation(config)).clients
+    assert log == []
+    alone = tiny(methods={"scaffold": {}})
+    assert kept == estimate_memory(alone, build_federation(alone)).clients
+    assert min(kept) > 0
+
+
 def test_a_clients_own_bytes_are_its_methods_and_its_memory(tiny):
     """236 bytes for a variate; 5 positions of 8 bytes and 4 logits of 4; of the model a client keeps nothing."""
     memory = {"capacity": 5}
