@@ -36,18 +36,20 @@ class Traffic(Kept):
 
     def count_sent(self, clients: Sequence[int], mail: Mapping[str, Any], posts: Iterable[Post]) -> None:
         """Count an order that is sent to these clients: mail by method, and posts, which carry their method's name."""
-        sizes = [(post, count_bytes(post.value)) for post in posts]
+        sizes = [(post, post.name.partition(".")[0], count_bytes(post.value)) for post in posts]
         letters = {name: nbytes for name, letter in mail.items() if (nbytes := count_bytes(letter))}
+        letter = sum(letters.values())
+        by_method = Counter({name: len(clients) * nbytes for name, nbytes in letters.items()})
         for client in clients:
-            held = self._held.setdefault(client, {})
-            sent = Counter(letters)
-            for post, size in sizes:
+            held, total = self._held.setdefault(client, {}), letter
+            for post, method, size in sizes:
                 if held.get(post.name) != post.version:
                     held[post.name] = post.version
-                    sent[post.name.partition(".")[0]] += size
-            self.down += sent.total()
-            self.down_by_method += sent
-            self._by_client[client] = self._by_client.get(client, 0) + sent.total()
+                    by_method[method] += size
+                    total += size
+            self._by_client[client] = self._by_client.get(client, 0) + total
+        self.down += by_method.total()
+        self.down_by_method += by_method
 
     def count_received(self, bytes_up: Mapping[int, int]) -> None:
         """Count the replies."""
