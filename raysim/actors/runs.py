@@ -9,8 +9,8 @@ from ray.exceptions import RayError, RayTaskError
 from raysim.actors import failures
 from raysim.actors.process import register_tensors, set_up_actor
 from raysim.config import Config
-from raysim.engine.batch import Executor, ResumeState, WholeRun
 from raysim.engine.events import Event
+from raysim.engine.whole_run import Executor, ResumeState, WholeRun
 from raysim.estimate.concurrency import CPUS_OF_A_RUN
 from raysim.federation.federation import Federation
 from raysim.system.errors import ConfigError, RunError
@@ -31,7 +31,7 @@ class RunProcess(WholeRun):
 
 
 class RayRun:
-    """A run in an actor; a RunningJob.
+    """A run in an actor; a RunInProgress.
 
     Args:
         config: the resolved config.
@@ -70,7 +70,7 @@ class RayRun:
         ray.kill(self._actor)
 
 
-def ray_executor(at_once: int) -> Executor[RayRun]:
+def ray_executor(at_once: int) -> Executor:
     """Return an executor of up to `at_once` runs at a time, each in an actor, on the cluster that is connected."""
     register_tensors()
     return Executor(at_once, RayRun, _wait)

@@ -11,7 +11,6 @@ from raysim.config.document import Document
 from raysim.config.error_text import show
 from raysim.config.yaml_reading import read_yaml
 from raysim.config.yaml_writing import to_yaml
-from raysim.engine.batch import Job
 from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.records.result import Result, load_result
 from raysim.sweeps.grid import SWEEP_FILE, Cell, expand_sweep
@@ -33,7 +32,7 @@ INSTEAD = "allowed: another --out, or this directory moved out of the way"
 class RunOutcome:
     """How a run of a sweep ended, its result if it has a directory, and what went wrong."""
 
-    job: Job
+    cell: Cell
     directory: Path
     status: RunEnd
     result: Result | None = None
@@ -80,29 +79,29 @@ def plan_sweep(
     return SweepPlan(name, directory, [(cell, find_progress(cell, directory)) for cell in cells])
 
 
-def find_progress(job: Job, out: Path) -> RunProgress:
+def find_progress(cell: Cell, out: Path) -> RunProgress:
     """Return the progress of a run of a sweep: new, done, or how it ended early.
 
     Args:
-        job: the run.
+        cell: the run.
         out: the sweep's directory.
 
     Raises:
         ConfigError: its directory holds something else, another config's run, or a run that cannot be read.
     """
-    directory = out / job.folder
+    directory = out / cell.folder
     for place in (out, *(parent for parent in reversed(directory.parents) if out in parent.parents), directory):
         if place.exists() and not place.is_dir():
             raise ConfigError(f"{place}: this is a file, allowed: a directory of this sweep")
         if place != directory and any((place / name).is_file() for name in ("config.yaml", "rounds.jsonl")):
-            raise ConfigError(f"{place}: this is a run's directory, and '{job.folder}' would lie in it; {INSTEAD}")
+            raise ConfigError(f"{place}: this is a run's directory, and '{cell.folder}' would lie in it; {INSTEAD}")
     held = sorted(path for path in directory.iterdir() if not is_partial(path)) if directory.is_dir() else []
     if not held:
         return "new"
     if directory / "config.yaml" not in held:
         raise ConfigError(f"{directory}: found {held[0].name} and no config.yaml, so this is no run's; {INSTEAD}")
     status = load_result(directory).status if directory / "summary.json" in held else "unfinished"
-    unlike = describe_difference(load(directory / "config.yaml"), job.config)
+    unlike = describe_difference(load(directory / "config.yaml"), cell.config)
     if unlike is not None:
         raise ConfigError(f"{directory}: a run ({status}) of another config is there: {unlike}; {INSTEAD}")
     if status == "done":

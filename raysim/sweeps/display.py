@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.config.error_text import show
-from raysim.engine.batch import Job
 from raysim.engine.events import Event, RoundDone, Started
 from raysim.launch.display import Display, accuracy_so_far
 from raysim.sweeps.directory import RunOutcome, SweepPlan
+from raysim.sweeps.grid import Cell
 
 AROUND_THE_ROWS = 6  # lines of the terminal that are no rows
 STATES = ("failed", "interrupted", "running", "done", "waiting")  # in order of precedence if there is no room for all
@@ -24,10 +24,10 @@ STATES = ("failed", "interrupted", "running", "done", "waiting")  # in order of 
 class SweepDisplay(Display):
     """Display of a sweep's events; this class shows none of them."""
 
-    def begin(self, job: Job) -> None:
+    def begin(self, cell: Cell) -> None:
         """Show that a run starts."""
 
-    def take(self, job: Job, event: Event) -> None:
+    def take(self, cell: Cell, event: Event) -> None:
         """Show an event of a run."""
 
     def end(self, outcome: RunOutcome) -> None:
@@ -63,26 +63,26 @@ class SweepTable(SweepDisplay):
             if outcome.status == "done":
                 self.end(outcome)
             else:
-                self._rows[outcome.job.folder] = _Row("waiting")
+                self._rows[outcome.cell.folder] = _Row("waiting")
 
-    def begin(self, job: Job) -> None:
+    def begin(self, cell: Cell) -> None:
         """Show that a run starts."""
-        self._rows[job.folder] = _Row("running", "starting")
+        self._rows[cell.folder] = _Row("running", "starting")
 
-    def take(self, job: Job, event: Event) -> None:
+    def take(self, cell: Cell, event: Event) -> None:
         """Show the progress of a run."""
-        row = self._rows[job.folder]
+        row = self._rows[cell.folder]
         if isinstance(event, Started):
             row.rounds = event.rounds
         elif isinstance(event, RoundDone):
-            row.where = f"task {event.tasks[-1]}/{job.config.scenario.tasks}, round {event.round}/{row.rounds}"
+            row.where = f"task {event.tasks[-1]}/{cell.config.scenario.tasks}, round {event.round}/{row.rounds}"
             if event.evaluation:
                 row.accuracy = accuracy_so_far(event)
 
     def end(self, outcome: RunOutcome) -> None:
         """Show how a run ended."""
         seconds = f"{outcome.result.seconds:.0f} s" if outcome.result else ""
-        self._rows[outcome.job.folder] = _Row(outcome.status, seconds, outcome.problem or outcome.accuracy)
+        self._rows[outcome.cell.folder] = _Row(outcome.status, seconds, outcome.problem or outcome.accuracy)
 
     def table(self) -> Table:
         """Return the present table; if the terminal is too small, without the least important rows."""

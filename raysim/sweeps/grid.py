@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from raysim.config import open_document, parse_overrides, validate
+from raysim.config import Config, open_document, parse_overrides, validate
 from raysim.config.block import Block
 from raysim.config.comparison import result_settings
 from raysim.config.document import Document, Elsewhere, Given, dotted, to_config_error
@@ -18,7 +18,6 @@ from raysim.config.error_text import show
 from raysim.config.key_schema import Allowed
 from raysim.config.schema import FolderName
 from raysim.config.yaml_reading import read_yaml
-from raysim.engine.batch import Job
 from raysim.engine.compatibility import check_methods
 from raysim.sweeps.axes import Axis, AxisValue, narrow_axis, read_axis, read_setting
 from raysim.system.errors import ConfigError
@@ -47,10 +46,12 @@ class SweepFile(Block):
     """The axes, the slowest first: every combination of their values is a run."""
 
 
-@dataclass(frozen=True)
-class Cell(Job):
-    """One run of a sweep: a job in a folder below the sweep's, its value's name on every axis, and what it sets."""
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One run of a sweep: its folder below the sweep's, its config, its value's name on every axis, what it sets."""
 
+    folder: str
+    config: Config
     labels: Mapping[str, str]
     settings: Mapping[str, object]
 

@@ -1,19 +1,20 @@
 """A sweep from its file to its directory: check all runs, carry out those not done, record each, return outcomes."""
 
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from raysim.engine.batch import IN_THIS_PROCESS, Batch, Executor, Job, JobEvent, JobFailed, ResumeState
 from raysim.engine.events import Finished
+from raysim.engine.whole_run import IN_THIS_PROCESS, Executor, RunInProgress, load_federation
 from raysim.estimate import placement
 from raysim.estimate.concurrency import runs_at_once
-from raysim.federation.federation import Federation
 from raysim.records.recorder import Recorder
 from raysim.records.result import Result
 from raysim.sweeps.directory import RunEnd, RunOutcome, SweepPlan, plan_sweep, register_runs
 from raysim.sweeps.display import SweepDisplay
+from raysim.sweeps.grid import Cell
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import lock_directory
@@ -66,74 +67,105 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
     to_do = [cell for cell, progress in plan.runs if progress != "done"]
-    recorder = _SweepRecorder(plan.out, display)
     with torch_untouched(), _executor(to_do, local, jobs) as executor, lock_directory(plan.out, "sweep"):
         register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
-        batch = Batch(to_do, executor, recorder.begin)
-        with interruptible(batch.stop, display.say):
-            recorder.record(batch)
-    return list({**plan.outcomes(), **recorder.outcomes}.values())
+        runs = _Runs(plan.out, executor, display)
+        with interruptible(runs.stop, display.say):
+            runs.carry_out(to_do)
+    return list({**plan.outcomes(), **runs.outcomes}.values())
 
 
-class _SweepRecorder:
-    """Recorder of the runs of a sweep that are in progress, each in its directory."""
+class _Runs:
+    """The runs of a sweep: begun as there is room and recorded, each in its directory; a failure ends no other run.
 
-    def __init__(self, out: Path, display: SweepDisplay) -> None:
+    Their data are read in this process, so that no other node needs the files.
+    """
+
+    def __init__(self, out: Path, executor: Executor, display: SweepDisplay) -> None:
         self.outcomes: dict[str, RunOutcome] = {}
         self._out = out
+        self._executor = executor
         self._display = display
-        self._under_way: dict[str, tuple[Job, Recorder]] = {}
+        self._recorders: dict[Cell, Recorder] = {}
+        self._running: dict[RunInProgress, Cell] = {}
+        self._stopping = False
 
-    def begin(self, job: Job, federation: Federation, began: float) -> ResumeState | None:
-        """Begin to record a run in its directory, and return the records to resume from, or None to start it.
-
-        Raises:
-            RunError: its checkpoint is damaged.
-            ConfigError: another process is using its directory.
-        """
-        self._display.begin(job)
-        footprint = Footprint()  # as reported by the process that carries out the run
-        recorder = Recorder(job.config, federation, self._out / job.folder, began, footprint)
-        self._under_way[job.folder] = (job, recorder)
-        return None if recorder.saved is None else (recorder.saved.server, dict(recorder.saved.clients))
-
-    def record(self, batch: Batch[Any]) -> None:
-        """Record the events of a batch until its last run has ended; if that breaks off, end the runs in progress."""
+    def carry_out(self, cells: Sequence[Cell]) -> None:
+        """Carry out and record the runs; if that breaks off, end those in progress."""
+        waiting = deque(cells)
         try:
-            with closing(batch.events()) as events:
-                for each in events:
-                    self._take(each)
+            while True:
+                while waiting and len(self._running) < self._executor.at_once and not self._stopping:
+                    self._begin(waiting.popleft())
+                if not self._running:
+                    return
+                self._go_on(self._executor.wait(list(self._running)))
         except BaseException as error:
-            for job, _ in [*self._under_way.values()]:
+            for run in self._running:
+                run.end()
+            for cell in [*self._recorders]:
                 with suppress(RunError):  # for example, the disk is still full
-                    self._end(job, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
+                    self._end(cell, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
             raise
 
-    def _take(self, message: JobEvent | JobFailed) -> None:
-        if isinstance(message, JobFailed):
-            self._end(message.job, "failed", str(message.error))
-            return
-        _, recorder = self._under_way[message.job.folder]
-        recorder.footprint.reach(message.peak_memory_bytes)
-        recorder.take(message.event)
-        self._display.take(message.job, message.event)
-        if isinstance(message.event, Finished):
-            self._end(message.job, recorder.status)
+    def stop(self) -> None:
+        """Begin no more runs, and let those in progress end after their present round. Called from another thread."""
+        self._stopping = True
+        for run in list(self._running):
+            run.stop()
 
-    def _end(self, job: Job, status: RunEnd, problem: str = "") -> None:
+    def _begin(self, cell: Cell) -> None:
+        began = time.perf_counter()
+        try:
+            federation = load_federation(cell.config)
+            if self._stopping:
+                return
+            self._display.begin(cell)
+            footprint = Footprint()  # as reported by the process that carries out the run
+            recorder = Recorder(cell.config, federation, self._out / cell.folder, began, footprint)
+        except (ConfigError, RunError) as error:
+            self._end(cell, "failed", str(error))
+            return
+        self._recorders[cell] = recorder
+        resume_from = None if recorder.saved is None else (recorder.saved.server, dict(recorder.saved.clients))
+        run = self._executor.start(cell.config, federation, resume_from)
+        self._running[run] = cell
+        if self._stopping:
+            run.stop()
+
+    def _go_on(self, run: RunInProgress) -> None:
+        """Record a run's next event, its failure or its end; the other runs then take precedence."""
+        cell = self._running[run]
+        try:
+            event, peak_memory_bytes = next(run)
+        except (StopIteration, ConfigError, RunError) as end:
+            run.end()
+            del self._running[run]
+            if not isinstance(end, StopIteration):
+                self._end(cell, "failed", str(end))
+            return
+        self._running[run] = self._running.pop(run)
+        recorder = self._recorders[cell]
+        recorder.footprint.reach(peak_memory_bytes)
+        recorder.take(event)
+        self._display.take(cell, event)
+        if isinstance(event, Finished):
+            self._end(cell, recorder.status)
+
+    def _end(self, cell: Cell, status: RunEnd, problem: str = "") -> None:
         ended = None
-        if job.folder in self._under_way:  # a run whose data could not be read has no directory
-            with delay_interrupts(), self._under_way.pop(job.folder)[1] as recorder:
+        if cell in self._recorders:  # a run whose data could not be read has no directory
+            with delay_interrupts(), self._recorders.pop(cell) as recorder:
                 ended = recorder.end(status)
-        outcome = RunOutcome(job, self._out / job.folder, status, ended, problem)
-        self.outcomes[job.folder] = outcome
+        outcome = RunOutcome(cell, self._out / cell.folder, status, ended, problem)
+        self.outcomes[cell.folder] = outcome
         self._display.end(outcome)
 
 
 @contextmanager
-def _executor(to_do: Sequence[Job], local: bool, jobs: int | None) -> Iterator[Executor[Any]]:
+def _executor(to_do: Sequence[Cell], local: bool, jobs: int | None) -> Iterator[Executor]:
     """Yield the executor of the runs: this process, or a cluster."""
-    addresses = {job.config.resources.address for job in to_do}
+    addresses = {cell.config.resources.address for cell in to_do}
     if len(addresses) > 1:
         raise ConfigError("resources.address: found one for some runs and another for others, allowed: one for all")
     address = next(iter(addresses), None)
@@ -146,14 +178,14 @@ def _executor(to_do: Sequence[Job], local: bool, jobs: int | None) -> Iterator[E
     from raysim.actors import cluster
     from raysim.actors.runs import ray_executor
 
-    with cluster.cluster_of([job.config for job in to_do], machine) as there:
+    with cluster.cluster_of([cell.config for cell in to_do], machine) as there:
         yield ray_executor(_check(to_do, there, jobs))
 
 
-def _check(to_do: Sequence[Job], capacity: Capacity, jobs: int | None) -> int:
+def _check(to_do: Sequence[Cell], capacity: Capacity, jobs: int | None) -> int:
     """Return how many runs there is room for at a time. Raises ConfigError if there is no room for one of them."""
-    for job in to_do:
-        placement.check_gpus(job.config, capacity)
-        placement.check_custom(job.config, capacity)
-    share = max((job.config.resources.gpus_per_actor for job in to_do), default=0.0)
+    for cell in to_do:
+        placement.check_gpus(cell.config, capacity)
+        placement.check_custom(cell.config, capacity)
+    share = max((cell.config.resources.gpus_per_actor for cell in to_do), default=0.0)
     return runs_at_once(capacity, share, jobs)

@@ -10,10 +10,10 @@ import psutil
 import pytest
 
 import raysim
-from raysim.engine.batch import Job
 from raysim.engine.events import Event, RoundDone
 from raysim.sweeps.directory import RunOutcome, SweepPlan, plan_sweep
 from raysim.sweeps.display import SweepDisplay
+from raysim.sweeps.grid import Cell
 from raysim.sweeps.sweep import carry_out
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
@@ -35,11 +35,11 @@ class Watching(SweepDisplay):
         self.said: list[str] = []
         self._presses = presses
 
-    def begin(self, job: Job) -> None:
-        self.under_way.add(job.folder)
+    def begin(self, cell: Cell) -> None:
+        self.under_way.add(cell.folder)
         self.most = max(self.most, len(self.under_way))
 
-    def take(self, job: Job, event: Event) -> None:
+    def take(self, cell: Cell, event: Event) -> None:
         if isinstance(event, RoundDone):
             self.processes = max(self.processes, len(processes()))
         while self._presses and isinstance(event, RoundDone):
@@ -47,7 +47,7 @@ class Watching(SweepDisplay):
             os.kill(os.getpid(), signal.SIGINT)
 
     def end(self, outcome: RunOutcome) -> None:
-        self.under_way.discard(outcome.job.folder)
+        self.under_way.discard(outcome.cell.folder)
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -98,7 +98,7 @@ def test_runs_have_the_bits_of_local_runs_and_failures_stay_their_own(
         assert result.peak_memory_bytes > 2**26
     for outcome in done:
         assert outcome.result
-        here = raysim.run(outcome.job.config, out=tmp_path / outcome.job.folder, local=True)
+        here = raysim.run(outcome.cell.config, out=tmp_path / outcome.cell.folder, local=True)
         assert facts(outcome.result) == facts(here)
         assert outcome.result.seconds > outcome.result.seconds_starting > 0
         assert outcome.result.peak_memory_bytes > 2**26
