@@ -10,10 +10,8 @@ As the weights of a sum add up to at most 1, its integers then stay below 2^62.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -41,13 +39,12 @@ class OutOfRange(ValueError):
 class ExactSum:
     """The sum of weight * value over clients, and the sum of the weights, both exact.
 
-    `limbs` is int64 of shape [number of limbs, *shape of the values]; `weight` counts steps of 2^-62.
+    `limbs` is int64, on the CPU, of shape [number of limbs, *shape of the values]; `weight` counts steps of 2^-62.
     """
 
     grid: Grid
-    limbs: npt.NDArray[np.int64] | None = None
+    limbs: Tensor | None = None
     weight: int = 0
-    terms: int = field(default=0)
 
     def add(self, value: Tensor, weight: float) -> None:
         """Add weight * value.
@@ -59,28 +56,25 @@ class ExactSum:
         largest = float(value.abs().max()) if value.numel() else 0.0
         if not largest <= self.grid.bound:  # also true of NaN
             raise OutOfRange(f"{largest:g}, allowed: finite and at most {self.grid.bound:g}")
-        self._weigh(round(weight * 2.0**WEIGHT_BITS), 1)
+        self._weigh(round(weight * 2.0**WEIGHT_BITS))
         if self.limbs is None:
-            self.limbs = np.zeros((len(self.grid.bits), *value.shape), np.int64)
+            self.limbs = torch.zeros(len(self.grid.bits), *value.shape, dtype=torch.int64)
         rest = value.detach().to(torch.float64, copy=True).mul_(weight)
         for limb, bits in enumerate(self.grid.bits):
             whole = (rest * 2.0**bits).round_()
-            self.limbs[limb] += whole.to(torch.int64).cpu().numpy()
+            self.limbs[limb] += whole.to(torch.int64).cpu()
             if limb + 1 < len(self.grid.bits):
                 rest -= whole.mul_(2.0**-bits)  # exact: both are multiples of rest's last bit
 
     def merge(self, other: ExactSum) -> None:
         """Add another host's sum to this one."""
         if other.limbs is not None:
-            self._weigh(other.weight, other.terms)
-            if self.limbs is None:
-                self.limbs = other.limbs.copy()  # an array from another process is read only
-            else:
-                self.limbs += other.limbs
+            self._weigh(other.weight)
+            self.limbs = other.limbs.clone() if self.limbs is None else self.limbs.add_(other.limbs)
 
     def fresh(self) -> ExactSum:
         """Return an empty sum of the same kind."""
-        return replace(self, limbs=None, weight=0, terms=0)
+        return replace(self, limbs=None, weight=0)
 
     def mean(self) -> Tensor:
         """Return sum(weight * value) / sum(weight), float64."""
@@ -92,16 +86,15 @@ class ExactSum:
         """Return the sum of the values, float64, where each of `count` clients was given the weight 1 / count."""
         return self._value() * count
 
-    def _weigh(self, weight: int, terms: int) -> None:
+    def _weigh(self, weight: int) -> None:
         if weight < 0 or self.weight + weight > HEAVIEST:
             found = (self.weight + weight) * 2.0**-WEIGHT_BITS
             raise ValueError(f"found weights of sum {found:g}, allowed: none below 0, and at most 1 together")
         self.weight += weight
-        self.terms += terms
 
     def _value(self) -> Tensor:
         assert self.limbs is not None
-        value = np.zeros(self.limbs.shape[1:], np.float64)
-        for limb, bits in zip(self.limbs[::-1], self.grid.bits[::-1], strict=True):
-            value += limb * 2.0**-bits
-        return torch.from_numpy(value)
+        value = torch.zeros(self.limbs.shape[1:], dtype=torch.float64)
+        for limb, bits in zip(self.limbs.flip(0), self.grid.bits[::-1], strict=True):
+            value += limb.double() * 2.0**-bits
+        return value

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from raysim.api.messages import Delta, Reduction, Term, count_bytes
-from raysim.engine.exact_sum import DELTAS, WIDE, ExactSum, OutOfRange
+from raysim.engine.exact_sum import DELTAS, WIDE, ExactSum, Grid, OutOfRange
 from raysim.system.errors import Diverged
-
-GRIDS = {grid.bits: grid for grid in (DELTAS, WIDE)}
 
 
 @dataclass(frozen=True)
@@ -126,24 +122,12 @@ class Reply:
 
     def state(self) -> dict[str, Any]:
         """Return the state that a checkpoint keeps of a reply that is not applied yet."""
-        sums = {
-            name: {**vars(part), "grid": part.grid.bits, "limbs": _tensor(part.limbs)}
-            for name, part in self.sums.items()
-        }
-        return {**vars(self), "sums": sums}
+        return asdict(self)
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Reply:
         """Return the reply that a state was made from."""
-        sums = {
-            name: ExactSum(
-                GRIDS[kept["grid"]],
-                None if kept["limbs"] is None else kept["limbs"].numpy(),
-                kept["weight"],
-                kept["terms"],
-            )
-            for name, kept in state["sums"].items()
-        }
+        sums = {name: ExactSum(**{**kept, "grid": Grid(**kept["grid"])}) for name, kept in state["sums"].items()}
         return cls(**{**state, "sums": sums})
 
     def _add(self, name: str, grid: Any, value: Tensor, weight: float, what: str) -> None:
@@ -164,10 +148,6 @@ class Reply:
 
 def _diverged(what: str, found: str) -> Diverged:
     return Diverged(f"{what}: found {found}; a smaller training.optimizer.lr or training.clip_norm may help")
-
-
-def _tensor(limbs: npt.NDArray[np.int64] | None) -> Tensor | None:
-    return None if limbs is None else torch.from_numpy(limbs.copy())  # Ray's arrays are read only
 
 
 def _mean(values: Sequence[float]) -> float:
