@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from raysim.evaluation.scoring import ClientSummary
 from raysim.system.footprint import Peak
 
 Accuracies = Mapping[str, Sequence[float]]
@@ -77,7 +78,7 @@ class Finished:
 
     state: Mapping[str, Tensor]
     interrupted: bool
-    per_client: Mapping[str, Mapping[str, Any]] | None = None
+    per_client: Mapping[str, ClientSummary] | None = None
     peaks: Sequence[Peak] = ()
 
 

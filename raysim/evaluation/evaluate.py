@@ -14,7 +14,14 @@ from raysim.config import Config, load, parse_overrides
 from raysim.config.comparison import result_settings
 from raysim.config.error_text import either
 from raysim.evaluation.metrics import PROTOCOL_LABELS
-from raysim.evaluation.scoring import accuracies, describe_clients, score, split_into_chunks, summarise_clients
+from raysim.evaluation.scoring import (
+    ClientSummary,
+    accuracies,
+    describe_clients,
+    score,
+    split_into_chunks,
+    summarise_clients,
+)
 from raysim.federation.federation import build_federation, undealt
 from raysim.models.building import check_model
 from raysim.system.device import set_torch
@@ -38,7 +45,7 @@ class Evaluated:
     tasks: Sequence[str]
     samples: Sequence[int]
     evaluation: Mapping[str, Mapping[str, Any]]
-    per_client: Mapping[str, Mapping[str, object]] | None = None
+    per_client: Mapping[str, ClientSummary] | None = None
 
 
 def evaluate(directory: str | Path, overrides: Sequence[str] | Mapping[str, object] = ()) -> Evaluated:

@@ -7,9 +7,22 @@ NaN. i counts tasks from 1 in the formulas.
 from collections.abc import Sequence
 from statistics import fmean
 
+from typing_extensions import TypedDict
+
 Matrix = Sequence[Sequence[float]]
 
 PROTOCOL_LABELS = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
+
+
+class ProtocolMetrics(TypedDict):
+    """What summary.json says of one protocol: accuracy is a[t][i], T x T; all are fractions, None where undefined."""
+
+    accuracy: list[list[float]]
+    average_accuracy: float | None
+    forgetting: float | None
+    final_forgetting: float | None
+    backward_transfer: float | None
+    forward_transfer: float | None
 
 
 def average_accuracy(matrix: Matrix, after: int | None = None) -> float | None:
@@ -48,7 +61,7 @@ def forward_transfer(matrix: Matrix, untrained: Sequence[float]) -> float | None
     return fmean(matrix[i - 1][i] - untrained[i] for i in range(1, last)) if last > 1 else None
 
 
-def summarise(matrix: Matrix, untrained: Sequence[float], in_step: bool = True) -> dict[str, object]:
+def summarise(matrix: Matrix, untrained: Sequence[float], in_step: bool = True) -> ProtocolMetrics:
     """Return everything summary.json says of one protocol.
 
     in_step: row t is the end of task t at all clients. Where it is not, forgetting and the transfers are undefined.

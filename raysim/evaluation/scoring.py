@@ -6,12 +6,12 @@ An evaluation is split into chunks, so that hosts can share it without changing 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from raysim.data.pixels import Source
 from raysim.evaluation.metrics import PROTOCOL_LABELS
@@ -33,8 +33,14 @@ Counts = npt.NDArray[np.int64]
 Scores = Mapping[str, Counts]
 """Right answers by protocol: int64 [tasks, classes], by the class that the sample has."""
 
-ClientSummary = Mapping[str, Any]
-"""Every client's accuracy, and their mean, worst and std: of one protocol."""
+
+class ClientSummary(TypedDict):
+    """Every client's accuracy, and their mean, worst and std, of one protocol: fractions, None where undefined."""
+
+    accuracy: list[float | None]
+    mean: float | None
+    worst: float | None
+    std: float | None
 
 
 def split_into_chunks(federation: Federation) -> list[Chunk]:

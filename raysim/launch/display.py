@@ -109,10 +109,9 @@ def show_result(result: Result, console: Console) -> None:
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
         print_line(console, f"accuracy in %, {PROTOCOL_LABELS[protocol]}: row t is after {when}, column i is on task i")
         console.print(_tabulate(values["accuracy"], console.width))
-        metrics = ((key.replace("_", " "), value) for key, value in values.items() if key != "accuracy")
-        print_line(
-            console, ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics) + "\n"
-        )
+        metrics = {key.replace("_", " "): v for key, v in values.items() if v is None or isinstance(v, float)}
+        said = ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics.items())
+        print_line(console, f"{said}\n")
     for protocol, found in (result.per_client or {}).items():
         print_line(console, describe_clients(protocol, found))
     print_line(

@@ -2,10 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from raysim.evaluation.metrics import ProtocolMetrics
+from raysim.evaluation.scoring import ClientSummary
 from raysim.system.errors import ConfigError
 from raysim.system.files import convert_write_errors, write_whole
 
@@ -22,6 +26,8 @@ class Result:
     hosts; none if one process did it all). Older versions wrote no steps, participation, virtual_time and actors.
     """
 
+    __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)
+
     name: str
     seed: int
     methods: list[str]
@@ -30,8 +36,8 @@ class Result:
     tasks: int
     rounds: int
     updates: int
-    evaluation: Mapping[str, Mapping[str, Any]]
-    per_client: Mapping[str, Mapping[str, Any]] | None = None
+    evaluation: Mapping[str, ProtocolMetrics]
+    per_client: Mapping[str, ClientSummary] | None = None
     bytes_up: int
     bytes_down: int
     steps: int | None = None
@@ -46,7 +52,7 @@ class Result:
     recoveries: int
     rounds_recomputed: int
     versions: Mapping[str, str | None]
-    directory: Path
+    directory: Path = Path()
 
 
 def write_result(result: Result) -> None:
@@ -67,12 +73,17 @@ def load_result(directory: str | Path) -> Result:
     """
     path = Path(directory) / "summary.json"
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
+        found = TypeAdapter(Result).validate_json(path.read_bytes(), strict=True)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; allowed: the directory of a run that ended") from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}; allowed: a summary.json that raysim wrote") from error
-    known = {field.name: field.default is MISSING for field in fields(Result) if field.name != "directory"}
-    if not isinstance(summary, dict) or not {key for key, needed in known.items() if needed} <= set(summary):
-        raise ConfigError(f"{path}: keys are missing; allowed: a summary.json that raysim wrote")
-    return Result(**{key: summary[key] for key in known if key in summary}, directory=Path(directory))
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {first_problem(error)}; allowed: a summary.json that raysim wrote") from error
+    return replace(found, directory=Path(directory))
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return where the first error of a file is, in dotted keys, and what it is."""
+    first = error.errors(include_url=False)[0]
+    keys = ".".join(str(key) for key in first["loc"])
+    message = first["msg"][:1].lower() + first["msg"][1:]
+    return f"{keys}: {message}" if keys else message

@@ -13,10 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from raysim.report.content import Plot, Report
 from raysim.report.grouping import ExperimentSetting, MethodGroup
-from raysim.report.reading import ClientMetrics, FinishedRun, ProtocolMetrics
+from raysim.report.reading import FinishedRun
 from raysim.report.tables import COSTS, FAIRNESS, LEARNING
 
-METRICS = [name for name in ProtocolMetrics.model_fields if name != "accuracy"]
 OF_THE_RUN = (
     *("rounds", "updates", "seconds", "seconds_per_round"),
     *("bytes_up", "bytes_down", "peak_memory_bytes", "model_sha256"),
@@ -70,9 +69,9 @@ def _run_row(setting: ExperimentSetting, group: MethodGroup, run: FinishedRun) -
     for key, value in setting.differing.items():
         yield key, value if isinstance(value, str | int | float | None) else json.dumps(value)
     for protocol, values in run.summary.evaluation.items():
-        yield from ((f"{protocol}.{metric}", getattr(values, metric)) for metric in METRICS)
-    for protocol, clients in run.summary.per_client.items():
-        yield from ((f"{protocol}.clients.{key}", getattr(clients, key)) for key in ClientMetrics.model_fields)
+        yield from ((f"{protocol}.{key}", value) for key, value in values.items() if key != "accuracy")
+    for protocol, clients in (run.summary.per_client or {}).items():
+        yield from ((f"{protocol}.clients.{key}", value) for key, value in clients.items() if key != "accuracy")
     yield from ((key, getattr(run.summary, key)) for key in OF_THE_RUN)
 
 

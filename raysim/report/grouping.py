@@ -47,7 +47,7 @@ class ExperimentSetting:
     def in_step(self) -> bool:
         """Whether row t is the end of task t at all clients; where it is not, forgetting is undefined."""
         evaluations = [values for run in self.runs for values in run.summary.evaluation.values()]
-        return self.tasks == 1 or all(values.forgetting is not None for values in evaluations)
+        return self.tasks == 1 or all(values["forgetting"] is not None for values in evaluations)
 
     @property
     def tasks(self) -> int:

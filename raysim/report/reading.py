@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from raysim.config.yaml_reading import read_yaml
+from raysim.records.result import Result, first_problem, load_result
 from raysim.sweeps.directory import RunLabels, read_labels
 from raysim.sweeps.grid import SWEEP_FILE
 from raysim.system.errors import ConfigError
@@ -20,49 +21,6 @@ SweepLabels = Mapping[str, RunLabels]
 
 Methods = Mapping[str, Mapping[str, object]]
 """By method, in their order: its knobs."""
-
-
-class _Read(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
-
-
-class ProtocolMetrics(_Read):
-    """What summary.json says of one protocol: accuracy is a[t][i], T x T; all are fractions, None where undefined."""
-
-    accuracy: list[list[float]]
-    average_accuracy: float | None
-    forgetting: float | None
-    final_forgetting: float | None
-    backward_transfer: float | None
-    forward_transfer: float | None
-
-
-class ClientMetrics(_Read):
-    """What summary.json says of the clients' own accuracies under one protocol: fractions, None where undefined."""
-
-    mean: float | None
-    worst: float | None
-    std: float | None
-
-
-class RunSummary(_Read):
-    """What a report needs of summary.json; other keys are ignored, as older and newer versions have others."""
-
-    name: str
-    seed: int
-    status: str
-    tasks: int
-    rounds: int
-    updates: int
-    evaluation: dict[str, ProtocolMetrics]
-    per_client: dict[str, ClientMetrics] = {}
-    bytes_up: int
-    bytes_down: int
-    seconds: float
-    seconds_per_round: float | None
-    peak_memory_bytes: int
-    model_sha256: str | None
-    versions: dict[str, str | None]
 
 
 class RoundRecord(BaseModel):
@@ -91,7 +49,7 @@ class FinishedRun:
     """
 
     directory: Path
-    summary: RunSummary
+    summary: Result
     config: Mapping[str, object]
     names: RunLabels
 
@@ -151,7 +109,7 @@ def read_rounds(directory: Path) -> Sequence[RoundRecord]:
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: found bytes that are no UTF-8") from None
     except ValidationError as error:
-        raise ConfigError(f"{path}:{len(rounds) + 1}: {_first_problem(error)}") from None
+        raise ConfigError(f"{path}:{len(rounds) + 1}: {first_problem(error)}") from None
     return rounds
 
 
@@ -188,19 +146,13 @@ def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Pa
 
 
 def _read_run(directory: Path, labels_in: Callable[[Path], SweepLabels | None]) -> FinishedRun:
-    path = directory / "summary.json"
-    try:
-        summary = RunSummary.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {_first_problem(error)}; allowed: a summary.json that raysim wrote") from None
+    path, summary = directory / "summary.json", load_result(directory)
     if summary.status != "done":
         raise ConfigError(f"{directory}: found the status {summary.status}, counted: done")
     if not summary.evaluation:
         raise ConfigError(f"{path}: evaluation: found no protocol")
     for protocol, values in summary.evaluation.items():
-        if {len(values.accuracy), *map(len, values.accuracy)} != {summary.tasks}:
+        if {len(values["accuracy"]), *map(len, values["accuracy"])} != {summary.tasks}:
             size = f"{summary.tasks} x {summary.tasks} tasks"
             raise ConfigError(f"{path}: evaluation.{protocol}.accuracy: found no matrix of {size}")
     # the nearest sweep above a run names it
@@ -215,11 +167,3 @@ def _labels_in(directory: Path) -> SweepLabels | None:
         with suppress(ConfigError):
             return read_labels(directory)
     return None
-
-
-def _first_problem(error: ValidationError) -> str:
-    """Return where the first error of a file is, in dotted keys, and what it is."""
-    first = error.errors(include_url=False)[0]
-    keys = ".".join(str(key) for key in first["loc"])
-    message = first["msg"][:1].lower() + first["msg"][1:]
-    return f"{keys}: {message}" if keys else message

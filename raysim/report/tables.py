@@ -53,8 +53,8 @@ class Quantity:
     def by_seed(self, group: MethodGroup, protocol: str) -> dict[int, float]:
         """Return a group's values in the shown unit, of every seed that has one."""
         summaries = [run.summary for run in group.runs]
-        holders = [getattr(one, self.block).get(protocol) if self.block else one for one in summaries]
-        found = {one.seed: getattr(held, self.key, None) for one, held in zip(summaries, holders, strict=True)}
+        blocks = [(getattr(one, self.block) or {}).get(protocol, {}) if self.block else vars(one) for one in summaries]
+        found = {one.seed: block.get(self.key) for one, block in zip(summaries, blocks, strict=True)}
         return {seed: self.scale * float(value) for seed, value in found.items() if value is not None}
 
     def average_group(self, group: MethodGroup, protocol: str) -> MeanOverSeeds | None:
@@ -134,7 +134,7 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
 
     The columns about clients are there where a run of the setting has evaluation.per_client.
     """
-    fairness = FAIRNESS if any(protocol in run.summary.per_client for run in setting.runs) else ()
+    fairness = FAIRNESS if any(protocol in (run.summary.per_client or {}) for run in setting.runs) else ()
     quantities = (*LEARNING, *fairness, *COSTS)
     columns = [
         [TableCell(group.label) for group in setting.groups],

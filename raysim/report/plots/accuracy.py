@@ -62,7 +62,7 @@ def draw_over_tasks(setting: ExperimentSetting) -> Iterator[Drawing]:
     for protocol in setting.protocols:
         label = PROTOCOL_LABELS.get(protocol, protocol)
         matrices = [
-            100 * np.asarray([run.summary.evaluation[protocol].accuracy for run in g.runs]) for g in setting.groups
+            100 * np.asarray([run.summary.evaluation[protocol]["accuracy"] for run in g.runs]) for g in setting.groups
         ]
         yield _draw_matrices(setting, protocol, label, matrices)
         if setting.in_step and setting.tasks > 1:
