@@ -4,11 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
-
-from raysim.models.flat import Weights
-from raysim.system.device import to_device
 
 Reduction = Literal["mean", "sum", "by_client"]
 
@@ -57,19 +53,6 @@ class Ask:
     mail: Any = None
     to: Literal["cohort", "everyone"] | Sequence[int] = "cohort"
     posts: Sequence[Post] = ()
-
-
-def move_to(value: Any, device: torch.device) -> Any:
-    """Return a message with its tensors, at any depth in lists, tuples and mappings, on a device."""
-    if isinstance(value, Tensor):
-        return to_device(value, device)
-    if isinstance(value, Weights):
-        return value.to(device)
-    if isinstance(value, Mapping):
-        return {key: move_to(part, device) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(move_to(part, device) for part in value)
-    return value
 
 
 def count_bytes(value: Any) -> int:

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from raysim.api.client import Shared
-from raysim.api.messages import Post, Terms, move_to
+from raysim.api.messages import Post, Terms
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
 from raysim.data.pixels import Source
@@ -23,7 +24,7 @@ from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
 from raysim.system.device import to_device
 from raysim.system.errors import RunError
-from raysim.system.state import decode, encode
+from raysim.system.state import decode, encode, map_tensors
 
 
 class ClientHost:
@@ -53,7 +54,7 @@ class ClientHost:
     def perform(self, order: Order, posts: Sequence[Post] = ()) -> Reply:
         """Carry out an order and return the sum over its clients. Raises Diverged."""
         self.receive(posts)
-        order = replace(order, mail=move_to(order.mail, self.model.device))
+        order = replace(order, mail=self._move(order.mail))
         reply = Reply(order.cohort)
         for number in order.clients:
             self.model.load(self.posts["model"].value)
@@ -89,7 +90,10 @@ class ClientHost:
     def receive(self, posts: Sequence[Post]) -> None:
         """Store the posts in place of older versions."""
         for post in posts:
-            self.posts[post.name] = replace(post, value=move_to(post.value, self.model.device))
+            self.posts[post.name] = replace(post, value=self._move(post.value))
+
+    def _move(self, message: Any) -> Any:
+        return map_tensors(lambda tensor: to_device(tensor, self.model.device), message)
 
     def snapshot(self) -> dict[int, bytes]:
         """Return a record of every client of this host, as a checkpoint keeps it. Raises RunError."""

@@ -9,7 +9,6 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from raysim.system.device import to_device
 from raysim.system.errors import ConfigError
 
 
@@ -25,10 +24,6 @@ class Weights:
     def nbytes(self) -> int:
         """The bytes that a deployment would send."""
         return self.parameters.nbytes + self.buffers.nbytes + self.integers.nbytes
-
-    def to(self, device: torch.device) -> Weights:
-        """Return the weights on a device."""
-        return Weights(*(to_device(vector, device) for vector in (self.parameters, self.buffers, self.integers)))
 
 
 class FlatModel:

@@ -6,6 +6,7 @@ Records are written by torch.save and read with weights_only=True, which builds 
 import io
 import pickle
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -65,7 +66,7 @@ def find_foreign(value: object) -> str | None:
 def encode(state: Mapping[str, Any]) -> bytes:
     """Return a state as bytes."""
     buffer = io.BytesIO()
-    torch.save(_map_tensors(_compact, state), buffer)
+    torch.save(map_tensors(_compact, state), buffer)
     return buffer.getvalue()
 
 
@@ -86,7 +87,7 @@ def decode(record: bytes, device: torch.device | None = None) -> Any:
         ) from None
     if device is None or device.type == "cpu":
         return state
-    return _map_tensors(lambda tensor: tensor.to(device) if tensor.is_floating_point() else tensor, state)
+    return map_tensors(lambda tensor: tensor.to(device) if tensor.is_floating_point() else tensor, state)
 
 
 def _compact(tensor: Tensor) -> Tensor:
@@ -95,10 +96,12 @@ def _compact(tensor: Tensor) -> Tensor:
     return tensor.detach() if whole else tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
-def _map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """Return a value with `change` applied to every tensor in it."""
+def map_tensors(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """Return a value with `change` applied to its tensors, at any depth in lists, tuples, mappings and dataclasses."""
     if isinstance(value, Tensor):
         return change(value)
-    if isinstance(value, dict):
-        return {key: _map_tensors(change, part) for key, part in value.items()}
-    return type(value)(_map_tensors(change, part) for part in value) if isinstance(value, list | tuple) else value
+    if isinstance(value, Mapping):
+        return {key: map_tensors(change, part) for key, part in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{key: map_tensors(change, part) for key, part in vars(value).items()})
+    return type(value)(map_tensors(change, part) for part in value) if isinstance(value, list | tuple) else value
