@@ -20,7 +20,7 @@ from raysim.records.totals import Totals
 from raysim.system.errors import RunError
 from raysim.system.files import write_whole
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST, CLIENTS, SERVER = "manifest.json", "clients.bin", "server.bin"
 
 
