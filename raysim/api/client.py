@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from raysim.api.messages import Delta, Post
 from raysim.config.experiment import Training
 from raysim.data.pixels import Source
-from raysim.data.user_stream import UserStream
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.models.flat import FlatModel
@@ -47,9 +46,7 @@ class Client(Kept):
     memory, if a method needs one. A method that owns the local loop sets `steps`, the gradient steps taken.
     """
 
-    def __init__(
-        self, number: int, stream: Stream, data: Source | UserStream, memory: Memory | None, shared: Shared
-    ) -> None:
+    def __init__(self, number: int, stream: Stream, data: Source, memory: Memory | None, shared: Shared) -> None:
         self.id = number
         self.stream = stream
         self.data = data  # the train split, shared by all clients; or a user-defined stream

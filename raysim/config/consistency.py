@@ -17,7 +17,6 @@ Rules = Iterator[tuple[bool, str, str]]  # whether a key's value goes against th
 
 def contradictions(config: Config) -> Errors:
     """Yield an error for every two blocks that do not go together."""
-    yield from _participation(config)
     yield from _domains(config)
     yield from _task_length(config)
     for is_broken, key, allowed in _rules(config):
@@ -30,12 +29,6 @@ def contradictions(config: Config) -> Errors:
 def _explain_value(config: Config, key: str, allowed: str) -> InitErrorDetails:
     keys = tuple(key.split("."))
     return explain(keys, f"found {show(reduce(getattr, keys, config))}, allowed: {allowed}")
-
-
-def _participation(config: Config) -> Errors:
-    wanted = config.participation
-    if wanted.count is not None and wanted.count > config.clients.count:
-        yield _explain_value(config, "participation.count", f"at most clients.count ({config.clients.count})")
 
 
 def _domains(config: Config) -> Errors:
@@ -62,7 +55,8 @@ def _task_length(config: Config) -> Errors:
 
 
 def _rules(config: Config) -> Rules:
-    scenario, schedule, resources = config.scenario, config.schedule, config.resources
+    scenario, schedule, resources, clients = config.scenario, config.schedule, config.resources, config.clients.count
+    yield (config.participation.count or 0) > clients, "participation.count", f"at most clients.count ({clients})"
     if scenario.windows is not None:
         yield from _rules_without_task_ids(config)
         if scenario.windows.stream is not None:

@@ -36,9 +36,7 @@ class Source:
         check_images(augment, self.shape)
         self.device = torch.device(device)
         self.augment = tuple(augment)
-        self.x = _borrow(split.x.reshape(len(split), -1)).to(self.device)
-        self.y = _borrow(split.y).to(self.device)
-        self._known = _borrow(split.y)  # the labels on the CPU, so that looking them up there waits for no GPU
+        self.take(split)
         self._maps = None if all(pixels is None for pixels in maps) else self._stack(maps)
         self._identity = tuple(pixels is None for pixels in maps)
         self._white = torch.tensor(255.0, device=self.device)  # a tensor: CUDA divides by a number only roughly
@@ -50,6 +48,12 @@ class Source:
             )
             per_channel = (-1, 1, 1) if len(self.shape) == 3 else (-1,)
             self._moments = mean.view(per_channel), std.view(per_channel)
+
+    def take(self, split: Split) -> None:
+        """Have the samples of a split, which is like the one before."""
+        self.x = _borrow(split.x.reshape(len(split), -1)).to(self.device)
+        self.y = _borrow(split.y).to(self.device)
+        self._known = _borrow(split.y)  # the labels on the CPU, so that looking them up there waits for no GPU
 
     def __len__(self) -> int:
         return len(self.y)

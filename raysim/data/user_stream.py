@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,36 +10,29 @@ from torch import Tensor
 
 from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.pixels import Source
-from raysim.data.transforms import Augmentation
 from raysim.system.errors import RunError
 
 Opener = Callable[[int, int], Iterator[tuple[Array, int]]]
 """stream(client, start) yields a client's samples (x, y) from position `start` on, the same ones each time."""
 
 
-class UserStream:
+class UserStream(Source):
     """The Source of one client's stream: it holds the samples of the window and of the memory, and no others.
 
     Args:
-        opener: the user's stream.
+        opener: the user's stream. No task transforms its samples.
         client: the client's number.
         like: the data set whose shape, dtype and classes these samples must have.
-        source: makes a Source of a split, without maps.
+        options: Source's.
     """
 
-    def __init__(self, opener: Opener, client: int, like: Dataset, source: Callable[[Split], Source]) -> None:
+    def __init__(self, opener: Opener, client: int, like: Dataset, **options: Any) -> None:
         self._open = opener
         self._client = client
         self._like = like
-        self._source = source
         self._positions = np.array([-1])  # nothing yet: one sample at no position, so that the split is not empty
         self._split = Split(like.train.x[:1], like.train.y[:1])  # on the CPU, from which `_hold` copies
-        self._held = source(self._split)
-
-    @property
-    def augment(self) -> tuple[Augmentation, ...]:
-        """The augmentation of training samples."""
-        return self._held.augment
+        super().__init__(self._split, [None], **options)
 
     def hold(self, positions: Tensor) -> None:
         """Hold the samples at these positions (int64), in place of those held before.
@@ -62,18 +56,6 @@ class UserStream:
             self._hold(np.concatenate([self._positions, missing]))
         return torch.from_numpy(self._places(wanted))
 
-    def labels(self, rows: Tensor) -> Tensor:
-        """See Source; `rows` are those that `held` returned."""
-        return self._held.labels(rows)
-
-    def draw(self, generator: np.random.Generator, n: int) -> Array:
-        """See Source."""
-        return self._held.draw(generator, n)
-
-    def fetch(self, rows: Tensor, task: int | Tensor, drawn: Tensor | None = None) -> Tensor:
-        """See Source; `rows` are those that `held` returned, and tasks do not transform them."""
-        return self._held.fetch(rows, 0, drawn)
-
     def _hold(self, wanted: Array) -> None:
         """Hold the samples at these positions, in this order."""
         kept = np.isin(wanted, self._positions)
@@ -86,7 +68,7 @@ class UserStream:
             for row, (sample, label) in zip(part, self._read(wanted[part]), strict=True):
                 x[row], y[row] = sample, label
         self._positions, self._split = wanted, Split(x, y)
-        self._held = self._source(self._split)
+        self.take(self._split)
 
     def _places(self, positions: Array) -> Array:
         """Return the rows of positions that are held."""

@@ -12,7 +12,6 @@ from raysim.api.messages import Post, Terms
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
 from raysim.data.pixels import Source
-from raysim.data.user_stream import UserStream
 from raysim.engine.compatibility import choose_memory, make_methods, name_methods
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.orders import Order, Reply
@@ -111,9 +110,7 @@ class ClientHost:
     def make_client(self, number: int) -> HostedClient:
         """Return a client in its initial state."""
         federation, device = self.federation, self.model.device
-        data: Source | UserStream = self._samples
-        if federation.opener is not None:  # a user-defined stream
-            data = federation.opened(number, device)
+        data = self._samples if federation.opener is None else federation.opened(number, device)
         memory = None if self._memory is None else Memory(self._memory)
         halves = {name: method.Client(name, method) for name, method in self._methods.items()}
         return HostedClient(number, federation.streams[number], data, memory, self._shared, halves)

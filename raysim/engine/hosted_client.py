@@ -37,7 +37,7 @@ class HostedClient(Client):
         self,
         number: int,
         stream: Stream,
-        data: Source | UserStream,
+        data: Source,
         memory: Memory | None,
         shared: Shared,
         halves: Mapping[str, ClientHalf],

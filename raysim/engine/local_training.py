@@ -11,7 +11,6 @@ from raysim.api.messages import Delta
 from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
 from raysim.data.pixels import Source
-from raysim.data.user_stream import UserStream
 from raysim.engine.optimizer import make_optimizer
 from raysim.system.device import to_device
 
@@ -57,7 +56,7 @@ def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, f
         yield Step(client, number, part is parts[-1], epoch[part], _part(draws, part), x, labels[part])
 
 
-def _draw(data: Source | UserStream, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
+def _draw(data: Source, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
     """Draw an epoch's augmentation (int64 [n, 3]), batch by batch."""
     drawn = [data.draw(augment, part.stop - part.start) for part in parts]
     return torch.from_numpy(np.concatenate([np.zeros((0, 3), np.int64), *drawn]))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 import torch
@@ -57,8 +56,8 @@ class Federation:
     def opened(self, client: int, device: torch.device) -> UserStream:
         """Return what a client reads from the user-defined stream."""
         assert self.opener is not None
-        make = partial(Source, maps=[None], device=device, normalization=self.normalization, augment=self.augment)
-        return UserStream(self.opener, client, self.dataset, make)
+        options = {"device": device, "normalization": self.normalization, "augment": self.augment}
+        return UserStream(self.opener, client, self.dataset, **options)
 
     def admitted(self, stream: Stream, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
         """Return the classes in the training softmax of a client with this window, or None for all of them."""

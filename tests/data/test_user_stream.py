@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from raysim.data.dataset import Dataset, Split
-from raysim.data.pixels import Source
 from raysim.data.user_stream import UserStream
 from raysim.system.errors import ConfigError, RunError
 
@@ -42,7 +41,7 @@ def label_of_its_own(client, start):
 @pytest.fixture
 def opened():
     OPENED.clear()
-    return UserStream(endless, 2, LIKE, lambda split: Source(split, [None]))
+    return UserStream(endless, 2, LIKE)
 
 
 def test_a_window_is_read_once_and_what_is_kept_is_not_read_again(opened):
@@ -75,7 +74,7 @@ def test_what_is_no_longer_held_is_opened_at_its_position_and_moves_nothing(open
 )
 def test_what_is_wrong_with_a_stream_is_one_line(opener, words):
     with pytest.raises(RunError, match=words):
-        UserStream(opener, 2, LIKE, lambda split: Source(split, [None])).hold(torch.arange(20, 30))
+        UserStream(opener, 2, LIKE).hold(torch.arange(20, 30))
 
 
 def streamed(tiny, name="endless", **more):
