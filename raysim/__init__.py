@@ -5,6 +5,7 @@ What is run from Python stands here; what a method is written with, in raysim.ap
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from raysim import moved
@@ -30,7 +31,7 @@ _HOMES = {
     "sweep": "raysim.sweeps.sweep:sweep",
 }
 
-moved.put_up_signpost()
+sys.meta_path.append(moved.Signpost())
 
 
 def __getattr__(name: str) -> Any:

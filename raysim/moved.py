@@ -1,6 +1,5 @@
 """Names that moved: importing one from where it was fails with the line that says where it is now."""
 
-import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -48,9 +47,3 @@ class Signpost(MetaPathFinder):
         if fullname in MODULES:
             raise ImportError(where(fullname, MODULES[fullname]), name=fullname)
         return None
-
-
-def put_up_signpost() -> None:
-    """Have imports from old places answered, once."""
-    if not any(isinstance(finder, Signpost) for finder in sys.meta_path):
-        sys.meta_path.append(Signpost())

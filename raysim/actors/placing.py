@@ -45,12 +45,9 @@ class Places:
 
     def options(self) -> list[dict[str, Any]]:
         """Return each host actor's options."""
-        each = {
-            "num_cpus": self.placement.cpus,
-            "num_gpus": self.placement.gpus,
-            "resources": dict(self.placement.custom),
-        }
-        places = [PlacementGroupSchedulingStrategy(self.group, index) for index in range(self.placement.actors)]
+        wanted = self.placement
+        each = {"num_cpus": wanted.cpus, "num_gpus": wanted.gpus, "resources": dict(wanted.custom)}
+        places = [PlacementGroupSchedulingStrategy(self.group, index) for index in range(wanted.actors)]
         return [{**each, "scheduling_strategy": place} for place in places]
 
     def wait(self) -> None:

@@ -92,8 +92,10 @@ class CFlag(Method):
             model = client.model
             model.module.train()
             components = Components(client, client.phases + 1)
-            keeps = self.knobs.mode == "iag" and self.knobs.table == "keep"
-            rows = self._rows_to_keep(client, components) if keeps else None
+            rows = None
+            if self.knobs.mode == "iag" and self.knobs.table == "keep":
+                check_table_fits(client, len(components), f"methods.{self.name}.table: keep")
+                rows = empty_table(client, components)
             self.loss, self.own = components.full_gradient(rows)
             self.kept = [] if rows is None else [rows, model.buffers.clone(), model.integers.clone()]
             terms = {"gradient": Term(self.own)} if len(components) else {}
@@ -162,11 +164,6 @@ class CFlag(Method):
                     f"phase: the model draws from another generator than torch's; set methods.{self.name}.table=keep"
                 )
             return rows, total
-
-        def _rows_to_keep(self, client: Client, components: Components) -> Tensor:
-            """Return an empty table, after checking that it fits into memory."""
-            check_table_fits(client, len(components), f"methods.{self.name}.table: keep")
-            return empty_table(client, components)
 
         def _posted(self, client: Client, name: str) -> Tensor | None:
             if name not in self.mail["posted"]:

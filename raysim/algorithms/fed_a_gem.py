@@ -37,9 +37,7 @@ class FedAGem(Method):
 
     sample_size: Annotated[int, Ge(1)] = 32  # m in Algorithm 1: memory samples of a client's reference gradient
     every: Annotated[int, Ge(1)] = 1  # the reference is used in every k-th round
-    reference: Literal["cohort", "with_update"] = (
-        "cohort"  # with_update: for schedules without a barrier; not the paper's
-    )
+    reference: Literal["cohort", "with_update"] = "cohort"  # with_update: for asynchronous schedules; not the paper's
 
     needs: ClassVar = frozenset({"earlier_logits"})
     instead: ClassVar = {"barrier": "reference=with_update"}

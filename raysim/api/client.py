@@ -114,11 +114,7 @@ class Client(Kept):
         rows, task = self.stream.locate(positions)
         device = self.model.device
         rows = to_device(self.data.held(rows), device)
-        x = self.data.fetch(
-            rows,
-            to_device(task, device) if isinstance(task, Tensor) else task,
-            None if draws is None else to_device(draws, device),
-        )
+        x = self.data.fetch(rows, to_device(task, device), to_device(draws, device))
         return x.to(self.model.dtype), self.data.labels(rows)
 
     def batches(self, samples: int, single: bool = False) -> list[slice]:

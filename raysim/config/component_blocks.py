@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -106,10 +106,6 @@ class DatasetConfig(Component):
     """none leaves pixels from 0 to 1; standard uses the data set's own mean and standard deviation."""
     augment: Annotated[tuple[Literal["crop", "flip"], ...], Field(strict=False)] = ()
     """Random changes of the training images, in order: crop (after padding by 4), flip (sideways)."""
-
-    def wanted_normalization(self) -> Literal["none", "standard"] | Mapping[str, Sequence[float]]:
-        """Return `normalize` as plain values."""
-        return self.normalize.model_dump() if isinstance(self.normalize, ChannelStatistics) else self.normalize
 
 
 class Domain(Component):

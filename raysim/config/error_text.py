@@ -1,6 +1,7 @@
 """Parts of error lines: a value as it was found, what is allowed, the nearest valid name."""
 
 import difflib
+import json
 import math
 from collections.abc import Iterable
 
@@ -21,10 +22,8 @@ def shorten(text: str, longest: int = 100) -> str:
 
 
 def _flow(value: object, room: int) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
     if isinstance(value, int):
         # Python refuses to write integers of many thousand digits
         return str(value) if value.bit_length() < 1000 else f"a whole number of {value.bit_length()} bits"

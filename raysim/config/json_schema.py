@@ -17,7 +17,9 @@ def build_json_schema() -> Schema:
     definitions: Schema = whole["$defs"]
     for block, kind in (("DatasetConfig", "data set"), ("Domain", "data set"), ("Model", "model")):
         _complete_named(definitions, block, kind)
-    _allow_bare_names(definitions)
+    bare = [name for name, own in _components(definitions, "data set") if not own.get("required")]
+    domains = definitions["Domains"]["properties"]["domains"]
+    domains["items"] = {"anyOf": [{"enum": bare}, ALLOWED_OWN, domains["items"]]}
     for block in (whole, *definitions.values()):
         for value in block.get("properties", {}).values():
             _require_choice(definitions, value)
@@ -51,13 +53,6 @@ def _complete_named(definitions: Schema, block: str, kind: str) -> None:
         }
         for name, own in _components(definitions, kind)
     ]
-
-
-def _allow_bare_names(definitions: Schema) -> None:
-    """Let a domain be a name alone, where the data set has no key that is required."""
-    bare = [name for name, own in _components(definitions, "data set") if not own.get("required")]
-    domains = definitions["Domains"]["properties"]["domains"]
-    domains["items"] = {"anyOf": [{"enum": bare}, ALLOWED_OWN, domains["items"]]}
 
 
 def _methods(definitions: Schema) -> Schema:

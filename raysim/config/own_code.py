@@ -17,15 +17,11 @@ def find_own_code(config: Config) -> list[Path]:
 
     Installed packages are not among them: they must be installed on the other machines too, as raysim is.
     """
-    names = {text.partition(":")[0].partition(".")[0] for text in _texts(config) if OWN.fullmatch(text)}
+    parts = (part for keys, value in walk(to_plain(config)) for part in (value, *keys[-1:]))  # keys: methods' names
+    own = (part for part in parts if isinstance(part, str) and OWN.fullmatch(part))
+    names = {name.partition(":")[0].partition(".")[0] for name in own}
     found = {path for name in names - {"raysim"} for path in _paths(name)}
     return sorted(path for path in found if not any(path.is_relative_to(place) for place in INSTALLED))
-
-
-def _texts(config: Config) -> Iterator[str]:
-    """Yield all strings of a config, the names of its methods among them."""
-    for keys, value in walk(to_plain(config)):
-        yield from (text for text in (value, *keys[-1:]) if isinstance(text, str))
 
 
 def _paths(name: str) -> Iterator[Path]:

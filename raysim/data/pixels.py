@@ -8,8 +8,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from raysim.config.component_blocks import ChannelStatistics
 from raysim.data.dataset import Array, Split
-from raysim.data.transforms import Augmentation, Normalization, apply_augmentation, check_images, draw_augmentation
+from raysim.data.transforms import Augmentation, apply_augmentation, draw_augmentation
 
 
 class Source:
@@ -29,11 +30,10 @@ class Source:
         maps: Sequence[npt.NDArray[np.int32] | None],
         *,
         device: torch.device | str = "cpu",
-        normalization: Normalization | None = None,
+        normalization: ChannelStatistics | None = None,
         augment: Sequence[Augmentation] = (),
     ) -> None:
         self.shape = tuple(int(size) for size in split.x.shape[1:])
-        check_images(augment, self.shape)
         self.device = torch.device(device)
         self.augment = tuple(augment)
         self.take(split)

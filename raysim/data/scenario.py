@@ -83,9 +83,7 @@ def classes(
     count = dataset.classes
     if tasks < 1 or count % tasks:
         divisors = ", ".join(str(number) for number in range(1, count + 1) if count % number == 0)
-        raise ConfigError(
-            f"scenario.tasks: {tasks} tasks cannot share {count} classes equally; allowed are {divisors} tasks"
-        )
+        raise ConfigError(f"scenario.tasks: {tasks} tasks cannot share {count} classes equally, allowed: {divisors}")
     labels = generator.permutation(count) if order == "seeded" else np.arange(count)
     return [_block(dataset, np.sort(block)) for block in labels.reshape(tasks, -1)]
 

@@ -4,8 +4,7 @@ Crops and flips are drawn and applied separately, so that a memory can replay th
 [n, 3]: the shift of the rows dy, the shift of the columns dx (both -4..4), and 1 for a flip or 0. Zeros change nothing.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from raysim.config.component_blocks import ChannelStatistics
 from raysim.data.dataset import Array, Dataset
 from raysim.system.errors import ConfigError
 
@@ -56,24 +56,16 @@ def apply_augmentation(images: Tensor, drawn: Tensor) -> Tensor:
     return padded.view(batch, channels, -1).gather(2, places).view(images.shape)
 
 
-@dataclass(frozen=True)
-class Normalization:
-    """x becomes (x - mean) / std, channel by channel; uint8 pixels are on the scale 0..1 by then."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
 def normalization(
-    wanted: Literal["none", "standard"] | Mapping[str, Sequence[float]], dataset: Dataset
-) -> Normalization | None:
-    """Return the normalisation that `wanted` asks for; None is none.
+    wanted: Literal["none", "standard"] | ChannelStatistics, dataset: Dataset
+) -> ChannelStatistics | None:
+    """Return the mean and std of each channel by which x becomes (x - mean) / std; None leaves it as it is.
 
-    `standard` takes the mean and standard deviation of the training split, untransformed, in float64; a mapping gives
-    them as {mean: [...], std: [...]}. Images have one number per channel, other samples one for all features.
+    `standard` takes the mean and standard deviation of the training split, untransformed, in float64. Images have one
+    number per channel, other samples one for all features.
 
     Raises:
-        ConfigError: a given list has the wrong length, or a std is not positive.
+        ConfigError: the given lists have another length.
     """
     if wanted == "none":
         return None
@@ -81,15 +73,10 @@ def normalization(
     if wanted == "standard":
         x = dataset.train.x.reshape(len(dataset.train), channels, -1)
         means, stds = zip(*(_moments(x[:, channel]) for channel in range(channels)), strict=True)
-        return Normalization(means, stds)
-    assert isinstance(wanted, Mapping)
-    mean, std = (tuple(float(value) for value in wanted[key]) for key in ("mean", "std"))
-    for key, values in (("mean", mean), ("std", std)):
-        if len(values) != channels:
-            raise ConfigError(f"dataset.normalize.{key}: {len(values)} values, the data have {channels} channels")
-    if not all(value > 0 for value in std) or not np.isfinite((*mean, *std)).all():
-        raise ConfigError(f"dataset.normalize: mean {list(mean)}, std {list(std)}; all finite and std above 0")
-    return Normalization(mean, std)
+        return ChannelStatistics(mean=means, std=stds)
+    if len(wanted.mean) != channels:
+        raise ConfigError(f"dataset.normalize: found {len(wanted.mean)} values, allowed: {channels}, one per channel")
+    return wanted
 
 
 def _moments(values: Array) -> tuple[float, float]:

@@ -154,9 +154,7 @@ class ClientHost:
         share, where = order.shares[client.id], self._where(client, order)
         for half, name, term in ((half, name, term) for half, terms in sent for name, term in terms.items()):
             if name not in half.knobs.replies:
-                raise RunError(
-                    f"{half.name} sends {name}, which its `replies` do not declare as mean, sum or by_client"
-                )
+                raise RunError(f"{half.name} sends {name}, allowed: what its method's `replies` declare, with how")
             reply.take_term(client.id, f"{half.name}.{name}", term, half.knobs.replies[name], share, where)
 
     def _where(self, client: HostedClient, order: Order) -> str:

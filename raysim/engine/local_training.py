@@ -47,9 +47,9 @@ def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, f
     draws = None if augment is None else _draw(client.data, augment, parts)
     rows, task = client.stream.locate(epoch)
     rows = to_device(client.data.held(rows), model.device)
-    tasks = to_device(task, model.device) if isinstance(task, Tensor) else task
+    tasks = to_device(task, model.device)
     labels = client.data.labels(rows)
-    shown = None if draws is None else to_device(draws, model.device)
+    shown = to_device(draws, model.device)
     for number, part in enumerate(parts, first):
         of_task = tasks[part] if isinstance(tasks, Tensor) else tasks
         x = client.data.fetch(rows[part], of_task, _part(shown, part)).to(model.dtype)

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from raysim.api.server import Server
 from raysim.config import Config
@@ -65,7 +65,8 @@ class Simulation(Kept):
                 yield self._checkpoint()
         if self._saved < self.server.round < last:
             yield self._checkpoint()
-        yield Finished(self._state(), interrupted=self.server.round < last, per_client=self._per_client())
+        self.model.load(self.server.model().value)
+        yield Finished(self.model.state_dict(), interrupted=self.server.round < last, per_client=self._per_client())
 
     def _timed_round(self) -> RoundDone:
         """Do a round; the bytes, seconds and records of the exchanges at a task's end count for its last round."""
@@ -115,7 +116,3 @@ class Simulation(Kept):
     def _checkpoint(self) -> Checkpoint:
         self._saved = self.server.round
         return Checkpoint(self.server.round, encode(self.state()), self.runner.snapshot())
-
-    def _state(self) -> Mapping[str, Any]:
-        self.model.load(self.server.model().value)
-        return self.model.state_dict()

@@ -30,12 +30,6 @@ class Attendance:
         window = bisect_right(self.begins, round) - 1
         return None if window < 0 or round >= self.gone else window
 
-    def spells(self, rounds: int) -> Iterator[tuple[int, int]]:
-        """Yield every window with the number of the run's rounds in which the client has it."""
-        ends = [*self.begins[1:], ALWAYS]
-        for window, (begin, end) in enumerate(zip(self.begins, ends, strict=True)):
-            yield window, max(0, min(end, self.gone, rounds + 1) - begin)
-
 
 class Availability:
     """The times of all clients, and of the evaluations.
@@ -64,11 +58,6 @@ class Availability:
         """Return how many samples a client has in a round."""
         window = self.window(client, round)
         return 0 if window is None else self._streams[client].size(window)
-
-    def spells(self, client: int) -> Iterator[tuple[int, int]]:
-        """Yield (samples, rounds) for every window of a client: its size, and in how many rounds the client has it."""
-        for window, rounds in self._attendance[client].spells(self.rounds):
-            yield self._streams[client].size(window), rounds
 
     def present(self, round: int) -> tuple[int, ...]:
         """Return the clients that have data in a round, ascending."""

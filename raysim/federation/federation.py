@@ -7,13 +7,13 @@ from typing import Literal
 import torch
 
 from raysim.config import Config
-from raysim.config.component_blocks import Component
+from raysim.config.component_blocks import ChannelStatistics, Component
 from raysim.config.lookup import resolve
 from raysim.data import scenario
 from raysim.data.dataset import Dataset, load_dataset, subsample
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task, domains, hold_out
-from raysim.data.transforms import Augmentation, Normalization, check_images, normalization
+from raysim.data.transforms import Augmentation, check_images, normalization
 from raysim.data.user_stream import Opener, UserStream
 from raysim.federation.assignment import deal
 from raysim.federation.availability import Availability, plan_availability
@@ -33,7 +33,7 @@ class Federation:
     streams: Sequence[Stream]
     availability: Availability
     protocols: tuple[Protocol, ...]
-    normalization: Normalization | None
+    normalization: ChannelStatistics | None
     augment: tuple[Augmentation, ...]
     opener: Opener | None = None
 
@@ -97,7 +97,7 @@ def undealt(config: Config, download: bool = True) -> Federation:
         streams=(),
         availability=Availability((), (), range(1, len(tasks) + 1)),
         protocols=("domain_il",) if config.scenario.kind == "domain_incremental" else ("class_il", "task_il"),
-        normalization=normalization(config.dataset.wanted_normalization(), dataset),
+        normalization=normalization(config.dataset.normalize, dataset),
         augment=tuple(config.dataset.augment),
         opener=None if windows is None or windows.stream is None else resolve("stream", windows.stream),
     )

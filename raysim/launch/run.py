@@ -101,24 +101,18 @@ def resolve_resumed(
         ConfigError: there is no run and no config, or the given config would change the run's results.
     """
     if out is None:
-        raise ConfigError(
-            "--resume: found no --out, allowed: --resume --out DIR, the directory of the run to go on with"
-        )
+        raise ConfigError("--resume: found no --out, allowed: --resume --out DIR, the run's directory")
     own = Path(out) / "config.yaml"
     if not own.exists():
         if config is None:
-            raise ConfigError(
-                f"--resume: {own} is not there, allowed: a run's directory, or a config to start one with"
-            )
+            raise ConfigError(f"--resume: there is no {own}, allowed: a run's directory, or a config to start one with")
         claim_directory(Path(out))
         return load(config, overrides)
     before = load(own)
     now = load(own if config is None else config, overrides)
     unlike = describe_difference(before, now)
     if unlike is not None:
-        raise ConfigError(
-            f"--resume: {out} is a run of another config: {unlike}; allowed: other {', '.join(MAY_DIFFER)}"
-        )
+        raise ConfigError(f"--resume: {out} has another config: {unlike}; allowed: other {', '.join(MAY_DIFFER)}")
     return now
 
 

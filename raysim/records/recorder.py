@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from raysim.config import Config
 from raysim.engine.events import Checkpoint, Event, Finished, RoundDone, Started
-from raysim.evaluation.scoring import ClientSummary
 from raysim.federation.federation import Federation
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
 from raysim.records.figures import timeline_image
 from raysim.records.result import Result, write_result
-from raysim.records.run_directory import (
-    Interruptions,
-    RunFiles,
-    count_rounds_since,
-    cut_back,
-    find_interruption,
-    sha256,
-)
+from raysim.records.run_directory import Interruptions, RunFiles, count_lost, cut_back, find_interruption, sha256
 from raysim.records.totals import Totals
 from raysim.records.versions import find_versions
 from raysim.system.errors import RunError
@@ -52,11 +43,8 @@ class Recorder:
         self._config = config
         self._began = began
         self.footprint = footprint
-        self._seconds_starting = 0.0
-        self._actors = 0
         self._interrupted = False
-        self._sha256: str | None = None
-        self._per_client: Mapping[str, ClientSummary] | None = None
+        self._facts: dict[str, Any] = {"seconds_starting": 0.0, "actors": 0, "model_sha256": None, "per_client": None}
         self._versions = find_versions()
         self.checkpoints = Checkpoints(directory, config, self._versions["raysim"])
         self._interruptions = Interruptions(directory)
@@ -89,8 +77,8 @@ class Recorder:
         """Record one event. Raises RunError if it cannot be written."""
         match event:
             case Started():
-                self._seconds_starting = self._seconds_starting or time.perf_counter() - self._began
-                self._actors = event.actors
+                self._facts["seconds_starting"] = self._facts["seconds_starting"] or time.perf_counter() - self._began
+                self._facts["actors"] = event.actors
                 if event.evaluation is not None:
                     self._totals.begin(event.evaluation)
             case RoundDone():
@@ -103,8 +91,7 @@ class Recorder:
             case Finished():
                 self.footprint.add(event.peaks)
                 self._interrupted = event.interrupted
-                self._sha256 = sha256(event.state)
-                self._per_client = event.per_client
+                self._facts |= {"model_sha256": sha256(event.state), "per_client": event.per_client}
                 self._files.write_model(event.state)
 
     def go_back(self, why: str) -> int:
@@ -123,16 +110,13 @@ class Recorder:
             status=status,
             clients=config.clients.count,
             tasks=config.scenario.tasks,
-            per_client=self._per_client,
-            model_sha256=self._sha256,
             seconds=self._seconds(),
-            seconds_starting=self._seconds_starting,
             peak_memory_bytes=self.footprint.peak_bytes,
-            actors=self._actors,
             recoveries=self._interruptions.count,
             rounds_recomputed=self._interruptions.rounds,
             versions=self._versions,
             directory=self.directory,
+            **self._facts,
             **self._totals.summarise(config.in_step),
         )
         write_result(result)
@@ -146,7 +130,7 @@ class Recorder:
         self.saved: SavedCheckpoint | None = self.checkpoints.latest()
         start = Recorded({}, Totals([0] * self._config.clients.count))
         recorded = start if self.saved is None else self.saved.recorded
-        lost = count_rounds_since(self.directory, recorded.files)
+        lost = count_lost(self.directory, recorded.files)
         if lost_by is not None or lost:  # a second Ctrl-C or a SIGTERM ends a run in the middle of a round
             back_to = self.saved.round if self.saved else 0
             self._interruptions.note(lost_by or "the run was interrupted before a checkpoint", back_to, lost)

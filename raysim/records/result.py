@@ -57,9 +57,7 @@ class Result:
 
 def write_result(result: Result) -> None:
     """Write summary.json into the result's directory. Raises RunError if it cannot be written."""
-    summary = {key: value for key, value in vars(result).items() if key != "directory"}
-    if result.per_client is None:
-        del summary["per_client"]
+    summary = {k: v for k, v in vars(result).items() if k != "directory" and (k != "per_client" or v is not None)}
     path = result.directory / "summary.json"
     with convert_write_errors(path, result.directory):
         write_whole(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")

@@ -129,7 +129,7 @@ def find_interruption(directory: Path) -> str | None:
     return None if status == "interrupted" else f"the run {status}"
 
 
-def count_rounds_since(directory: Path, files: Mapping[str, int]) -> int:
+def count_lost(directory: Path, files: Mapping[str, int]) -> int:
     """Return how many rounds a run has written since its files had these sizes in bytes."""
     rounds = directory / ROUNDS
     return rounds.read_bytes()[files.get(ROUNDS, 0) :].count(b"\n") if rounds.exists() else 0

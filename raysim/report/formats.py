@@ -97,8 +97,7 @@ def fill_template(name: str, report: Report) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {"markdown": escape_markdown, "latex": escape_latex}
-    templates.filters |= {"as_data": _as_data, "config_text": _config_text}
+    templates.filters |= {"markdown": escape_markdown, "latex": escape_latex, "as_data": _as_data}
     return templates.get_template(name).render(report=report)
 
 
@@ -116,10 +115,6 @@ def _as_data(plot: Plot) -> str:
     """Return an SVG as a data URI: as an image of its own, so that no two plots share their ids."""
     content = (plot.folder / f"{plot.stem}.svg").read_bytes()
     return f"data:image/svg+xml;base64,{base64.b64encode(content).decode('ascii')}"
-
-
-def _config_text(run: FinishedRun) -> str:
-    return (run.directory / "config.yaml").read_text(encoding="utf-8-sig")
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {

@@ -77,7 +77,9 @@ def find_runs(directories: Sequence[Path], left_out: list[str]) -> list[Finished
     runs = []
     labels_in = cache(_labels_in)  # many runs belong to one sweep
     for directory in directories:
-        _check(directory)
+        if not directory.is_dir():
+            found = "this is a file" if directory.exists() else "there is no such directory"
+            raise ConfigError(f"{directory}: {found}, allowed: a directory with runs below it")
     for path in _candidates(directories, left_out):
         try:
             runs.append(_read_run(path, labels_in))
@@ -111,18 +113,6 @@ def read_rounds(directory: Path) -> Sequence[RoundRecord]:
     except ValidationError as error:
         raise ConfigError(f"{path}:{len(rounds) + 1}: {first_problem(error)}") from None
     return rounds
-
-
-def _check(directory: Path) -> None:
-    try:
-        os.scandir(directory).close()
-    except OSError as error:
-        problems: dict[type[OSError], str] = {
-            FileNotFoundError: "there is no such directory",
-            NotADirectoryError: "this is a file, allowed: a directory with runs below it",
-        }
-        problem = problems.get(type(error), f"the directory cannot be read: {error.strerror}")
-        raise ConfigError(f"{directory}: {problem}") from None
 
 
 def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Path]:

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from pydantic import TypeAdapter, ValidationError
+
 from raysim.config import load
 from raysim.config.comparison import describe_difference
-from raysim.config.document import Document
-from raysim.config.error_text import show
 from raysim.config.yaml_reading import read_yaml
 from raysim.config.yaml_writing import to_yaml
 from raysim.evaluation.metrics import PROTOCOL_LABELS
-from raysim.records.result import Result, load_result
+from raysim.records.result import Result, first_problem, load_result
 from raysim.sweeps.grid import SWEEP_FILE, Cell, expand_sweep
 from raysim.system.errors import ConfigError
 from raysim.system.files import is_partial, write_whole
@@ -23,8 +23,6 @@ RunLabels = Mapping[str, str]
 RunProgress = Literal["new", "done", "interrupted", "failed", "unfinished"]
 RunEnd = Literal["done", "failed", "interrupted", "not started"]
 
-FILES_OF_A_RUN = ("config.yaml", "summary.json", "rounds.jsonl", "model.pt", "clients_at_tasks.png", "events.out.*")
-FOLDERS_OF_A_RUN = ("checkpoints",)
 INSTEAD = "allowed: another --out, or this directory moved out of the way"
 
 
@@ -106,32 +104,21 @@ def find_progress(cell: Cell, out: Path) -> RunProgress:
         raise ConfigError(f"{directory}: a run ({status}) of another config is there: {unlike}; {INSTEAD}")
     if status == "done":
         return "done"
-    foreign = next((path for path in held if not _of_a_run(path)), None)
-    if foreign is not None:
-        raise ConfigError(f"{directory}: found {foreign.name}, which no run writes, in a run to do again; {INSTEAD}")
     return "failed" if status == "failed" else "interrupted" if status == "interrupted" else "unfinished"
 
 
-def _of_a_run(path: Path) -> bool:
-    if path.is_dir():
-        return path.name in FOLDERS_OF_A_RUN and not path.is_symlink()
-    return any(path.match(pattern) for pattern in FILES_OF_A_RUN)
-
-
-def read_labels(out: str | Path) -> dict[str, RunLabels]:
+def read_labels(out: str | Path) -> Mapping[str, RunLabels]:
     """Return the names on every axis of each run of a sweep, by its folder.
 
     Raises:
         ConfigError: the directory has no sweep.yaml, or one that raysim did not write.
     """
     document = read_yaml(Path(out) / SWEEP_FILE)
-    runs = document.values.get("runs")
-    if not isinstance(runs, dict):
-        raise _not_ours(document, ("runs",), runs)
-    for folder, names in runs.items():
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise _not_ours(document, ("runs", folder), names)
-    return runs
+    try:
+        return TypeAdapter(Mapping[str, RunLabels]).validate_python(document.values.get("runs"), strict=True)
+    except ValidationError as error:
+        words = "allowed: a file that a sweep wrote; give another --out"
+        raise ConfigError(f"{document.file}: runs: {first_problem(error)}, {words}") from None
 
 
 def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
@@ -147,8 +134,3 @@ def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
         write_whole(out / SWEEP_FILE, to_yaml({"name": name, "runs": {**here, **kept}}))
     except OSError as error:
         raise ConfigError(f"--out {out}: it cannot be written to: {error.strerror or error}") from error
-
-
-def _not_ours(document: Document, keys: tuple[str, ...], found: object) -> ConfigError:
-    words = f"found {show(found)}, allowed: a file that a sweep wrote; give another --out"
-    return ConfigError(document.locate(keys, words))

@@ -44,18 +44,14 @@ class Capacity:
 def this_machine() -> Capacity:
     """Return the capacity of a cluster started on this machine: what this process may use of the machine."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    memory = int(min(psutil.virtual_memory().total, _allowed()))
+    limits = (GROUP / "memory.max", GROUP / "memory" / "memory.limit_in_bytes")  # of control groups, version 2 and 1
+    memory = int(min(psutil.virtual_memory().total, *map(_number, limits)))
     return Capacity(max(1, int(min(cpus, _quota()))), torch.cuda.device_count(), memory)
 
 
 def fit(share: float, whole: float) -> int:
     """Return how many shares fit; a share of a GPU is on a single one."""
     return int(whole) * int(1 / share + 1e-9) if share < 1 else int(whole / share + 1e-9)
-
-
-def _allowed() -> float:
-    """Return the bytes of memory that this process's control group (version 2 or 1) allows."""
-    return min(_number(GROUP / "memory.max"), _number(GROUP / "memory" / "memory.limit_in_bytes"))
 
 
 def _quota() -> float:

@@ -4,21 +4,25 @@ import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+AnyValue = TypeVar("AnyValue")
 CPU_LIST = Path("/proc/cpuinfo")
 
 
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return the tensor on a device, without waiting for the device's pending work.
+def to_device(value: AnyValue, device: torch.device) -> AnyValue:
+    """Return a tensor on a device, without waiting for the device's pending work; what is no tensor is returned as is.
 
     A copy from pinned memory is queued behind a GPU's other work; for a copy from other memory torch waits for it all.
     """
-    if device.type != "cuda" or tensor.device.type != "cpu":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+    moved: Any = value
+    if isinstance(value, Tensor):
+        from_memory = device.type == "cuda" and value.device.type == "cpu"
+        moved = value.pin_memory().to(device, non_blocking=True) if from_memory else value.to(device)
+    return cast(AnyValue, moved)
 
 
 def set_torch(device: torch.device, deterministic: bool) -> None:

@@ -82,9 +82,7 @@ def decode(record: bytes, device: torch.device | None = None) -> Any:
         state = torch.load(io.BytesIO(record), map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         found = str(error).strip().partition("\n")[0]
-        raise RunError(
-            f"a checkpoint's record cannot be read ({found}); delete the newest checkpoint's folder"
-        ) from None
+        raise RunError(f"a checkpoint's record cannot be read ({found}); delete the newest checkpoint") from None
     if device is None or device.type == "cpu":
         return state
     return map_tensors(lambda tensor: tensor.to(device) if tensor.is_floating_point() else tensor, state)

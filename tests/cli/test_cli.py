@@ -202,7 +202,10 @@ WRONG = {
     "a model that is no model": (["evaluate", "ended"], "model.weights: ended/model.pt does not fit the model: "),
     "accuracies over a file": (["evaluate", "ended", "--out", "tiny.yaml"], "--out tiny.yaml: this is there already"),
     "no directory to report": (["report"], "required: DIR"),
-    "a directory that is not there": (["report", "gone"], "gone: there is no such directory\n"),
+    "a directory that is not there": (
+        ["report", "gone"],
+        "gone: there is no such directory, allowed: ",
+    ),
     "a report of no runs": (["report", "taken"], "taken: found no finished run, allowed: directories that hold one"),
     "a report of a file": (["report", "tiny.yaml"], "tiny.yaml: this is a file, allowed: a directory with runs"),
     "an unknown paper": (

@@ -179,9 +179,7 @@ def test_the_named_components_are_at_hand() -> None:
     assert config.methods == {"fedprox": {"mu": 1.0}, "picky": {"pairs": 2, "fixed": 2}}
     assert config.dataset.function().__name__ == "archive"
     assert config.dataset.keys() == {"path": "x", "scale": 1.0}
-    assert config.dataset.wanted_normalization() == "none"
-    given = load(config, ["dataset.normalize={mean: [0.5], std: [1]}"]).dataset.wanted_normalization()
-    assert given == {"mean": (0.5,), "std": (1.0,)}
+    assert config.dataset.normalize == "none"
 
 
 def test_importing_the_config_is_light() -> None:

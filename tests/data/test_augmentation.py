@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 import torch
 
+from raysim.config.component_blocks import ChannelStatistics
 from raysim.data.dataset import Split
 from raysim.data.pixels import Source
 from raysim.data.scenario import permutations
-from raysim.data.transforms import Normalization, apply_augmentation, draw_augmentation
+from raysim.data.transforms import apply_augmentation, draw_augmentation
 from raysim.system.errors import ConfigError
 
 
@@ -49,7 +50,7 @@ def test_draws_are_uniform_and_only_what_is_asked_for():
 
 def test_a_source_shows_the_task_then_the_draw_then_normalises_and_does_it_again(colours):
     pixels = permutations(colours, 1, np.random.default_rng(1))[0].pixels
-    figures = Normalization((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    figures = ChannelStatistics(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
     source = Source(colours.train, [pixels], normalization=figures, augment=["crop", "flip"])
     rows = torch.tensor([4, 9, 2, 2])
     drawn = torch.from_numpy(source.draw(np.random.default_rng(2), 4))

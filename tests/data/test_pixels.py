@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from raysim.config.component_blocks import ChannelStatistics
 from raysim.data.dataset import Dataset, Split
 from raysim.data.pixels import Source
 from raysim.data.scenario import permutations, rotations
-from raysim.data.transforms import Normalization, normalization
+from raysim.data.transforms import normalization
 from raysim.system.errors import ConfigError
 
 
@@ -70,7 +71,7 @@ def test_read_only_arrays_are_shared_silently_and_never_written(name, request):
     split.x.flags.writeable = split.y.flags.writeable = False
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        source = Source(split, [None], normalization=Normalization((0.5,), (0.5,)))
+        source = Source(split, [None], normalization=ChannelStatistics(mean=(0.5,), std=(0.5,)))
     assert source.x.data_ptr() == split.x.ctypes.data
     assert source.y.data_ptr() == split.y.ctypes.data
     source.fetch(torch.tensor([0, 1]), 0).mul_(0)
@@ -104,16 +105,12 @@ def test_features_share_one_figure_and_a_constant_has_std_one(features):
     assert len(figures.mean) == len(figures.std) == 1
     assert figures.mean[0] == pytest.approx(features.train.x.astype(np.float64).mean())
     constant = Split(np.full((4, 6), 3, np.float32), np.zeros(4, np.int64))
-    assert normalization("standard", Dataset(constant, constant, 1)) == Normalization((3.0,), (1.0,))
+    assert normalization("standard", Dataset(constant, constant, 1)) == ChannelStatistics(mean=(3.0,), std=(1.0,))
 
 
 def test_given_figures_are_taken_and_checked(colours):
     assert normalization("none", colours) is None
-    given = {"mean": [0.1, 0.2, 0.3], "std": [1, 2, 3]}
-    assert normalization(given, colours) == Normalization((0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
-    with pytest.raises(ConfigError, match=r"dataset\.normalize\.std: 2 values, the data have 3 channels"):
-        normalization(given | {"std": [1, 2]}, colours)
-    with pytest.raises(ConfigError, match="std above 0"):
-        normalization(given | {"std": [1, 0, 1]}, colours)
-    with pytest.raises(ConfigError, match="all finite"):
-        normalization(given | {"mean": [1, float("nan"), 1]}, colours)
+    given = ChannelStatistics(mean=(0.1, 0.2, 0.3), std=(1, 2, 3))
+    assert normalization(given, colours) == given
+    with pytest.raises(ConfigError, match=r"dataset\.normalize: found 2 values, allowed: 3, one per channel"):
+        normalization(ChannelStatistics(mean=(0.1, 0.2), std=(1, 2)), colours)

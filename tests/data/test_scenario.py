@@ -111,7 +111,7 @@ def test_seeded_classes_cover_all_in_an_order_of_the_seed(colours):
 
 def test_classes_must_divide(colours):
     for tasks in (3, 8, 0):
-        with pytest.raises(ConfigError, match=f"{tasks} tasks cannot share 4 classes equally; allowed are 1, 2, 4"):
+        with pytest.raises(ConfigError, match=f"{tasks} tasks cannot share 4 classes equally, allowed: 1, 2, 4"):
             classes(colours, tasks, "natural", np.random.default_rng(0))
 
 

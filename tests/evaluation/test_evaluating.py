@@ -43,7 +43,7 @@ def test_other_scenarios_and_data(done: Any) -> None:
 
 def test_what_a_run_held_out_is_what_it_may_be_validated_on(done: Any, tiny: Any, tmp_path: Path) -> None:
     """A run that holds nothing out has trained on every sample; one that does, on all others."""
-    assert "as this run held no samples out" in refusal(done.directory, "evaluation.split=validation")
+    assert "that the run may have been trained on" in refusal(done.directory, "evaluation.split=validation")
     config = tiny(scenario=CLASSES, evaluation__split="validation", evaluation__validation_fraction=0.5)
     tuned = raysim.run(config, out=tmp_path / "tuned", local=True)
     found = raysim.evaluate(tuned.directory)
@@ -51,7 +51,7 @@ def test_what_a_run_held_out_is_what_it_may_be_validated_on(done: Any, tiny: Any
     assert found.evaluation["class_il"]["accuracy"] == tuned.evaluation["class_il"]["accuracy"][-1]
     assert raysim.evaluate(tuned.directory, ["evaluation.split=test"]).samples == [10, 10]
     for other in ("evaluation.validation_fraction=0.2", "scenario.class_order=seeded", "dataset.train=60"):
-        assert "found validation of other data than the run's" in refusal(tuned.directory, other)
+        assert "that the run may have been trained on" in refusal(tuned.directory, other)
 
 
 def test_it_leaves_torch_and_the_directory_as_they_were(done: Any) -> None:

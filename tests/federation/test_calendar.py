@@ -55,9 +55,6 @@ def test_an_online_stream_deals_a_task_to_its_rounds_and_its_stages_are_tasks():
 def test_a_client_is_there_from_its_first_window_until_it_is_gone():
     there = Attendance([3, 3, 6], gone=8)
     assert [there.window(round) for round in range(1, 10)] == [None, None, 1, 1, 1, 2, 2, None, None]
-    assert list(there.spells(9)) == [(0, 0), (1, 3), (2, 2)]
-    assert list(there.spells(6)) == [(0, 0), (1, 3), (2, 1)]
-    assert list(there.spells(2)) == [(0, 0), (1, 0), (2, 0)]
 
 
 def test_clients_without_data_are_not_present():

@@ -151,8 +151,7 @@ def test_all_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["run", "--resume", "--out", str(out), "seed=4"]) == 2
     error = capsys.readouterr().err
     assert error == (
-        f"--resume: {out} is a run of another config: seed: 0 there, 4 here; "
-        "allowed: other resources, logging, checkpoint\n"
+        f"--resume: {out} has another config: seed: 0 there, 4 here; allowed: other resources, logging, checkpoint\n"
     )
     assert len(lines(out)) == 3
 
@@ -237,7 +236,7 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
         raysim.run(None, out=out, local=True, resume=True)
     manifest = json.loads((newest / "manifest.json").read_text())
     (newest / "manifest.json").write_text(json.dumps(manifest | {"format": 0}))
-    with pytest.raises(RunError, match="found a checkpoint of format 0, allowed: 2"):
+    with pytest.raises(RunError, match="found a checkpoint of format 0, allowed: 3"):
         raysim.run(None, out=out, local=True, resume=True)
 
 

@@ -132,6 +132,7 @@ def test_what_is_no_directory_with_runs_is_refused(tmp_path: Path, monkeypatch: 
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
     make_run(tmp_path / "failed" / "run", status="failed")
+    (tmp_path / "locked").mkdir()
     lock(tmp_path / "locked", monkeypatch)
     for name, fragment in [
         ("gone", "there is no such directory"),
