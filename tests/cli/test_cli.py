@@ -166,7 +166,7 @@ WRONG = {
     "an empty config": (["run", ""], ": this is a directory, allowed: a YAML file\n"),
     "a config too many": (["run", "tiny.yaml", "tiny.yaml"], "tiny.yaml: found no '=', allowed: KEY=VALUE"),
     "nothing to go on from": (["run", "--resume"], "--resume: found no --out, allowed: --resume --out DIR"),
-    "a directory without a run": (["run", "--resume", "--out", "taken"], "--resume: taken/config.yaml is not there"),
+    "a directory without a run": (["run", "--resume", "--out", "taken"], "--resume: there is no taken/config.yaml"),
     "a Python object": (
         ["run", "object.yaml"],
         "object.yaml:2: unknown tag '!!python/object/apply:os.system'; tags are not needed here\n",

@@ -160,7 +160,7 @@ def test_all_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     ("given", "words"),
     [
         (["--resume"], "--resume: found no --out, allowed: --resume --out DIR"),
-        (["--resume", "--out", "nowhere"], "nowhere/config.yaml is not there, allowed: a run's directory, or a config"),
+        (["--resume", "--out", "nowhere"], "there is no nowhere/config.yaml, allowed: a run's directory, or a config"),
         (["--out", "somewhere"], "the following arguments are required: CONFIG"),
     ],
 )
