@@ -15,7 +15,7 @@ from raysim.engine.exchange import Exchange
 from raysim.engine.runner import Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
-from raysim.evaluation.scoring import ClientSummary, accuracies, split_into_chunks, summarise_clients
+from raysim.evaluation.scoring import ClientSummary, Scores, accuracies, split_into_chunks, summarise_clients
 from raysim.federation.federation import Federation
 from raysim.models.building import check_model
 from raysim.system.state import Kept, decode, encode
@@ -31,7 +31,9 @@ class Simulation(Kept):
         server: the checkpoint's record of the server; None starts the run from its beginning.
     """
 
-    made_again: ClassVar = frozenset({"config", "federation", "runner", "model", "chunks", "stopping", "_saved"})
+    made_again: ClassVar = frozenset(
+        {"config", "federation", "runner", "model", "chunks", "stopping", "_saved", "_tested"}
+    )
 
     def __init__(self, config: Config, federation: Federation, runner: Runner, server: bytes | None = None) -> None:
         self.config = config
@@ -46,6 +48,7 @@ class Simulation(Kept):
             self.schedule = AsynchronousUpdates(self.exchange, clock, config.schedule, federation.availability)
         self.chunks = split_into_chunks(federation)
         self.virtual_time = 0.0
+        self._tested: tuple[int, Scores] | None = None
         self.stopping = threading.Event()  # set by any thread; may be replaced by another event, even one set already
         if server is not None:
             self.restore(decode(server))
@@ -106,12 +109,19 @@ class Simulation(Kept):
         return done
 
     def _evaluate(self) -> Accuracies:
-        return accuracies(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
+        return accuracies(self._scores(), self.federation)
 
     def _per_client(self) -> Mapping[str, ClientSummary] | None:
         if not self.config.evaluation.per_client:
             return None
-        return summarise_clients(self.runner.evaluate(self.chunks, [self.server.model()]), self.federation)
+        return summarise_clients(self._scores(), self.federation)
+
+    def _scores(self) -> Scores:
+        """Return what the present model answers right: a version of the model is tested once."""
+        if self._tested is None or self._tested[0] != self.server.version:
+            scores = self.runner.evaluate(self.chunks, [self.server.model()])
+            self._tested = self.server.version, scores
+        return self._tested[1]
 
     def _checkpoint(self) -> Checkpoint:
         self._saved = self.server.round

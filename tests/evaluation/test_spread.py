@@ -107,3 +107,20 @@ def test_hosts_that_share_the_clients_come_to_the_same_bits(tiny, host_of):
     whole = host.evaluate(parts)
     shared = merge_scores([host.evaluate(parts[n::2]) for n in (1, 0)])
     assert summarise_clients(shared, host.federation) == summarise_clients(whole, host.federation)
+
+
+def test_a_model_is_tested_once(tiny, simulate, monkeypatch):
+    """Two tasks of two rounds, evaluated after every round: the untrained model and 4 versions, the last not again."""
+    tested = []
+    evaluate = ClientHost.evaluate
+
+    def counting(host, parts, posts=()):
+        tested.extend(post.version for post in posts)
+        return evaluate(host, parts, posts)
+
+    monkeypatch.setattr(ClientHost, "evaluate", counting)
+    run = simulate(
+        tiny(scenario__tasks=2, training__rounds_per_task=2, evaluation__every_rounds=1, evaluation__per_client=True)
+    )
+    assert tested == [0, 1, 2, 3, 4]
+    assert run.events[-1].per_client
