@@ -383,6 +383,71 @@ class Noise(Method):
             return Delta(delta.parameters + self.knobs.scale * self.noise.to(delta.parameters.dtype), delta.buffers)
 
 
+# methods whose server halves draw; `LOG` has what they drew
+
+
+class _DrawingServer(ServerHalf):
+    def __init__(self, name, knobs):
+        super().__init__(name, knobs)
+        self.noise = torch.zeros(())
+
+    def announce(self, server):
+        return self._draw(server), ()
+
+    def update(self, server, delta, reply):
+        self.noise = self.noise + self._draw(server) + torch.from_numpy(server.generator(self.name).random(3)).float()
+        noise = self.knobs.scale * self.noise.sum().to(delta.parameters.dtype)
+        return Delta(delta.parameters + noise, delta.buffers)
+
+    def _draw(self, server):
+        with server.aside(self.name):
+            LOG.append((server.round, torch.rand(3)))
+        return LOG[-1][1]
+
+
+class _DrawnTo(ClientHalf):
+    def start(self, client, mail):
+        self.mail = mail
+
+    def gradient(self, step, gradient):
+        return gradient.add_(self.mail[step.number % 3], alpha=self.knobs.scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing(Method):
+    """Its server half draws what it mails and what it adds to the model."""
+
+    scale: float = 0.01
+    replies: ClassVar = {"level": "mean"}
+    Client = _DrawnTo
+    Server = _DrawingServer
+
+
+class _DrawingPlans(_DrawingServer):
+    def _plan(self, server):
+        self._draw(server)
+        with server.aside(self.name):
+            for _ in range(2):
+                LOG.append((server.round, torch.rand(3)))
+                reply = yield Ask("level", LOG[-1][1])
+                self.noise = self.noise + reply["level"]
+
+    prepare = conclude = end_task = _plan
+
+
+class _AskedTo(_DrawnTo):
+    def level(self, client, mail):
+        return {"level": Term(torch.rand(3) + mail)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawingInPlans(Drawing):
+    """And in its plans, also while it waits for clients that draw too."""
+
+    Client = _AskedTo
+    Server = _DrawingPlans
+
+
 # methods that look at values, which a dry run has not
 
 

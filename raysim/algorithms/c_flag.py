@@ -119,12 +119,11 @@ class CFlag(Method):
             correction = torch.zeros_like(self.own) if posted is None else posted - self.own
             added, steps = torch.zeros_like(correction), 0  # A = sum_k g'_i(x_k), E
             model.module.train()
-            with client.aside(self.name):  # components seed torch's generator
-                # BatchNorm's statistics change here, in the table's pass and every step, and not in phase A
-                for estimate in self._estimates(client):
-                    added.add_(estimate)
-                    model.parameters.sub_(correction + estimate, alpha=beta)  # eq. 4
-                    steps += 1
+            # BatchNorm's statistics change here, in the table's pass and every step, and not in phase A
+            for estimate in self._estimates(client):
+                added.add_(estimate)
+                model.parameters.sub_(correction + estimate, alpha=beta)  # eq. 4
+                steps += 1
             client.steps = steps
             client.record("loss", self.loss)  # at the model that was sent, not along the steps as in FedAvg
             change = self._weighed(client, correction, added, steps, beta)

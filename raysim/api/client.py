@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +61,7 @@ class Client(Kept):
         self.share = 0.0
         self.trained = self.steps = 0
         self.records: dict[str, Tensor | float] = {}
-        self._exchange = 0
-        self._aside: dict[str, Tensor] = {}
-        self._generators: dict[str, np.random.Generator] = {}
+        self._streams = seeding.Streams(shared.seed, number, 0, 0)
         self._kept_out: Tensor | None = None
 
     @property
@@ -127,38 +125,25 @@ class Client(Kept):
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Return this phase's generator for a purpose: one object per phase, which later calls do not rewind."""
-        if purpose not in self._generators:
-            self._generators[purpose] = seeding.generator(*self._stream_name(purpose))
-        return self._generators[purpose]
+        return self._streams.generator(purpose)
 
     def fixed_generator(self, *name: int | str) -> np.random.Generator:
         """Return a generator whose stream has a name of its own, independent of the phase; each call starts it anew."""
         return seeding.generator(self.shared.seed, self.id, *name)
 
-    def fixed_seed(self, *name: int | str) -> int:
-        """Return the seed of a stream as in `fixed_generator`, for a torch generator."""
-        return seeding.hashed(self.shared.seed, self.id, *name, bits=64)
-
-    @contextmanager
-    def aside(self, method: str) -> Iterator[None]:
+    def aside(self, method: str) -> AbstractContextManager[None]:
         """Draw from the method's own stream, not the model's: for every forward pass other than the step's own.
 
         Without it a second forward pass, even one of weight 0, would change the next dropout mask.
         """
-        source = seeding.default_generator(self.model.device)
-        own = source.get_state()
-        if method in self._aside:
-            source.set_state(self._aside[method])
-        else:
-            source.manual_seed(seeding.hashed(*self._stream_name(method), bits=64))
-        try:
-            yield
-        finally:
-            self._aside[method] = source.get_state()
-            source.set_state(own)
+        return self._streams.aside(method)
 
-    def _stream_name(self, purpose: str) -> tuple[int | str, ...]:
-        return (self.shared.seed, self.id, self.phases, self._exchange, purpose)
+    @contextmanager
+    def fixed_aside(self, *name: int | str) -> Iterator[None]:
+        """Have torch draw from the start of a stream as in `fixed_generator`."""
+        with seeding.torch_restored():
+            seeding.seed_torch(self.shared.seed, self.id, *name)
+            yield
 
 
 def cut_into_batches(samples: int, size: int, normalises: bool) -> list[slice]:

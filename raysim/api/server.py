@@ -1,8 +1,10 @@
 """The server as a method sees it: the global model, the clients that are present, and the round's cohort."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
+import numpy as np
 from torch import Tensor
 
 from raysim.api.messages import Post
@@ -23,7 +25,7 @@ class Server(Kept):
     ascending; `shares` their weights, of sum 1.
     """
 
-    made_again: ClassVar = frozenset({"records", "_config", "_federation"})
+    made_again: ClassVar = frozenset({"records", "_config", "_federation", "_streams"})
 
     def __init__(self, config: Config, federation: Federation, weights: Weights) -> None:
         self._config = config
@@ -34,6 +36,13 @@ class Server(Kept):
         self.cohort: tuple[int, ...] = ()
         self.shares: Mapping[int, float] = {}
         self.records: dict[str, float] = {}
+        self._streams = seeding.Streams(config.seed, "server", 0)
+
+    def begin_round(self) -> None:
+        """Begin the next round, with random streams of its own; the simulation does."""
+        self.round += 1
+        self.records = {}
+        self._streams = seeding.Streams(self._config.seed, "server", self.round)
 
     @property
     def task(self) -> int:
@@ -102,6 +111,17 @@ class Server(Kept):
         sizes = {k: 1 if uniform else self.size(k) for k in clients}
         total = sum(sizes.values())
         return {k: size / total for k, size in sizes.items()}
+
+    def generator(self, purpose: str) -> np.random.Generator:
+        """Return this round's generator for a purpose: one object per round, which later calls do not rewind."""
+        return self._streams.generator(purpose)
+
+    def aside(self, method: str) -> AbstractContextManager[None]:
+        """Have torch draw from the method's own stream of this round, where its last draw in the round left it.
+
+        On this side torch may draw in no other way; a plan may yield inside.
+        """
+        return self._streams.aside(method)
 
     def record(self, name: str, value: Tensor | float) -> None:
         """Put a number of this round into rounds.jsonl and TensorBoard."""

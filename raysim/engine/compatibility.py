@@ -8,6 +8,7 @@ from raysim.config.experiment import SgdConfig
 from raysim.config.lookup import resolve
 from raysim.memory import MemoryKind
 from raysim.system.errors import ConfigError, RunError
+from raysim.system.seeding import guard_globals
 
 GONE = ("sends", "epoch", "stores", "keeps", "takes")  # an earlier interface's declarations of costs
 OWN_STREAMS = ("augment", "batches", "memory", "model")
@@ -62,7 +63,8 @@ def check_methods(config: Config) -> dict[str, Method]:
             raise ConfigError(f"methods.{name}: {refusal}")
     choose_memory(config, methods)
     for name, method in methods.items():
-        _check_state(method.Client(name, method), method.Server(name, method))
+        for half in (method.Client, method.Server):
+            _check_half(half, name, method)
     return methods
 
 
@@ -80,13 +82,14 @@ def _unmet(name: str, method: Method, config: Config) -> Iterator[str]:
             yield lacking if own is None else f"{lacking}, or methods.{name}.{own}"
 
 
-def _check_state(*halves: Half) -> None:
-    """Refuse halves whose state a checkpoint cannot hold."""
-    for half in halves:
-        try:
-            half.state()
-        except RunError as error:
-            raise ConfigError(f"methods: {error}") from None
+def _check_half(half: type[Half], name: str, method: Method) -> None:
+    """Refuse a half that draws while it is made, or whose state a checkpoint cannot hold."""
+    with guard_globals(f"methods.{name}: making its {half.side} half", half.side, ConfigError):
+        made = half(name, method)
+    try:
+        made.state()
+    except RunError as error:
+        raise ConfigError(f"methods: {error}") from None
 
 
 def needs_of(method: Method) -> frozenset[Need]:

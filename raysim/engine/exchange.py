@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from typing import Any, ClassVar
 
 import torch
@@ -15,6 +16,7 @@ from raysim.engine.optimizer import learning_rate
 from raysim.engine.orders import Order, Phase, Reply
 from raysim.engine.runner import Runner
 from raysim.system.errors import Diverged, RunError
+from raysim.system.seeding import guard_globals
 from raysim.system.state import Kept
 
 
@@ -63,6 +65,11 @@ class Traffic(Kept):
         return taken
 
 
+def guard_hook(half: ServerHalf, hook: str) -> AbstractContextManager[None]:
+    """Refuse a server half that draws in this hook outside its own random streams. Raises RunError."""
+    return guard_globals(f"{half.name}: {hook} of its server half", "server")
+
+
 class Exchange(Kept):
     """The exchange of messages under both kinds of schedule, between the methods' server halves and the clients."""
 
@@ -80,6 +87,14 @@ class Exchange(Kept):
         """Return the server halves that override this hook, in the listed order."""
         return halves_with_hook(self.halves.values(), hook)
 
+    def select(self) -> Sequence[int]:
+        """Return the clients that are to take part in this round, drawn with the sampler or chosen by a method."""
+        for half in self.halves_with("select"):
+            with guard_hook(half, "select"):
+                return half.select(self.server)
+        with guard_globals("participation.sampler", "server"):
+            return self.server.sample()
+
     def gather(self, chosen: Sequence[int]) -> None:
         """Make these clients the cohort, with the shares that `aggregation.weights` gives them.
 
@@ -95,7 +110,10 @@ class Exchange(Kept):
 
     def announce(self) -> tuple[dict[str, Any], list[Post]]:
         """Return what the methods' server halves send at the start of a training phase: mail by method, and posts."""
-        said = {half.name: half.announce(self.server) for half in self.halves_with("announce")}
+        said = {}
+        for half in self.halves_with("announce"):
+            with guard_hook(half, "announce"):
+                said[half.name] = half.announce(self.server)
         return {name: mail for name, (mail, _) in said.items()}, [post for _, posts in said.values() for post in posts]
 
     def vectors(self) -> int:
@@ -149,7 +167,9 @@ class Exchange(Kept):
         """Update the model by the clients' mean delta, as scaled by the schedule and changed by the methods."""
         server = self.server
         for half in self.halves_with("update"):
-            delta = half.update(server, delta, reply.of(half.name, half.knobs.replies, server.parameters.dtype))
+            terms = reply.of(half.name, half.knobs.replies, server.parameters.dtype)
+            with guard_hook(half, "update"):
+                delta = half.update(server, delta, terms)
         assert reply.integers is not None
         server.parameters = server.parameters + delta.parameters
         server.buffers = server.buffers + delta.buffers
@@ -160,7 +180,8 @@ class Exchange(Kept):
     def drive_plans(self, hook: str, clients: Sequence[int]) -> None:
         """Carry out the plans that the server halves make in this hook, one after the other."""
         for half in self.halves_with(hook):
-            self._drive(half, getattr(half, hook)(self.server), clients)
+            with guard_hook(half, hook), closing(getattr(half, hook)(self.server)) as plan:
+                self._drive(half, plan, clients)
 
     def _check_model(self) -> None:
         """Refuse a model that is not finite before it is sent to a client or kept in a checkpoint. Raises Diverged."""

@@ -23,6 +23,7 @@ from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
 from raysim.system.device import to_device
 from raysim.system.errors import RunError
+from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
 
 
@@ -51,13 +52,16 @@ class ClientHost:
         self.clients = {number: self.make_client(number) for number in clients}
 
     def perform(self, order: Order, posts: Sequence[Post] = ()) -> Reply:
-        """Carry out an order and return the sum over its clients. Raises Diverged."""
+        """Carry out an order and return the sum over its clients. Raises RunError."""
         self.receive(posts)
         order = replace(order, mail=self._move(order.mail))
         reply = Reply(order.cohort)
-        for number in order.clients:
-            self.model.load(self.posts["model"].value)
-            self.serve(self.clients[number], order, reply)
+        method = name_methods(self._methods) if order.op == "train" else order.op
+        who = f"in round {order.phase.round} a client half ({method}), the model or a stream of data"
+        with guard_globals(who, "client"), torch_restored():  # a server half that draws may wait for this order
+            for number in order.clients:
+                self.model.load(self.posts["model"].value)
+                self.serve(self.clients[number], order, reply)
         return reply
 
     def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:

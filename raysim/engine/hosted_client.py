@@ -18,8 +18,8 @@ from raysim.engine.local_training import train
 from raysim.engine.orders import Phase
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
-from raysim.system import seeding
 from raysim.system.device import to_device
+from raysim.system.seeding import Streams
 
 
 class HostedClient(Client):
@@ -29,8 +29,7 @@ class HostedClient(Client):
     """
 
     made_again: ClassVar = frozenset(
-        {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records"}
-        | {"_exchange", "_aside", "_generators", "_kept_out"}
+        {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "_kept_out"}
     )
 
     def __init__(
@@ -52,11 +51,11 @@ class HostedClient(Client):
         """Begin a training phase: take up the data that arrived, reseed, drop the last phase's random streams."""
         self.take_up(phase.window)
         self.phases += 1
-        self.exchanges, self._exchange = {}, 0
+        self.exchanges = {}
         self.round, self.lr, self.share = phase.round, phase.lr, share
         self.trained, self.steps = len(self.arrived), 0
         self.forget()
-        seeding.seed_torch(*self._stream_name("model"))
+        self._streams.turn_to("model")
         stage = self.stream.stage(phase.window)
         if stage != self.begun:
             self.finished = self.stream.span(max(self.begun, 0), stage)
@@ -66,13 +65,14 @@ class HostedClient(Client):
 
     def begin_exchange(self, method: str, share: float) -> None:
         """Begin an exchange of messages outside a training phase; its random streams depend on no other exchange."""
-        self.exchanges[method] = self._exchange = self.exchanges.get(method, 0) + 1
+        self.exchanges[method] = self.exchanges.get(method, 0) + 1
         self.share = share
-        self.forget()
+        self.forget(self.exchanges[method])
 
-    def forget(self) -> None:
+    def forget(self, exchange: int = 0) -> None:
         """Drop the state of one phase or exchange; called at its beginning and its end, so that nothing outlives it."""
-        self.records, self._aside, self._generators = {}, {}, {}
+        self.records = {}
+        self._streams = Streams(self.shared.seed, self.id, self.phases, exchange)
 
     def take_up(self, window: int) -> None:
         """Take up the data that arrived, before a phase or an exchange preceding one; at a boundary fill the memory.

@@ -75,8 +75,7 @@ class Simulation(Kept):
         """Do a round; the bytes, seconds and records of the exchanges at a task's end count for its last round."""
         server, traffic = self.server, self.exchange.traffic
         began, up, down, steps = time.perf_counter(), traffic.up, traffic.down, self.exchange.steps
-        server.round += 1
-        server.records = {}
+        server.begin_round()
         outcome = self.schedule.update()
         if self._ends_row():
             self.exchange.drive_plans("end_task", server.present)

@@ -20,7 +20,7 @@ def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Modu
         ConfigError: the model's function failed or returned no module, or the file of weights does not fit.
     """
     knobs = config.model
-    with torch.random.fork_rng(devices=[]):
+    with seeding.torch_restored():
         seeding.seed_torch(config.seed, "initial weights")
         try:
             module = knobs.function()(shape, classes, **knobs.keys())

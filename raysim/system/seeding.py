@@ -1,16 +1,22 @@
 """Named random streams: every draw of a run comes from a stream that is identified by its name.
 
 A stream is named, not numbered: (seed, client, the client's own count of training phases, purpose) for what a client
-draws, (seed, purpose) for what the run draws. The name is hashed with BLAKE2b, so adding a client, a method or an actor
-changes no other stream, and no generator outlives a training phase.
+draws, (seed, server update, purpose) for what the server draws, (seed, purpose) for what the run draws. The name is
+hashed with BLAKE2b, so adding a client, a method or an actor changes no other stream, and no generator outlives a
+training phase or a server update.
 """
 
 import hashlib
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from ctypes import string_at
 
 import numpy as np
 import torch
+from torch import Tensor
+
+from raysim.system.errors import ConfigError, RunError
 
 
 def hashed(*name: int | str, bits: int = 128) -> int:
@@ -35,16 +41,78 @@ def seed_torch(*name: int | str) -> None:
     """
     # not torch.manual_seed, which records a stack trace for each kind of device that is absent, 0.2 ms and more
     number = hashed(*name, bits=64)
-    torch.default_generator.manual_seed(number)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(number)
+    for source in _default_generators():
+        source.manual_seed(number)
 
 
-def default_generator(device: torch.device) -> torch.Generator:
-    """Return the generator that a model on this device draws from."""
-    if device.type == "cuda":
-        return torch.cuda.default_generators[device.index or 0]
-    return torch.default_generator
+class Streams:
+    """The random streams of one training phase, exchange or server update: those whose names begin in the same way.
+
+    They end with it, so no checkpoint holds them, and a run that resumes makes the same ones.
+    """
+
+    def __init__(self, *name: int | str) -> None:
+        self._name = name
+        self._generators: dict[str, np.random.Generator] = {}
+        self._states: dict[str | None, list[Tensor]] = {}
+        self._present: str | None = None  # the purpose of the stream that torch draws from
+
+    def generator(self, purpose: str) -> np.random.Generator:
+        """Return the generator for a purpose: one object, which later calls do not rewind."""
+        if purpose not in self._generators:
+            self._generators[purpose] = generator(*self._name, purpose)
+        return self._generators[purpose]
+
+    @contextmanager
+    def aside(self, purpose: str) -> Iterator[None]:
+        """Have torch draw from the stream for a purpose, where it was left; what was drawn from before then goes on."""
+        before = self._present
+        self.turn_to(purpose)
+        try:
+            yield
+        finally:
+            self.turn_to(before)
+
+    def turn_to(self, purpose: str | None) -> None:
+        """Have torch draw from the stream for a purpose, where it was left; None is what it drew from at first."""
+        sources = _default_generators()
+        self._states[self._present] = [source.get_state() for source in sources]
+        self._present = purpose
+        if purpose in self._states:
+            _set_states(sources, self._states[purpose])
+        elif purpose is not None:
+            seed_torch(*self._name, purpose)
+
+
+@contextmanager
+def guard_globals(who: str, side: str, error: type[ConfigError | RunError] = RunError) -> Iterator[None]:
+    """Refuse code that draws from, or seeds, a generator of the whole process, whose state depends on what else ran.
+
+    Args:
+        who: what the code is, for the message.
+        side: client or server, whose streams it may use instead.
+        error: what to raise.
+    """
+    sources = _default_generators()
+    before = _global_states(sources)
+    yield
+    moved = [name for name, state in _global_states(sources).items() if state != before[name]]
+    if moved:
+        raise error(
+            f"{who} moved {' and '.join(moved)}, which the whole process shares; allowed, where a {side} is given: "
+            f"{side}.generator(name) or, around torch's own draws, `with {side}.aside(name):`"
+        )
+
+
+@contextmanager
+def torch_restored() -> Iterator[None]:
+    """Restore the state of torch's default generators at the end of this context."""
+    sources = _default_generators()
+    states = [source.get_state() for source in sources]
+    try:
+        yield
+    finally:
+        _set_states(sources, states)
 
 
 @contextmanager
@@ -53,9 +121,8 @@ def torch_untouched() -> Iterator[None]:
     threads = torch.get_num_threads()
     deterministic = _deterministic()
     precision = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark)
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     try:
-        with torch.random.fork_rng(devices=devices):
+        with torch_restored():
             yield
     finally:
         torch.set_num_threads(threads)
@@ -64,6 +131,33 @@ def torch_untouched() -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = (
             precision
         )
+
+
+def _default_generators() -> list[torch.Generator]:
+    """Return the generators that torch draws from unless it is given another: the CPU's and, if in use, the GPUs'."""
+    return [torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ())]
+
+
+def _set_states(sources: Sequence[torch.Generator], states: Sequence[Tensor]) -> None:
+    for source, state in zip(sources, states, strict=False):  # fewer states if a GPU came into use since
+        source.set_state(state)
+
+
+def _global_states(sources: Sequence[torch.Generator]) -> Mapping[str, object]:
+    """Return the states of the generators that all code of a process shares, by their names in messages."""
+    return {
+        "torch's default generator": [source.get_state().numpy().tobytes() for source in sources],
+        "NumPy's global generator": _numpy_state(np.random.get_bit_generator()),
+        "the global generator of Python's random": random.getstate(),
+    }
+
+
+def _numpy_state(source: np.random.BitGenerator) -> object:
+    if isinstance(
+        source, np.random.MT19937
+    ):  # 624 words and a position; `state` builds them one by one, 30 times slower
+        return string_at(source.ctypes.state_address, 625 * 4)
+    return repr(source.state)  # somebody has set another kind
 
 
 def _deterministic() -> tuple[bool, bool]:

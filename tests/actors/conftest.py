@@ -1,4 +1,5 @@
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ def ray_cluster(cpus: int) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(HERE)  # where the hosts look for `misbehaving`
+        patch.setenv("PYTHONPATH", str(HERE.parent), prepend=os.pathsep)  # and for `probes`
         with own_cluster(Capacity(cpus, 0, None)):
             yield
 

@@ -19,7 +19,7 @@ DRAWING = {
 RUNS = {
     "dropout": {
         "model.dropout": 0.5,
-        "methods": {"fedprox": {"mu": 0.1}},
+        "methods": {"fedprox": {"mu": 0.1}, "probes:DrawingInPlans": {}},
         "participation": {"count": 3},
         "aggregation.weights": "samples",
         "partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 3},

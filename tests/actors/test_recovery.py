@@ -35,12 +35,12 @@ LAST = ROUNDS - EVERY - 1  # the last round after which something is killed: a c
 LIMIT = 120  # seconds until a hang is a hang
 SETTINGS = {
     "synchronous": {
-        "methods": {"scaffold": {}, "der": {}, "fed_a_gem": {}, "special": {}},
+        "methods": {"scaffold": {}, "der": {}, "fed_a_gem": {}, "special": {}, "probes:DrawingInPlans": {}},
         "participation": {"count": 3},
         "training.optimizer": {"lr": 0.05},
     },
     "asynchronous": {
-        "methods": {"der": {}, "fed_a_gem": {"reference": "with_update"}},
+        "methods": {"der": {}, "fed_a_gem": {"reference": "with_update"}, "probes:Drawing": {}},
         "schedule": {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}},
         "training.optimizer": {"lr": 0.05},
     },

@@ -15,7 +15,7 @@ Facts = Callable[[raysim.Result], Mapping[str, Any]]
 
 FEDBUFF = {
     "schedule": {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}},
-    "methods": {"der": {}, "fed_a_gem": {"reference": "with_update"}},
+    "methods": {"der": {}, "fed_a_gem": {"reference": "with_update"}, "probes:Drawing": {}},
 }
 TIMES = {
     "fedbuff": FEDBUFF | {"model.dropout": 0.3, "clients.dropout": 0.2},

@@ -146,6 +146,32 @@ def test_a_stream_aside_continues_within_a_phase_and_starts_anew_in_the_next(cli
     assert torch.equal(later, torch.rand(4, generator=torch.Generator().manual_seed(number)))
 
 
+def test_a_stream_aside_inside_itself_goes_on(client):
+    """As in an op, which is aside already, and calls what a step calls aside: no number is drawn twice."""
+    one, drawn = client(), []
+    with one.aside("teacher"):
+        drawn.append(torch.rand(2))
+        with one.aside("teacher"):
+            drawn.append(torch.rand(2))
+        with one.aside("other"), one.aside("teacher"):
+            drawn.append(torch.rand(2))
+        drawn.append(torch.rand(2))
+    number = seeding.hashed(0, 1, 1, 0, "teacher", bits=64)
+    assert torch.equal(torch.stack(drawn), torch.rand(4, 2, generator=torch.Generator().manual_seed(number)))
+
+
+def test_a_fixed_stream_aside_starts_anew_and_moves_no_other(client):
+    alone = client() and torch.rand(3)
+    one, drawn = client(phases=1), []
+    for _ in range(2):
+        with one.fixed_aside(4, "mask"):
+            drawn.append(torch.rand(3))
+    number = seeding.hashed(0, 1, 4, "mask", bits=64)
+    assert torch.equal(drawn[0], torch.rand(3, generator=torch.Generator().manual_seed(number)))
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(torch.rand(3), alone)
+
+
 @pytest.mark.parametrize("order", ["bb", "cbcb", "bccb", "ccbcb"])
 def test_a_stream_aside_is_the_same_whatever_others_draw(client, order):
     def draws(order):

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from raysim.api import Client
-from raysim.system import seeding
 from raysim.system.capacity import GIB, MOST_OF_MEMORY
 from raysim.system.errors import RunError
 
@@ -46,11 +45,10 @@ class Components:
     def gradient(self, component: int) -> tuple[Tensor, Tensor]:
         """Return a component's mean cross-entropy at the present model, and its gradient [P]."""
         model = self._client.model
-        mask = self._client.fixed_seed(self._phase, 0, "component", component)
-        seeding.default_generator(model.device).manual_seed(mask)
         x, y = self._shown[component]
-        loss = self._client.cross_entropy(model.module(x), y)
-        return loss.detach(), model.gradient_of(loss)
+        with self._client.fixed_aside(self._phase, 0, "component", component):
+            loss = self._client.cross_entropy(model.module(x), y)
+            return loss.detach(), model.gradient_of(loss)
 
     def full_gradient(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return g and its gradient [P], exact means over the samples; fill rows [components, P] if given."""
