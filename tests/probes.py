@@ -417,7 +417,7 @@ class _DrawnTo(ClientHalf):
 class Drawing(Method):
     """Its server half draws what it mails and what it adds to the model."""
 
-    scale: float = 0.01
+    scale: float = 1e-4
     replies: ClassVar = {"level": "mean"}
     Client = _DrawnTo
     Server = _DrawingServer

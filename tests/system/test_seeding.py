@@ -13,6 +13,7 @@ import torch
 
 from raysim.engine.orders import Phase
 from raysim.system import seeding
+from raysim.system.errors import RunError
 
 
 def test_golden_numbers():
@@ -212,3 +213,23 @@ def test_an_exchange_has_streams_of_its_own(client):
     assert inside != seeding.generator(0, 1, 1, 0, "x").random()
     one.begin_phase(Phase(2, 0, 0.1), 0.5)
     assert one.generator("x").random() == seeding.generator(0, 1, 2, 0, "x").random()
+
+
+# the generators that a process shares
+
+
+def test_a_global_generator_of_another_kind_is_guarded_too():
+    usual = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(0))
+    try:
+        with seeding.guard_globals("nobody", "server"):
+            np.random.default_rng(0).random()
+        with pytest.raises(RunError, match=r"^somebody moved NumPy's global generator, which"):
+            draw_globally()
+    finally:
+        np.random.set_bit_generator(usual)
+
+
+def draw_globally():
+    with seeding.guard_globals("somebody", "server"):
+        np.random.random(2)
