@@ -9,11 +9,12 @@ training phase or a server update.
 import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from ctypes import string_at
 
 import numpy as np
 import torch
+from numpy.random import mtrand
 from torch import Tensor
 
 from raysim.system.errors import ConfigError, RunError
@@ -79,7 +80,10 @@ class Streams:
         self._states[self._present] = [source.get_state() for source in sources]
         self._present = purpose
         if purpose in self._states:
-            _set_states(sources, self._states[purpose])
+            for source, state in zip(
+                sources, self._states[purpose], strict=False
+            ):  # fewer if a GPU came into use since
+                source.set_state(state)
         elif purpose is not None:
             seed_torch(*self._name, purpose)
 
@@ -104,15 +108,9 @@ def guard_globals(who: str, side: str, error: type[ConfigError | RunError] = Run
         )
 
 
-@contextmanager
-def torch_restored() -> Iterator[None]:
+def torch_restored() -> AbstractContextManager[None]:
     """Restore the state of torch's default generators at the end of this context."""
-    sources = _default_generators()
-    states = [source.get_state() for source in sources]
-    try:
-        yield
-    finally:
-        _set_states(sources, states)
+    return torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ())
 
 
 @contextmanager
@@ -138,26 +136,19 @@ def _default_generators() -> list[torch.Generator]:
     return [torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ())]
 
 
-def _set_states(sources: Sequence[torch.Generator], states: Sequence[Tensor]) -> None:
-    for source, state in zip(sources, states, strict=False):  # fewer states if a GPU came into use since
-        source.set_state(state)
-
-
 def _global_states(sources: Sequence[torch.Generator]) -> Mapping[str, object]:
     """Return the states of the generators that all code of a process shares, by their names in messages."""
     return {
         "torch's default generator": [source.get_state().numpy().tobytes() for source in sources],
-        "NumPy's global generator": _numpy_state(np.random.get_bit_generator()),
+        "NumPy's global generator": _numpy_state(mtrand.get_bit_generator()),
         "the global generator of Python's random": random.getstate(),
     }
 
 
 def _numpy_state(source: np.random.BitGenerator) -> object:
-    if isinstance(
-        source, np.random.MT19937
-    ):  # 624 words and a position; `state` builds them one by one, 30 times slower
-        return string_at(source.ctypes.state_address, 625 * 4)
-    return repr(source.state)  # somebody has set another kind
+    if not isinstance(source, np.random.MT19937):  # somebody has set another kind
+        return repr(source.state)
+    return string_at(source.ctypes.state_address, 625 * 4)  # 624 words, a position; `state` reads them 30 times slower
 
 
 def _deterministic() -> tuple[bool, bool]:
