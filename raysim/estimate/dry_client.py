@@ -39,13 +39,11 @@ class DryModel(FlatModel):
 class DryClient(HostedClient):
     """One client that is shown no data and takes no step: it counts its steps and fills its memory.
 
-    `resumes` says whether its phase is the first one of a stage and others are over, `loops` how often it went through
-    its local loop.
+    `resumes` says whether its phase is the first one of a stage and others are over.
     """
 
     data: Source
     resumes = False
-    loops = 0
 
     @property
     def computes(self) -> bool:
@@ -60,7 +58,6 @@ class DryClient(HostedClient):
 
     def local_training(self) -> Delta:
         """Count the steps of the local loop, and offer its samples to the memory."""
-        self.loops += 1
         positions = choose_samples(self, [*self.halves.values()])
         parts = self.batches(len(positions))
         self.trained, self.steps = len(positions), self.local_epochs * len(parts)
