@@ -19,17 +19,15 @@ from raysim.models.flat import FlatModel
 
 
 class DryModel(FlatModel):
-    """A model that computes nothing: its logits and gradients are zeros. `gradients` counts those that were taken."""
+    """A model that computes nothing: its logits and gradients are zeros."""
 
     def __init__(self, module: nn.Module, classes: int) -> None:
         super().__init__(module)
-        self.gradients = 0
         self._classes = classes
         vars(module)["forward"] = self._logits  # the module keeps its layers, for methods that look at them
 
     def gradient_of(self, loss: Tensor) -> Tensor:
         """Return zeros [P]."""
-        self.gradients += 1
         return self.gradient.clone()
 
     def _logits(self, x: Tensor) -> Tensor:

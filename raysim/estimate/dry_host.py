@@ -87,8 +87,8 @@ class DryHost(ClientHost):
 
     Clients of one kind get as many samples at the same times, and have as much in their memories and halves. What
     raysim's own methods do depends on nothing else, so one client carries an order out for all of its kind, and for
-    later orders like it. A method of the user's own may do otherwise for another client or in another round, unless it
-    takes several gradients by itself.
+    later orders like it. A method of the user's own may look at more: there each client is of a kind of its own, and
+    carries every order out.
     """
 
     def __init__(self, config: Config, federation: Federation, device: torch.device) -> None:
@@ -98,7 +98,7 @@ class DryHost(ClientHost):
         self.unknown: list[str] = []
         self._alike = not any(":" in name for name in config.methods)
         streams = enumerate(federation.streams)
-        self._kinds: list[Kind] = [(stream.outline, None if self._alike else number) for number, stream in streams]
+        self._kinds: list[Kind] = [stream.outline if self._alike else (number,) for number, stream in streams]
         self._outcomes: dict[Hashable, tuple[DryReply, DryClient, Kind]] = {}
         super().__init__(config, federation, range(config.clients.count), device)
 
@@ -139,15 +139,15 @@ class DryHost(ClientHost):
         return reply
 
     def _try(self, number: int, order: Order, key: Hashable) -> tuple[DryReply, DryClient, Kind]:
-        """Return what an order comes to at a client: its reply, a copy of it as it is then, and its kind.
+        """Return what an order comes to at a client: its reply, the client as it is then, and its kind.
 
         Where a half fails, which looks at values, the worst case takes its place.
         """
-        assert isinstance(self.model, DryModel)
-        client, reply = self.make_client(number), DryReply(order.cohort, device=self.model.device)
-        client.restore(map_tensors(lambda tensor: tensor.detach().clone(), self.clients[number].state()))
+        client, reply = self.clients[number], DryReply(order.cohort, device=self.model.device)
+        if self._alike:  # others share it
+            client, before = self.make_client(number), client.state()
+            client.restore(map_tensors(lambda tensor: tensor.detach().clone(), before))
         self.model.load(self.posts["model"].value)
-        self.model.gradients = 0
         try:
             self.serve(client, order, reply)
         except Exception as error:
@@ -159,12 +159,14 @@ class DryHost(ClientHost):
             for other in self.clients.values():
                 other.halves[half.name] = WorstCase(half.name, half.knobs)
             return self._try(number, order, key)
+        assert isinstance(client, DryClient)
+        if not self._alike:
+            return reply, client, self._kinds[number]
         state = client.state()
         self.kept = max(self.kept, count_bytes(state["halves"]))
         held = {name: value for name, value in state.items() if name not in COUNTED}
-        kind = (*self._kinds[number][:2], int(client.offered.sum()), repr(move_to(held, META)))
-        if self._alike or self.model.gradients > 1:
-            self._outcomes[key] = reply, client, kind
+        kind = (client.stream.outline, int(client.offered.sum()), repr(move_to(held, META)))
+        self._outcomes[key] = reply, client, kind
         return reply, client, kind
 
 
