@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from raysim.api.messages import Post, Reduction, Term, count_bytes, move_to
+from raysim.api.messages import Post, Reduction, Term, count_bytes
 from raysim.api.method import ClientHalf
 from raysim.config import Config
 from raysim.engine.exact_sum import ExactSum
@@ -112,17 +112,14 @@ class DryHost(ClientHost):
         if kind is not None and kind.policy != "importance":
             kind = replace(kind, policy="sliding_window")
         memory = None if kind is None else Memory(kind)
-        halves = {
-            name: WorstCase(name, method) if name in self.unknown else method.Client(name, method)
-            for name, method in self._methods.items()
-        }
+        halves = {name: method.Client(name, method) for name, method in self._methods.items()}
         return DryClient(number, self.federation.streams[number], self._samples, memory, self._shared, halves)
 
     def perform(self, order: Order, posts: Sequence[Post] = ()) -> Reply:
         """Carry out an order, once for all clients of a kind; their replies and states after it are shared."""
         self.receive(posts)
-        order = replace(order, mail=move_to(order.mail, self.model.device))
-        said = order.op, repr(move_to(order.mail, META)), count_bytes({n: post.value for n, post in self.posts.items()})
+        order = replace(order, mail=self._move(order.mail))
+        said = order.op, _describe(order.mail), count_bytes({name: post.value for name, post in self.posts.items()})
         alike: dict[Hashable, list[int]] = {}
         for number in order.clients:
             window = order.windows.get(number, order.phase.window)
@@ -141,7 +138,7 @@ class DryHost(ClientHost):
     def _try(self, number: int, order: Order, key: Hashable) -> tuple[DryReply, DryClient, Kind]:
         """Return what an order comes to at a client: its reply, the client as it is then, and its kind.
 
-        Where a half fails, which looks at values, the worst case takes its place.
+        Where a half of the user's own fails, which looks at values, the worst case takes its place.
         """
         client, reply = self.clients[number], DryReply(order.cohort, device=self.model.device)
         if self._alike:  # others share it
@@ -155,7 +152,6 @@ class DryHost(ClientHost):
             if half is None or half.name in self.unknown:
                 raise
             self.unknown.append(half.name)
-            self._outcomes.clear()
             for other in self.clients.values():
                 other.halves[half.name] = WorstCase(half.name, half.knobs)
             return self._try(number, order, key)
@@ -165,9 +161,14 @@ class DryHost(ClientHost):
         state = client.state()
         self.kept = max(self.kept, count_bytes(state["halves"]))
         held = {name: value for name, value in state.items() if name not in COUNTED}
-        kind = (client.stream.outline, int(client.offered.sum()), repr(move_to(held, META)))
+        kind = (client.stream.outline, int(client.offered.sum()), _describe(held))
         self._outcomes[key] = reply, client, kind
         return reply, client, kind
+
+
+def _describe(value: Any) -> str:
+    """Return a value as text, with its tensors' shapes in place of their numbers."""
+    return repr(map_tensors(lambda tensor: tensor.to(META), value))
 
 
 def _find_half(error: BaseException) -> ClientHalf | None:
