@@ -22,5 +22,6 @@ A data set, one of these or a user's own, is a function
     f(root: Path, download: bool, *, keys...) -> Dataset
 
 whose keyword-only parameters are its YAML keys (their annotations are the types and ranges) and whose docstring's
-first line is what `raysim list datasets` prints.
+first line is what `raysim list datasets` prints. Where its files are missing it raises MissingData, with what they are
+declared to hold.
 """

@@ -37,17 +37,54 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training and a test split over the same classes, whose names may be known."""
+    """A training and a test split over the same classes, whose names may be known.
+
+    missing: the data sets whose files are not there, where this one stands in for them: without values.
+    """
 
     train: Split
     test: Split
     classes: int
     names: tuple[str, ...] | None = None
+    missing: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample: (C, H, W) for images, (D,) for features."""
         return tuple(int(size) for size in self.train.x.shape[1:])
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a data set's files hold, known without them: the shape and dtype of a sample, and how many there are."""
+
+    shape: tuple[int, ...]
+    train: int
+    test: int
+    classes: int
+    dtype: str = "uint8"
+
+
+class MissingData(ConfigError):
+    """A data set's files are not there. `raysim check` reckons with what they are `declared` to hold."""
+
+    def __init__(self, message: str, declared: Declared | None = None) -> None:
+        super().__init__(message)
+        self.declared = declared
+
+
+def stand_in(declared: Declared, name: str) -> Dataset:
+    """Return a data set of this shape and size without values: its classes are equally frequent and take turns."""
+    train, test = (
+        Split(blank(samples, declared.shape, declared.dtype), np.arange(samples) % declared.classes)
+        for samples in (declared.train, declared.test)
+    )
+    return Dataset(train, test, declared.classes, missing=(name,))
+
+
+def blank(samples: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """Return zeros [samples, *shape] that take no memory; read only."""
+    return np.broadcast_to(np.zeros((), dtype), (samples, *shape))
 
 
 def check_dataset(dataset: Dataset, name: str) -> Dataset:
@@ -137,14 +174,14 @@ def load_dataset(
     """Call a data set's `function` with its YAML `keys` and check what it returns.
 
     Raises:
-        ConfigError: the root or the files are missing or cannot be read, or the data break the rules of
-            `check_dataset`.
+        MissingData: the files are missing or cannot be read.
+        ConfigError: the root is missing, or the data break the rules of `check_dataset`.
     """
     name = getattr(function, "__name__", repr(function))
     try:
         return check_dataset(function(resolve_root(root), download, **keys), name)
     except OSError as error:
-        raise ConfigError(f"data set {name}: its files cannot be read: {error}"[:300]) from error
+        raise MissingData(f"data set {name}: its files cannot be read: {error}"[:300]) from error
 
 
 def subsample(dataset: Dataset, train_samples: int, generator: np.random.Generator) -> Dataset:

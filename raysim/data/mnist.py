@@ -14,30 +14,41 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.dataset import Dataset, Split, channels_first
+from raysim.data.dataset import Dataset, Declared, Split, channels_first
 from raysim.data.vision import TorchvisionSet, missing_files_error, open_quietly
 from raysim.system.errors import ConfigError
 
-EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
+IMAGE = (1, 28, 28)
+MNIST = Declared(IMAGE, train=60_000, test=10_000, classes=10)  # and the two sets made to take its place
+EMNIST = {
+    "byclass": Declared(IMAGE, train=697_932, test=116_323, classes=62),
+    "bymerge": Declared(IMAGE, train=697_932, test=116_323, classes=47),
+    "balanced": Declared(IMAGE, train=112_800, test=18_800, classes=47),
+    "letters": Declared(IMAGE, train=124_800, test=20_800, classes=26),
+    "digits": Declared(IMAGE, train=240_000, test=40_000, classes=10),
+    "mnist": MNIST,
+}
 UINT8 = 0x08  # the code of the only type that is read
 
 
 def mnist(root: Path, download: bool) -> Dataset:
     """MNIST handwritten digits 28 x 28, 10 classes, 60000 + 10000 images (LeCun et al. 1998)."""
-    known = TorchvisionSet("mnist", "MNIST", 10, "MNIST/raw/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
+    known = TorchvisionSet("mnist", "MNIST", MNIST, "MNIST/raw/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
     return read_idx_set(known, root, download)
 
 
 def fashion_mnist(root: Path, download: bool) -> Dataset:
     """Fashion-MNIST articles of clothing 28 x 28, 10 classes, 60000 + 10000 images (Xiao et al. 2017)."""
     site = "https://github.com/zalandoresearch/fashion-mnist"
-    return read_idx_set(TorchvisionSet("fashion_mnist", "FashionMNIST", 10, "FashionMNIST/raw/", site), root, download)
+    return read_idx_set(
+        TorchvisionSet("fashion_mnist", "FashionMNIST", MNIST, "FashionMNIST/raw/", site), root, download
+    )
 
 
 def kmnist(root: Path, download: bool) -> Dataset:
     """Kuzushiji-MNIST cursive Japanese characters 28 x 28, 10 classes, 60000 + 10000 images (Clanuwat et al. 2018)."""
     site = "http://codh.rois.ac.jp/kmnist/"
-    return read_idx_set(TorchvisionSet("kmnist", "KMNIST", 10, "KMNIST/raw/", site), root, download)
+    return read_idx_set(TorchvisionSet("kmnist", "KMNIST", MNIST, "KMNIST/raw/", site), root, download)
 
 
 def emnist(
@@ -53,7 +64,7 @@ def emnist(
     """
     site = "https://www.nist.gov/itl/products-and-services/emnist-dataset"
     known = TorchvisionSet(
-        "emnist", "EMNIST", EMNIST_CLASSES[split], "EMNIST/raw/", site, train={"split": split, "train": True}
+        "emnist", "EMNIST", EMNIST[split], "EMNIST/raw/", site, train={"split": split, "train": True}
     )
     stems = (f"emnist-{split}-train", f"emnist-{split}-test")
     return read_idx_set(known, root, download, stems=stems, first_label=1 if split == "letters" else 0)
@@ -81,7 +92,7 @@ def read_idx_set(
     if not found:
         raise missing_files_error(known, root, None)
     train, test = (_read_split(images, labels, first_label) for images, labels in found)
-    return Dataset(train, test, known.classes)
+    return Dataset(train, test, known.declared.classes)
 
 
 def _find(folder: Path, stems: tuple[str, str]) -> list[tuple[Path, Path]]:

@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from PIL import Image
 
 from raysim.config.error_text import nearest
-from raysim.data.dataset import Array, Dataset, Split, channels_first, require_memory
+from raysim.data.dataset import Array, Dataset, MissingData, Split, channels_first, require_memory
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
@@ -57,7 +57,7 @@ def image_folder(
     """
     folder = root / Path(path).expanduser()
     if not folder.is_dir():
-        raise ConfigError(f"dataset.path: there is no folder {folder}; a relative path starts at dataset.root")
+        raise MissingData(f"dataset.path: there is no folder {folder}; a relative path starts at dataset.root")
     halves = [folder / "train", folder / "test"]
     if all(half.is_dir() for half in halves):
         train, test = (_files(half, classes) for half in halves)
@@ -170,7 +170,7 @@ def npz(
 
 def _read_npz(file: Path) -> dict[str, Array]:
     if not file.is_file():
-        raise ConfigError(f"dataset.path: there is no file {file}; a relative path starts at dataset.root")
+        raise MissingData(f"dataset.path: there is no file {file}; a relative path starts at dataset.root")
     try:
         with file.open("rb") as stream:  # opened here: np.load leaves a file open that it finds to be broken
             archive = np.load(stream, allow_pickle=False)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from raysim.data.dataset import Array, Dataset, Split
+from raysim.data.dataset import Array, Dataset, Split, blank
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
@@ -133,16 +133,20 @@ def domains(named: Sequence[tuple[str, Dataset]], reference: int) -> tuple[Datas
     _check(named, reference)
     shapes = [found.shape for _, found in named]
     sets = [found for _, found in named]
+    missing = tuple(name for found in sets for name in found.missing)
+    shape = shapes[reference]
     if len(set(shapes)) > 1:
-        sets = [_make_alike(found, shapes[reference][1:], max(shape[0] for shape in shapes)) for found in sets]
-    train, train_rows = _join([found.train for found in sets])
-    test, test_rows = _join([found.test for found in sets])
+        shape = (max(channels for channels, *_ in shapes), *shape[1:])
+        sets = sets if missing else [_make_alike(found, shape[1:], shape[0]) for found in sets]
+    valueless = shape if missing else None
+    train, train_rows = _join([found.train for found in sets], valueless)
+    test, test_rows = _join([found.test for found in sets], valueless)
     classes = sets[reference].classes
     tasks = [
         Task(name, tuple(range(classes)), None, own_train, own_test)
         for (name, _), own_train, own_test in zip(named, train_rows, test_rows, strict=True)
     ]
-    return Dataset(train, test, classes, sets[reference].names), tasks
+    return Dataset(train, test, classes, sets[reference].names, missing), tasks
 
 
 def _check(named: Sequence[tuple[str, Dataset]], reference: int) -> None:
@@ -208,11 +212,13 @@ def _along_rows(images: Array, width: int) -> Array:
     return np.concatenate(parts).reshape(n, channels, height, width)
 
 
-def _join(splits: Sequence[Split]) -> tuple[Split, list[npt.NDArray[np.int32]]]:
-    """Return the splits one behind the other, and the rows that come from each."""
+def _join(splits: Sequence[Split], shape: tuple[int, ...] | None) -> tuple[Split, list[npt.NDArray[np.int32]]]:
+    """Return the splits one behind the other, and the rows of each; with a shape, its samples have no values."""
     sizes = [len(split) for split in splits]
     rows = np.split(np.arange(sum(sizes), dtype=np.int32), np.cumsum(sizes)[:-1])
-    return Split(np.concatenate([split.x for split in splits]), np.concatenate([split.y for split in splits])), rows
+    x = [split.x for split in splits]
+    joined = np.concatenate(x) if shape is None else blank(sum(sizes), shape, x[0].dtype)
+    return Split(joined, np.concatenate([split.y for split in splits])), rows
 
 
 def hold_out(dataset: Dataset, tasks: Sequence[Task], fraction: float, seed: int) -> tuple[Dataset, list[Task]]:

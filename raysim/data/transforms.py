@@ -71,7 +71,8 @@ def normalization(
         return None
     channels = dataset.shape[0] if len(dataset.shape) == 3 else 1
     if wanted == "standard":
-        x = dataset.train.x.reshape(len(dataset.train), channels, -1)
+        x = dataset.train.x[: 1 if dataset.missing else None]  # one sample stands for all that have no values
+        x = x.reshape(len(x), channels, -1)
         means, stds = zip(*(_moments(x[:, channel]) for channel in range(channels)), strict=True)
         return ChannelStatistics(mean=means, std=stds)
     if len(wanted.mean) != channels:

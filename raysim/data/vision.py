@@ -12,13 +12,13 @@ import tarfile
 import warnings
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from raysim.data.dataset import Array, Dataset, Split, channels_first
+from raysim.data.dataset import Array, Dataset, Declared, MissingData, Split, channels_first
 from raysim.system.errors import ConfigError
 
 TIMEOUT = 20.0  # seconds without a byte before a download is given up
@@ -33,6 +33,12 @@ FAILURES = (
 )
 
 
+USPS = Declared((1, 16, 16), train=7291, test=2007, classes=10)
+SVHN = Declared((3, 32, 32), train=73257, test=26032, classes=10)
+CIFAR10 = Declared((3, 32, 32), train=50000, test=10000, classes=10)
+CIFAR100 = replace(CIFAR10, classes=100)
+
+
 @dataclass(frozen=True)
 class TorchvisionSet:
     """Where one data set is in torchvision and on disk.
@@ -40,7 +46,7 @@ class TorchvisionSet:
     Args:
         name: its name in YAML.
         kind: the name of its class in torchvision.datasets.
-        classes: how many classes it has.
+        declared: what its files hold.
         where: its files, below the root.
         site: the web page that has them.
         train: the class's arguments for the training split.
@@ -50,7 +56,7 @@ class TorchvisionSet:
 
     name: str
     kind: str
-    classes: int
+    declared: Declared
     where: str
     site: str
     train: dict[str, Any] = field(default_factory=lambda: {"train": True})
@@ -61,7 +67,7 @@ class TorchvisionSet:
 def usps(root: Path, download: bool) -> Dataset:
     """USPS handwritten digits 16 x 16, 10 classes, 7291 + 2007 images, by torchvision (Hull 1994)."""
     site = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps"
-    return read_torchvision_set(TorchvisionSet("usps", "USPS", 10, "usps.bz2, usps.t.bz2", site), root, download)
+    return read_torchvision_set(TorchvisionSet("usps", "USPS", USPS, "usps.bz2, usps.t.bz2", site), root, download)
 
 
 def svhn(root: Path, download: bool) -> Dataset:
@@ -69,20 +75,24 @@ def svhn(root: Path, download: bool) -> Dataset:
     files = "train_32x32.mat, test_32x32.mat"
     site = "http://ufldl.stanford.edu/housenumbers/"
     halves: dict[str, Any] = {"train": {"split": "train"}, "test": {"split": "test"}}
-    known = TorchvisionSet("svhn", "SVHN", 10, files, site, channels_first=True, **halves)
+    known = TorchvisionSet("svhn", "SVHN", SVHN, files, site, channels_first=True, **halves)
     return read_torchvision_set(known, root, download)
 
 
 def cifar10(root: Path, download: bool) -> Dataset:
     """CIFAR-10 natural images 32 x 32 RGB, 10 classes, 50000 + 10000 images, by torchvision (Krizhevsky 2009)."""
     site = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
-    return read_torchvision_set(TorchvisionSet("cifar10", "CIFAR10", 10, "cifar-10-batches-py/", site), root, download)
+    return read_torchvision_set(
+        TorchvisionSet("cifar10", "CIFAR10", CIFAR10, "cifar-10-batches-py/", site), root, download
+    )
 
 
 def cifar100(root: Path, download: bool) -> Dataset:
     """CIFAR-100 natural images 32 x 32 RGB, 100 classes, 50000 + 10000 images, by torchvision (Krizhevsky 2009)."""
     site = "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz"
-    return read_torchvision_set(TorchvisionSet("cifar100", "CIFAR100", 100, "cifar-100-python/", site), root, download)
+    return read_torchvision_set(
+        TorchvisionSet("cifar100", "CIFAR100", CIFAR100, "cifar-100-python/", site), root, download
+    )
 
 
 def read_torchvision_set(known: TorchvisionSet, root: Path, download: bool) -> Dataset:
@@ -92,7 +102,7 @@ def read_torchvision_set(known: TorchvisionSet, root: Path, download: bool) -> D
         ConfigError: see `open_quietly`.
     """
     train, test = (_read_split(known, root, download, options) for options in (known.train, known.test))
-    return Dataset(train, test, known.classes)
+    return Dataset(train, test, known.declared.classes)
 
 
 def _read_split(known: TorchvisionSet, root: Path, download: bool, options: dict[str, Any]) -> Split:
@@ -133,16 +143,17 @@ def open_quietly(known: TorchvisionSet, root: Path, download: bool, options: dic
             raise missing_files_error(known, root, reason if download else None) from error
 
 
-def missing_files_error(known: TorchvisionSet, root: Path, failure: str | None) -> ConfigError:
+def missing_files_error(known: TorchvisionSet, root: Path, failure: str | None) -> MissingData:
     """Return the error for a data set without its files: where they were looked for and how to get them.
 
     failure: why downloading failed; None where it was not allowed.
     """
     failed = f" and downloading failed ({failure})" if failure else ""
     or_allow = "" if failure else "set dataset.download to true, or "
-    return ConfigError(
+    return MissingData(
         f"data set {known.name}: no complete, sound files in {root} (looked for {known.where}){failed}; {or_allow}put "
-        f"them there from {known.site}, or point dataset.root or RAYSIM_DATA to where they are"
+        f"them there from {known.site}, or point dataset.root or RAYSIM_DATA to where they are",
+        known.declared,
     )
 
 

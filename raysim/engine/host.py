@@ -68,19 +68,13 @@ class ClientHost:
         """Have one client, which has the server's model, carry out the order, and add what it sends to the reply."""
         if order.op == "train":
             client.begin_phase(order.phase_of(client.id), order.shares[client.id])
+            self._train(client, order, reply)
         else:
             client.take_up(order.phase_of(client.id).window)
             client.begin_exchange(order.op.partition(".")[0], order.shares[client.id])
-        self.carry_out(client, order, reply)
-        client.forget()
-
-    def carry_out(self, client: HostedClient, order: Order, reply: Reply) -> None:
-        """Have a client whose phase or exchange has begun carry out the order."""
-        if order.op == "train":
-            self._train(client, order, reply)
-        else:
             self._exchange(client, order, reply)
         reply.take_records(client.id, client.records)
+        client.forget()
 
     def evaluate(self, chunks: Sequence[Chunk], posts: Sequence[Post] = ()) -> Scores:
         """Count the correct predictions of the posted model on parts of the test sets."""

@@ -19,17 +19,15 @@ from raysim.models.flat import FlatModel
 
 
 class DryModel(FlatModel):
-    """A model that computes nothing: its logits and gradients are zeros. `gradients` counts those that were taken."""
+    """A model that computes nothing: its logits and gradients are zeros."""
 
     def __init__(self, module: nn.Module, classes: int) -> None:
         super().__init__(module)
-        self.gradients = 0
         self._classes = classes
         vars(module)["forward"] = self._logits  # the module keeps its layers, for methods that look at them
 
     def gradient_of(self, loss: Tensor) -> Tensor:
         """Return zeros [P]."""
-        self.gradients += 1
         return self.gradient.clone()
 
     def _logits(self, x: Tensor) -> Tensor:
@@ -39,13 +37,11 @@ class DryModel(FlatModel):
 class DryClient(HostedClient):
     """One client that is shown no data and takes no step: it counts its steps and fills its memory.
 
-    `resumes` says whether its phase is the first one of a stage and others are over, `loops` how often it went through
-    its local loop.
+    `resumes` says whether its phase is the first one of a stage and others are over.
     """
 
     data: Source
     resumes = False
-    loops = 0
 
     @property
     def computes(self) -> bool:
@@ -60,7 +56,6 @@ class DryClient(HostedClient):
 
     def local_training(self) -> Delta:
         """Count the steps of the local loop, and offer its samples to the memory."""
-        self.loops += 1
         positions = choose_samples(self, [*self.halves.values()])
         parts = self.batches(len(positions))
         self.trained, self.steps = len(positions), self.local_epochs * len(parts)

@@ -2,25 +2,27 @@
 
 import traceback
 from collections import Counter
-from collections.abc import Hashable, Mapping
-from copy import deepcopy
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from raysim.api.messages import Reduction, Term, count_bytes
+from raysim.api.messages import Post, Reduction, Term, count_bytes
 from raysim.api.method import ClientHalf
 from raysim.config import Config
 from raysim.engine.exact_sum import ExactSum
 from raysim.engine.host import ClientHost
-from raysim.engine.hosted_client import HostedClient
 from raysim.engine.orders import Order, Reply
 from raysim.estimate.dry_client import DryClient, DryModel, WorstCase
 from raysim.federation.federation import Federation
 from raysim.memory import Memory
 from raysim.models.flat import FlatModel
+from raysim.system.state import map_tensors
+
+META = torch.device("meta")  # its tensors have a shape and no values
+COUNTED = {"phases", "exchanges", "round", "lr", "trained", "resumes", "offered"}  # no part of a kind
 
 
 @dataclass
@@ -56,12 +58,13 @@ class DryReply(Reply):
     def take_records(self, client: int, records: Mapping[str, Tensor | float]) -> None:
         """Read no number."""
 
-    def sent_by(self, client: int) -> Reply:
-        """Return the same reply of another client."""
+    def sent_by(self, clients: Sequence[int]) -> Reply:
+        """Return the replies of these clients, each of which is the same as this one."""
         return replace(
             self,
-            by_client={name: dict.fromkeys([client], *terms.values()) for name, terms in self.by_client.items()},
-            bytes_up=dict.fromkeys([client], sum(self.bytes_up.values())),
+            by_client={name: dict.fromkeys(clients, *terms.values()) for name, terms in self.by_client.items()},
+            bytes_up=dict.fromkeys(clients, sum(self.bytes_up.values())),
+            steps=len(clients) * self.steps,
         )
 
     def _add(self, name: str, grid: Any, value: Tensor, weight: float, what: str) -> None:
@@ -71,8 +74,8 @@ class DryReply(Reply):
         return value.detach().to(self.device)
 
 
-Outcome = tuple[DryReply, Mapping[str, Any], bool]
-"""A client's reply, the states of its halves after it, and whether it went through its local loop."""
+Kind = tuple[Hashable, ...]
+"""What is equal for clients that differ in nothing that a method of raysim's looks at."""
 
 
 class DryHost(ClientHost):
@@ -82,8 +85,10 @@ class DryHost(ClientHost):
     later stage; `kept` are the most bytes that one client's halves held from one order to the next; `unknown` are the
     methods whose client halves look at values, and are replaced by the worst case.
 
-    A phase or exchange in which a method takes several gradients by itself is taken to depend on sizes only, and done
-    once for all clients and rounds that have the same ones.
+    Clients of one kind get as many samples at the same times, and have as much in their memories and halves. What
+    raysim's own methods do depends on nothing else, so one client carries an order out for all of its kind, and for
+    later orders like it. A method of the user's own may look at more: there each client is of a kind of its own, and
+    carries every order out.
     """
 
     def __init__(self, config: Config, federation: Federation, device: torch.device) -> None:
@@ -91,14 +96,17 @@ class DryHost(ClientHost):
         self.beginnings = 0
         self.kept = 0
         self.unknown: list[str] = []
-        self._outcomes: dict[Hashable, Outcome] = {}
+        self._alike = not any(":" in name for name in config.methods)
+        streams = enumerate(federation.streams)
+        self._kinds: list[Kind] = [stream.outline if self._alike else (number,) for number, stream in streams]
+        self._outcomes: dict[Hashable, tuple[DryReply, DryClient, Kind]] = {}
         super().__init__(config, federation, range(config.clients.count), device)
 
     def lay_out(self, module: nn.Module) -> FlatModel:
         """Return a model that computes nothing."""
         return DryModel(module, self.federation.classes)
 
-    def make_client(self, number: int) -> HostedClient:
+    def make_client(self, number: int) -> DryClient:
         """Return a client at its beginning; its memory fills as any other does, and asks for no labels."""
         kind = self._memory
         if kind is not None and kind.policy != "importance":
@@ -107,49 +115,60 @@ class DryHost(ClientHost):
         halves = {name: method.Client(name, method) for name, method in self._methods.items()}
         return DryClient(number, self.federation.streams[number], self._samples, memory, self._shared, halves)
 
-    def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
-        """See ClientHost; where a half fails, which looks at values, the worst case takes its place."""
+    def perform(self, order: Order, posts: Sequence[Post] = ()) -> Reply:
+        """Carry out an order, once for all clients of a kind; their replies and states after it are shared."""
+        self.receive(posts)
+        order = replace(order, mail=self._move(order.mail))
+        said = order.op, _describe(order.mail), count_bytes({name: post.value for name, post in self.posts.items()})
+        alike: dict[Hashable, list[int]] = {}
+        for number in order.clients:
+            window = order.windows.get(number, order.phase.window)
+            alike.setdefault((self._kinds[number], window, said), []).append(number)
+        reply = Reply(order.cohort)
+        for key, numbers in alike.items():
+            part, after, kind = self._outcomes.get(key) or self._try(numbers[0], order, key)
+            for number in numbers:
+                self.clients[number], self._kinds[number] = after, kind
+            if order.op == "train" and after.resumes:
+                self.beginnings += len(numbers) * (part.steps // after.local_epochs)
+            self.sent.update({name: len(numbers) * nbytes for name, nbytes in part.items.items()})
+            reply.merge(part.sent_by(numbers))
+        return reply
+
+    def _try(self, number: int, order: Order, key: Hashable) -> tuple[DryReply, DryClient, Kind]:
+        """Return what an order comes to at a client: its reply, the client as it is then, and its kind.
+
+        Where a half of the user's own fails, which looks at values, the worst case takes its place.
+        """
+        client, reply = self.clients[number], DryReply(order.cohort, device=self.model.device)
+        if self._alike:  # others share it
+            client, before = self.make_client(number), client.state()
+            client.restore(map_tensors(lambda tensor: tensor.detach().clone(), before))
+        self.model.load(self.posts["model"].value)
         try:
-            super().serve(client, order, reply)
+            self.serve(client, order, reply)
         except Exception as error:
             half = _find_half(error)
             if half is None or half.name in self.unknown:
                 raise
             self.unknown.append(half.name)
-            self._outcomes.clear()
             for other in self.clients.values():
                 other.halves[half.name] = WorstCase(half.name, half.knobs)
-            self.serve(client, order, reply)
-
-    def carry_out(self, client: HostedClient, order: Order, reply: Reply) -> None:
-        """See ClientHost."""
+            return self._try(number, order, key)
         assert isinstance(client, DryClient)
-        assert isinstance(self.model, DryModel)
-        key = self._sizes(client, order)
-        if key in self._outcomes:
-            part, states, loops = self._outcomes[key]
-            if loops:
-                client.local_training()
-            for name, state in deepcopy(states).items():
-                client.halves[name].restore(state)
-        else:
-            gradients, before = self.model.gradients, client.loops
-            part = DryReply(order.cohort, device=self.model.device)
-            super().carry_out(client, order, part)
-            states = {name: half.state() for name, half in client.halves.items()}
-            self.kept = max(self.kept, count_bytes(states))
-            if self.model.gradients > gradients + 1:
-                self._outcomes[key] = part, deepcopy(states), client.loops > before
-        if order.op == "train" and client.resumes:
-            self.beginnings += part.steps // client.local_epochs
-        self.sent.update(part.items)
-        reply.merge(part.sent_by(client.id))
+        if not self._alike:
+            return reply, client, self._kinds[number]
+        state = client.state()
+        self.kept = max(self.kept, count_bytes(state["halves"]))
+        held = {name: value for name, value in state.items() if name not in COUNTED}
+        kind = (client.stream.outline, int(client.offered.sum()), _describe(held))
+        self._outcomes[key] = reply, client, kind
+        return reply, client, kind
 
-    def _sizes(self, client: DryClient, order: Order) -> Hashable:
-        """Return all that a phase or exchange may depend on, but for values: a tensor without them prints its shape."""
-        samples = len(client.arrived), len(client.finished), client.stream.end(client.window), len(client.memory or ())
-        states = [half.state() for half in client.halves.values()]
-        return order.op, samples, repr((order.mail, states)), count_bytes({n: p.value for n, p in self.posts.items()})
+
+def _describe(value: Any) -> str:
+    """Return a value as text, with its tensors' shapes in place of their numbers."""
+    return repr(map_tensors(lambda tensor: tensor.to(META), value))
 
 
 def _find_half(error: BaseException) -> ClientHalf | None:

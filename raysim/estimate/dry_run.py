@@ -6,20 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-import torch
-
 from raysim.api.messages import Post
 from raysim.config import Config
 from raysim.engine.events import RoundDone
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
-from raysim.estimate.dry_host import DryHost
+from raysim.estimate.dry_host import META, DryHost
 from raysim.evaluation.scoring import Chunk, Scores, zero_scores
 from raysim.federation.federation import Federation
 from raysim.system.errors import convert_to_run_error
 from raysim.system.seeding import torch_untouched
-
-META = torch.device("meta")  # its tensors have a shape and no values
 
 
 @dataclass(frozen=True)

@@ -38,14 +38,16 @@ class MemoryNeed:
     """The bytes of a run's parts, beside its processes' libraries.
 
     `data` are the samples; `coordinator` and `host` what each of these processes holds, `working` what a host takes
-    more while it computes, `clients` what a host holds for each client that it owns. `savings` are the bytes that
-    methods would keep less at a knob of theirs, all clients together, by KEY=VALUE.
+    more while it computes, `clients` what a host holds for each client that it owns. `gpu` is what a host with a share
+    of a GPU has there beside its clients: the samples, vectors of the model's length, and a batch's activations.
+    `savings` are the bytes that methods would keep less at a knob of theirs, all clients together, by KEY=VALUE.
     """
 
     data: int = 0
     coordinator: int = 0
     host: int = 0
     working: int = 0
+    gpu: int = 0
     clients: Sequence[int] = ()
     savings: Mapping[str, int] = field(default_factory=dict)
 
@@ -67,6 +69,10 @@ class MemoryNeed:
     def host_with(self, clients: Sequence[int]) -> int:
         """Return the bytes of one host with these clients, at work."""
         return PROCESS_BYTES + self.host + self.working + sum(self.clients[client] for client in clients)
+
+    def gpu_with(self, clients: Sequence[int]) -> int:
+        """Return the bytes of one host with these clients on its GPU, beside what CUDA itself takes."""
+        return self.gpu + sum(self.clients[client] for client in clients)
 
     def total(self, actors: int, at_once: int) -> int:
         """Return the bytes of a run with so many hosts, of which so many compute at a time; all on one node.
@@ -102,11 +108,13 @@ def estimate_memory(config: Config, federation: Federation) -> MemoryNeed:
     evaluating = 4 * tested  # a layer's input, output and shortcut, and the convolution's own
     kept = max(size * outputs, evaluating if tested <= LARGEST_KEPT else 0)
     split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
+    data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test))
     return MemoryNeed(
-        data=sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test)),
+        data=data,
         coordinator=(2 + 4 * posts) * vector,
         host=(2 + posts) * vector + min(kept, KEPT_BYTES),
         working=max(SUM_VECTORS * vector, evaluating if tested > LARGEST_KEPT else 0) + int(tables.max()),
+        gpu=data + (2 + posts + SUM_VECTORS) * vector + max(size * outputs, evaluating) + int(tables.max()),
         clients=[
             int(own)
             + _memory(federation, kind, stream)

@@ -10,7 +10,7 @@ from raysim.config import Config
 from raysim.config.component_blocks import ChannelStatistics, Component
 from raysim.config.lookup import resolve
 from raysim.data import scenario
-from raysim.data.dataset import Dataset, load_dataset, subsample
+from raysim.data.dataset import Dataset, MissingData, load_dataset, stand_in, subsample
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task, domains, hold_out
 from raysim.data.transforms import Augmentation, check_images, normalization
@@ -67,27 +67,29 @@ class Federation:
         return tuple(sorted({label for task in present for label in self.tasks[task].classes}))
 
 
-def build_federation(config: Config, download: bool = True) -> Federation:
+def build_federation(config: Config, download: bool = True, pretend: bool = False) -> Federation:
     """Load the data, make the tasks and deal them to the clients.
+
+    With `pretend` a data set whose files are missing is replaced by one without values, if it declares its size.
 
     Every draw is from a separate random stream, so the data do not depend on methods, actors and aggregation.
 
     Raises:
         ConfigError: the data are missing or do not suit the scenario.
     """
-    federation = undealt(config, download)
+    federation = undealt(config, download, pretend)
     check_images(config.dataset.augment, federation.shape)
     streams = deal(config, federation.dataset, federation.tasks)
     return replace(federation, streams=streams, availability=plan_availability(config, streams))
 
 
-def undealt(config: Config, download: bool = True) -> Federation:
+def undealt(config: Config, download: bool = True, pretend: bool = False) -> Federation:
     """Load the data and make the tasks for an evaluation, which has no clients and no rounds.
 
     Raises:
         ConfigError: the data are missing or do not suit the scenario.
     """
-    dataset, tasks = _load(config, download)
+    dataset, tasks = _load(config, download, pretend)
     if config.evaluation.validation_fraction is not None:
         dataset, tasks = hold_out(dataset, tasks, config.evaluation.validation_fraction, config.seed)
     windows = config.scenario.windows
@@ -103,11 +105,16 @@ def undealt(config: Config, download: bool = True) -> Federation:
     )
 
 
-def _load(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
+def _load(config: Config, download: bool, pretend: bool) -> tuple[Dataset, Sequence[Task]]:
     spec = config.dataset
 
     def load(component: Component, number: int = 0) -> Dataset:
-        dataset = load_dataset(component.function(), spec.root, spec.download and download, component.keys())
+        try:
+            dataset = load_dataset(component.function(), spec.root, spec.download and download, component.keys())
+        except MissingData as error:
+            if not pretend or error.declared is None:
+                raise
+            dataset = stand_in(error.declared, component.title)
         if spec.train_samples is None:
             return dataset
         return subsample(dataset, spec.train_samples, seeding.generator(config.seed, "train_samples", number))
@@ -121,7 +128,7 @@ def _load(config: Config, download: bool) -> tuple[Dataset, Sequence[Task]]:
         try:
             named.append((domain.title, load(domain, number)))
         except ConfigError as error:
-            raise ConfigError(f"scenario.shift.domains.{number}: {error}") from error
+            raise type(error)(f"scenario.shift.domains.{number}: {error}") from error
     return domains(named, reference)
 
 

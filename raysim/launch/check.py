@@ -1,10 +1,11 @@
 """`raysim check`: what a run would start, send, compute and need, without starting it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
+from raysim.data.dataset import MissingData, resolve_root
 from raysim.engine.compatibility import check_methods
 from raysim.estimate import placement
 from raysim.estimate.dry_run import DryRun, dry_run
@@ -13,7 +14,7 @@ from raysim.estimate.pace import pace
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
-from raysim.system.capacity import GIB, MIB, Capacity, this_machine
+from raysim.system.capacity import GIB, MIB, Capacity, fit, this_machine
 from raysim.system.errors import RunError, Unreachable
 from raysim.system.seeding import torch_untouched
 
@@ -24,26 +25,33 @@ SHOWN = 6  # number of tasks shown by name
 def estimate_run(config: Config) -> LabelledLines:
     """Yield lines about a run as (label, text). Data are loaded, never downloaded.
 
-    If the config names a cluster, it is asked for its capacity. If none answers, which a run refuses, a line says so.
+    If the config names a cluster, it is asked for its capacity. What a run needs and is not here is named: a cluster
+    that answers, GPUs, the files of data that declare their size; all else is estimated.
 
     Raises:
+        MissingData: data are missing that declare no size; what is known by then has been yielded.
         ConfigError: as the run itself would; what is known by then has been yielded.
     """
     with torch_untouched():
         methods = check_methods(config)
         capacity = this_machine()
-        if config.resources.address is None:
+        if config.resources.address is None and not _lacks_gpus(config, capacity):
             placement.place(config, capacity)
-        federation = build_federation(config, download=False)
-        model = check_model(config, federation.shape, federation.classes)
-        need = estimate_memory(config, federation)
-    sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
-    sent = model.weights().nbytes
     yield "run", f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
-    yield "data", _data(federation, config.evaluation.split)
+    try:
+        with torch_untouched():
+            federation = build_federation(config, download=False, pretend=True)
+            model = check_model(config, federation.shape, federation.classes)
+            need = estimate_memory(config, federation)
+    except MissingData:
+        yield from _without_data(config, capacity)
+        raise
+    sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
+    sent, about = model.weights().nbytes, "about " * _labels_missing(config, federation)
+    yield "data", _data(config, federation)
     yield "tasks", _tasks([task.name for task in federation.tasks])
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
-    yield "clients", f"{config.clients.count:,}, each with {span} samples at a time"
+    yield "clients", f"{config.clients.count:,}, each with {about}{span} samples at a time"
     yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {_size(sent)} as sent"
     try:
         cost = dry_run(config, federation)
@@ -51,15 +59,42 @@ def estimate_run(config: Config) -> LabelledLines:
         yield "rounds", f"{federation.availability.rounds:,}; bytes, steps and time are not known before: {error}"
         yield from _places(config, capacity, need)
         return
-    yield from _work(cost)
+    yield from _work(cost, about)
     yield from _places(config, capacity, need)
     yield "time", _time(config, federation, cost, capacity)
 
 
-def _data(federation: Federation, split: str) -> str:
-    train, test = federation.dataset.train, federation.dataset.test
-    shape = " x ".join(map(str, federation.shape))
-    return f"{len(train):,} training and {len(test):,} {split} samples of {shape}, {federation.classes} classes"
+def _without_data(config: Config, capacity: Capacity) -> LabelledLines:
+    """Yield what is known where the data are missing and nobody knows their size."""
+    rounds = config.scenario.tasks * (config.training.rounds_per_task or 0)
+    why = "steps, bytes, memory and time depend on the data, which are not here"
+    yield "rounds", f"{rounds:,}; {why}" if rounds else f"not known: they, {why}"
+    need = MemoryNeed(clients=[0] * config.clients.count)
+    yield from ((label, text) for label, text in _places(config, capacity, need) if "memory" not in label)
+
+
+def _lacks_gpus(config: Config, capacity: Capacity) -> bool:
+    """Return whether a config asks for GPUs where there are none, so that it is meant for another machine."""
+    return config.resources.gpus_per_actor > 0 and not capacity.gpus
+
+
+def _labels_missing(config: Config, federation: Federation) -> bool:
+    """Return whether who has how many samples depends on labels of data that are missing."""
+    kind = config.partition.kind
+    across = kind == "shards" and config.domains is not None and config.partition_per == "run"
+    by_label = config.scenario.kind == "class_incremental" or kind == "dirichlet" or across
+    return bool(federation.dataset.missing) and by_label
+
+
+def _data(config: Config, federation: Federation) -> str:
+    train, test, missing = federation.dataset.train, federation.dataset.test, federation.dataset.missing
+    shape, split = " x ".join(map(str, federation.shape)), config.evaluation.split
+    said = f"{len(train):,} training and {len(test):,} {split} samples of {shape}, {federation.classes} classes"
+    if not missing:
+        return said
+    evenly = ", its classes equally frequent" * _labels_missing(config, federation)
+    files = f"the files of {', '.join(missing)} are not in {resolve_root(config.dataset.root)}"
+    return f"{said}, as declared{evenly}: {files}" + "; a run downloads them" * config.dataset.download
 
 
 def _tasks(names: Sequence[str]) -> str:
@@ -67,13 +102,14 @@ def _tasks(names: Sequence[str]) -> str:
     return f"{len(names)}: {'; '.join(shown)}"
 
 
-def _work(cost: DryRun) -> LabelledLines:
-    yield "rounds", f"{cost.rounds:,} with {cost.updates:,} client updates"
+def _work(cost: DryRun, about: str) -> LabelledLines:
+    """Yield what a run does; `about` stands before what depends on labels that are missing."""
+    yield "rounds", f"{cost.rounds:,} with {about}{cost.updates:,} client updates"
     guess = bool(cost.unknown)
     why = f" (what {', '.join(cost.unknown)} does depends on what is computed)" * guess
-    yield "steps", f"{'about ' * guess}{cost.steps:,} gradient steps{why}"
+    yield "steps", f"{'about ' if guess else about}{cost.steps:,} gradient steps{why}"
     for way, nbytes in (("up", cost.up), ("down", cost.down)):
-        yield f"bytes {way}", f"{'at most ' * guess}{_bytes(nbytes, cost.rounds)}{why}"
+        yield f"bytes {way}", f"{'at most ' * guess}{about}{_bytes(nbytes, cost.rounds)}{why}"
 
 
 def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
@@ -87,31 +123,53 @@ def _places(config: Config, capacity: Capacity, need: MemoryNeed) -> LabelledLin
     if config.resources.address is not None:
         yield from _elsewhere(config, config.resources.address, need)
         return
+    if _lacks_gpus(config, capacity):
+        placement.check_custom(config, capacity)
+        yield from _asked_for(config, need, "on a machine with GPUs, which this one is not")
+        return
     place = placement.place(config, capacity, need)
     yield "actors", _actors(place, f"on this machine ({_shares(capacity.cpus, capacity.gpus)})")
     whole = "" if capacity.memory is None else f" of the {_size(capacity.memory)} here"
     yield "memory", f"about {_size(place.memory_bytes)}{whole}, a host up to {_size(_largest(place, need))}"
+    yield from _gpu_memory(config, need, place.clients)
 
 
 def _elsewhere(config: Config, address: str, need: MemoryNeed) -> LabelledLines:
     """Yield the actors' placement on a running cluster, or, if none answers, what they would request."""
     from raysim.actors.cluster import joined_cluster
 
+    nodes = f"{'packed onto few' if config.resources.placement == 'pack' else 'spread over the'} nodes of {address}"
     try:
         with joined_cluster(address) as there:
-            place = placement.place(config, there, need)
+            lacking = _lacks_gpus(config, there)
+            place = None if lacking else placement.place(config, there, need)
     except Unreachable as error:
-        yield from _asked_for(config, need)
+        yield from _asked_for(config, need, nodes)
         yield "cluster", str(error)
+        return
+    if place is None:
+        yield from _asked_for(config, need, f"{nodes}, none of which has a GPU now")
         return
     hosts = placement.hosts_by_node(place, there)
     where = ", ".join(f"{count} on {_count(nodes, 'node')}" for count, nodes in Counter(hosts).items())
     kinds = Counter(_shares(node.cpus, node.gpus) for node in there.nodes)
-    nodes = ", ".join(f"{_count(count, 'node')} with {has}" for has, count in kinds.items())
-    yield "actors", _actors(place, f"at {address}, {where} (of {nodes})")
+    all_nodes = ", ".join(f"{_count(count, 'node')} with {has}" for has, count in kinds.items())
+    yield "actors", _actors(place, f"at {address}, {where} (of {all_nodes})")
     most = _largest(place, need)
     on_a_node = f"about {_size(need.node + hosts[0] * most)} on a node with {_count(hosts[0], 'host')}"
     yield "memory", f"{on_a_node}, {_size(need.driver)} more on this one, a host up to {_size(most)}"
+    yield from _gpu_memory(config, need, place.clients)
+
+
+def _gpu_memory(config: Config, need: MemoryNeed, clients: Iterable[Sequence[int]]) -> LabelledLines:
+    """Yield what hosts with these clients take of a GPU, if they use one: nothing of it is measured."""
+    share = config.resources.gpus_per_actor
+    if not share:
+        return
+    most = max(map(need.gpu_with, clients))
+    beside = f", {_size(fit(share, 1) * most)} for the {fit(share, 1)} that share one" if share <= 0.5 else ""
+    what = "data, vectors of the model's length, what methods keep and a batch's activations, without CUDA's own"
+    yield "GPU memory", f"up to {_size(most)} for a host{beside}, by arithmetic: {what}"
 
 
 def _actors(place: Placement, where: str) -> str:
@@ -124,7 +182,7 @@ def _largest(place: Placement, need: MemoryNeed) -> int:
     return max(need.host_with(clients) for clients in place.clients)
 
 
-def _asked_for(config: Config, need: MemoryNeed) -> LabelledLines:
+def _asked_for(config: Config, need: MemoryNeed, where: str) -> LabelledLines:
     """Yield what the actors would request, regardless of what is available."""
     wanted, clients = config.resources, config.clients.count
     if wanted.clients_per_actor == "auto":
@@ -136,10 +194,10 @@ def _asked_for(config: Config, need: MemoryNeed) -> LabelledLines:
     share = "an equal share of the CPUs, at most 1" if cpus == "auto" else _count(cpus, "CPU")
     own = [f"{amount:g} {name}" for name, amount in wanted.custom.items()]
     asks = "; ".join([share, _count(wanted.gpus_per_actor, "GPU"), *own])
-    where = "packed onto few" if wanted.placement == "pack" else "spread over the"
-    yield "actors", f"1 coordinator and {hosts}, {where} nodes of {wanted.address}; each host asks for {asks}"
+    yield "actors", f"1 coordinator and {hosts}, {where}; each host asks for {asks}"
     most = need.host_with(range(packed))
     yield "memory", f"about {_size(need.node)} on a node, and up to {_size(most)} for each host there"
+    yield from _gpu_memory(config, need, [range(packed)])
 
 
 def _clients(place: Placement) -> str:
@@ -157,6 +215,9 @@ def _count(count: float, what: str) -> str:
 
 def _time(config: Config, federation: Federation, cost: DryRun, capacity: Capacity) -> str:
     """Estimate the run's time from this machine's time for a step and for the evaluation of a sample."""
+    away = ["the data"] * bool(federation.dataset.missing) + ["GPUs"] * _lacks_gpus(config, capacity)
+    if away:
+        return f"not known: it is measured where there are {' and '.join(away)}"
     measured = pace(config, federation)
     training = cost.steps * measured.step + cost.beginnings * measured.beginning
     evaluating = cost.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample

@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 
+from raysim.algorithms.scaffold import Scaffold
 from raysim.api import Ask, ClientHalf, MemoryUse, Method, ServerHalf, Term
 from raysim.config.lookup import table
 from raysim.engine.compatibility import check_methods
@@ -127,6 +128,22 @@ def test_figures_by_hand(tiny):
     assert found.up == found.down == {"model": 2832, "scaffold": 2832}
     # of task 2, whose first round follows task 1: 3 clients x 3 batches; before round 1 and after each task
     assert (found.beginnings, found.evaluations) == (9, 3)
+
+
+@pytest.mark.parametrize(("clients", "calls"), [({}, 4), ({"dataset__train": 37}, 8)])
+def test_clients_of_a_kind_do_once_what_comes_again(tiny, simulate, monkeypatch, clients, calls):
+    """3 clients x 2 tasks x 10 rounds are 60 phases, of four sorts: the first of each task, and those that follow it.
+
+    A client with 13 samples beside two with 12 is of another kind.
+    """
+    finished = []
+    finish = Scaffold.Client.finish
+    config = tiny(methods={"scaffold": {}}, training__rounds_per_task=10, **clients)
+    ran = counted(simulate(config))
+    monkeypatch.setattr(Scaffold.Client, "finish", lambda *given: finished.append(0) or finish(*given))
+    found = run_dry(config)
+    assert (sum(found.up.values()), sum(found.down.values()), found.steps, found.updates) == ran
+    assert len(finished) == calls
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,25 +7,12 @@ import pytest
 import raysim
 from raysim.config.lookup import table
 from raysim.estimate.memory import PROCESS_BYTES, estimate_memory
-from raysim.estimate.pace import Pace, pace
+from raysim.estimate.pace import pace
 from raysim.federation.federation import build_federation
-from raysim.launch import check as checking
 from raysim.system.capacity import Capacity
 from raysim.system.errors import ConfigError
 
 GIB = 2**30
-
-
-@pytest.fixture
-def check(tiny, monkeypatch):
-    """A function that gives the lines about a config, by label."""
-    monkeypatch.setattr(checking, "pace", lambda config, federation: Pace(step=1.0, beginning=2.0, sample=0.1))
-
-    def lines(memory=8 * GIB, **overrides):
-        monkeypatch.setattr(checking, "this_machine", lambda: Capacity(2, 0, memory))
-        return dict(checking.estimate_run(tiny(**overrides)))
-
-    return lines
 
 
 def test_it_says_what_would_start_and_what_that_costs(check):
