@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from raysim.config.error_text import show
 from raysim.data.dataset import Array, Dataset
 from raysim.system.errors import ConfigError
 
@@ -73,14 +74,21 @@ def normalization(
     them as {mean: [...], std: [...]}. Images have one number per channel, other samples one for all features.
 
     Raises:
-        ConfigError: a given list has the wrong length, or a std is not positive.
+        ConfigError: a given list has the wrong length, or a std is not positive; or samples that are no images are
+            whole numbers, such as token ids, which a model could not read any more.
     """
     if wanted == "none":
         return None
+    x = dataset.train.x
+    if x.ndim != 4 and x.dtype == np.float32 and x.max() > 1 and (x == np.rint(x)).all():
+        raise ConfigError(
+            f"dataset.normalize: found {show(wanted)} for samples that are whole numbers, such as token ids, allowed: "
+            "none; counts can be scaled before they are saved"
+        )
     channels = dataset.shape[0] if len(dataset.shape) == 3 else 1
     if wanted == "standard":
-        x = dataset.train.x.reshape(len(dataset.train), channels, -1)
-        means, stds = zip(*(_moments(x[:, channel]) for channel in range(channels)), strict=True)
+        flat = x.reshape(len(x), channels, -1)
+        means, stds = zip(*(_moments(flat[:, channel]) for channel in range(channels)), strict=True)
         return Normalization(means, stds)
     assert isinstance(wanted, Mapping)
     mean, std = (tuple(float(value) for value in wanted[key]) for key in ("mean", "std"))
