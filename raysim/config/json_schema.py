@@ -61,7 +61,8 @@ def _allow_bare_names(definitions: Schema) -> None:
 
 
 def _methods(definitions: Schema) -> Schema:
-    own = {name: {"anyOf": [keys, {"type": "null"}]} for name, keys in _components(definitions, "method")}
+    own: Schema = {name: {"anyOf": [keys, {"type": "null"}]} for name, keys in _components(definitions, "method")}
+    own["fedavg"] = {"type": ["object", "null"], "maxProperties": 0}  # what runs without methods
     return {"properties": own, "patternProperties": {":": {"type": ["object", "null"]}}, "additionalProperties": False}
 
 
