@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from raysim.api import ClientHalf, Delta, Method, Post, ServerHalf, Term
 class Misbehaving(Method):
     """Misbehaving: client 1 does `what` in round 3."""
 
-    what: Literal["raise", "exit", "send NaN", "die", "sleep"] = "raise"
+    what: Literal["raise", "send NaN", "die", "sleep"] = "raise"
 
     class Client(ClientHalf):
         knobs: Misbehaving
@@ -29,8 +28,6 @@ class Misbehaving(Method):
             match self.knobs.what:
                 case "raise":
                     raise KeyError("a mistake of my own")
-                case "exit":
-                    sys.exit(3)
                 case "send NaN":
                     delta = Delta(delta.parameters * float("nan"), delta.buffers)
                 case "die":

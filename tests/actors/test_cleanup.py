@@ -199,7 +199,6 @@ def test_the_dashboard_listens_on_the_loopback_interface(raysim: Callable[..., R
 FAILURES = {
     "raise": r"KeyError: 'a mistake of my own' \(Misbehaving\.Client\.finish, .*misbehaving\.py:\d+\); client 1, "
     r"round 3; --local helps to debug it",
-    "exit": r"SystemExit: 3 \(Misbehaving\.Client\.finish, .*misbehaving\.py:\d+\); client 1, round 3; --local .*",
     "send NaN": r"client 1 diverged in round 3 \(Misbehaving\), .*: found nan, allowed: .*may help",
     "die": r"the host of client 1 died 2 times in round 3: its process ended .*; with resources\.clients_per_actor=.*",
 }
@@ -212,7 +211,7 @@ def test_a_failure_is_told_in_one_line_and_leaves_nothing(what: str, raysim: Cal
     *above, last = errors.splitlines()
     assert (status, output) == (1, "")
     assert re.fullmatch(f"the run failed: {FAILURES[what]}", last)
-    if what in ("raise", "exit"):  # the traceback of the user's own code stands above the line
+    if what == "raise":  # the traceback of the user's own code stands above the line
         assert above[0] == "Traceback (most recent call last):"
         assert 'raise KeyError("a mistake of my own")' in errors
     else:
