@@ -3,11 +3,12 @@
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from raysim.system.errors import ConfigError, RunError
+from raysim.system.errors import ConfigError, RunError, describe_error, single_line
 
 KINDS = {"methods": "method", "datasets": "data set", "models": "model"}
 USAGE = """usage: raysim COMMAND ...
@@ -31,12 +32,21 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{self.prog}: {message}; see {self.prog} --help")
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise _HelpShown
+
+
+class _HelpShown(Exception):
+    """--help was asked for, and printed."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the exit status: 0 done, 1 the run failed, 2 wrong input, 130 interrupted."""
     given = list(sys.argv[1:] if argv is None else argv)
     try:
         return _command(given)
+    except _HelpShown:
+        return 0
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
@@ -51,6 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # raysim list methods | head -1; the interpreter flushes once more at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (Exception, SystemExit) as error:  # of the user's own code, or a mistake of raysim's
+        traceback.print_exception(error)
+        print(f"the run failed: {single_line(describe_error(error))}", file=sys.stderr)
+        return 1
 
 
 def _command(given: list[str]) -> int:

@@ -1,5 +1,6 @@
 """Models and methods of the tests' own, named in configs as `probes:NAME`."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -40,6 +41,32 @@ def normalised(shape, classes):
 def wrong_output(shape, classes):
     """One logit too many."""
     return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], classes + 1))
+
+
+def two_outputs(shape, classes):
+    """Logits and features, as a tuple."""
+    return Two(nn.Flatten(), nn.Linear(shape[0], classes))
+
+
+class Two(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x), x
+
+
+def quits(shape, classes):
+    """Ends the process."""
+    sys.exit(3)
+
+
+def half_frozen(shape, classes):
+    """A frozen layer in bfloat16 below a trained one."""
+    below = nn.Linear(shape[0], 3, dtype=torch.bfloat16).requires_grad_(False)
+    return Halved(below, nn.Linear(3, classes))
+
+
+class Halved(nn.Sequential):
+    def forward(self, x):
+        return self[1](self[0](x.to(torch.bfloat16)).float())
 
 
 def no_module(shape, classes):

@@ -149,6 +149,11 @@ def _validate_methods(value: object) -> object:
     made: dict[str, Values] = {}
     errors: Errors = []
     for name, keys in value.items():
+        if str(name).lower() == "fedavg":
+            if keys:
+                words = f"found {show(keys)}, allowed: {{}}, as FedAvg is what runs without methods"
+                errors.append(explain((name,), words))
+            continue
         if not isinstance(keys, Mapping | None):
             errors.append(explain((name,), f"found {show(keys)}, allowed: a block of the method's keys"))
             continue

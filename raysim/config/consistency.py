@@ -7,7 +7,7 @@ from pydantic_core import InitErrorDetails
 
 from raysim.config.document import REQUIRED, explain
 from raysim.config.error_text import nearest, show
-from raysim.config.experiment import MOST_ROUNDS
+from raysim.config.experiment import MOST_ROUNDS, DomainIncremental
 from raysim.config.schema import Config
 from raysim.config.timing import AsynchronousSchedule
 
@@ -63,6 +63,9 @@ def _rules(config: Config) -> Rules:
             why = "with a stream of your own, whose samples are not known before they come"
             yield config.evaluation.split == "validation", "evaluation.split", f"test {why}"
             yield config.evaluation.per_client, "evaluation.per_client", f"false {why}"
+            of_tests_only = isinstance(scenario, DomainIncremental) and config.domains is None
+            tests = "{domains: [...]} with a stream of your own, whose samples it would not change"
+            yield of_tests_only, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"
     if scenario.online:
         once = "1 with scenario.online, where each sample is trained on once"
         yield config.training.local_epochs > 1, "training.local_epochs", once
@@ -72,6 +75,11 @@ def _rules(config: Config) -> Rules:
         one = "1 with mixing=models, which takes one model at a time"
         yield schedule.buffer_size != 1, "schedule.buffer_size", one
         yield schedule.rate > 1, "schedule.rate", "at most 1 with mixing=models"
+    if isinstance(schedule, AsynchronousSchedule):
+        at_a_time = min(schedule.concurrency, config.clients.count)
+        most = max(at_a_time, AsynchronousSchedule.model_fields["buffer_size"].default)
+        few = f"at most {most}, as {at_a_time} train at a time by schedule.concurrency and clients.count"
+        yield schedule.buffer_size > most, "schedule.buffer_size", few
     own = "false with resources.address, whose cluster has its own or none"
     yield resources.dashboard and resources.address is not None, "resources.dashboard", own
 

@@ -56,7 +56,8 @@ def _complete_named(definitions: Schema, block: str, kind: str) -> None:
 
 
 def _methods(definitions: Schema) -> Schema:
-    own = {name: {"anyOf": [keys, {"type": "null"}]} for name, keys in _components(definitions, "method")}
+    own: Schema = {name: {"anyOf": [keys, {"type": "null"}]} for name, keys in _components(definitions, "method")}
+    own["fedavg"] = {"type": ["object", "null"], "maxProperties": 0}  # what runs without methods
     return {"properties": own, "patternProperties": {":": {"type": ["object", "null"]}}, "additionalProperties": False}
 
 

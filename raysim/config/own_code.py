@@ -1,15 +1,13 @@
 """Which code of the user's own a config names: what workers on other machines must be sent."""
 
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 from raysim.config.document import to_plain, walk
 from raysim.config.lookup import OWN
 from raysim.config.schema import Config
-
-INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")]
+from raysim.system.errors import INSTALLED
 
 
 def find_own_code(config: Config) -> list[Path]:

@@ -149,7 +149,7 @@ class Config(Block):
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     """What every client's replay memory holds."""
     methods: Methods = Field(default_factory=dict)
-    """The methods in the order in which they are applied; none is FedAvg."""
+    """The methods in the order in which they are applied; none, or fedavg, is FedAvg."""
     participation: Participation = Participation()
     """The clients in a round."""
     aggregation: Aggregation = Aggregation()

@@ -16,6 +16,7 @@ from raysim.config.error_text import shorten
 from raysim.system.errors import ConfigError
 
 MOST_VALUES = 100_000  # after aliases are written out: a file of a few lines can stand for billions
+LARGEST_FILE = 10_000_000  # bytes
 LONGEST_NUMBER = 400  # characters: more than any float or seed needs, less than Python's own limit for int()
 
 PLAIN = "plain"
@@ -87,7 +88,13 @@ def parse_plain_scalar(text: str) -> bool | int | float | str | None:
 
 def _text(file: str, refuse: Refuse) -> str:
     try:
-        content = Path(file).read_bytes()
+        path = Path(file)
+        if path.exists() and not (path.is_file() or path.is_dir()):  # reading a pipe or a device may never end
+            raise ConfigError(f"{file}: this is no regular file, allowed: a YAML file, not a pipe or a device")
+        if path.is_file() and path.stat().st_size > LARGEST_FILE:
+            allowed = f"a YAML file of at most {LARGEST_FILE:,}"
+            raise ConfigError(f"{file}: found {path.stat().st_size:,} bytes, allowed: {allowed}")
+        content = path.read_bytes()
     except (OSError, ValueError) as error:
         known: dict[type[Exception], str] = {
             FileNotFoundError: "there is no such file",

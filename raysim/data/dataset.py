@@ -1,5 +1,6 @@
 """A data set: a training and a test split of samples and labels, the rules for them, and how it is loaded."""
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -9,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
-from raysim.system.capacity import GIB, MOST_FOR_DATA
-from raysim.system.errors import ConfigError
+from raysim.system.capacity import GIB, MOST_FOR_DATA, this_machine
+from raysim.system.errors import ConfigError, locate_errors
 
 DEFAULT_ROOT = Path("~/.cache/raysim")
+CLASS_BYTES = 1000  # what a class takes at least: its weights in a head, and what training keeps beside them
 
 Array = npt.NDArray[Any]
 """A numpy array whose dtype is given in words where it is used."""
@@ -98,6 +99,7 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
         raise ConfigError(f"data set {name}: got {type(dataset).__name__}; return a raysim.data.dataset.Dataset")
     if dataset.classes < 1:
         raise ConfigError(f"data set {name}: classes is {dataset.classes}; it must be at least 1")
+    require_memory(dataset.classes * CLASS_BYTES, f"data set {name}", f"{dataset.classes} classes")
     for part, split in (("train", dataset.train), ("test", dataset.test)):
         _check_split(split, f"data set {name}, {part} split", dataset.classes)
     train, test = dataset.train.x, dataset.test.x
@@ -142,7 +144,7 @@ def require_memory(nbytes: int, key: str, found: object) -> None:
     Raises:
         ConfigError: `nbytes` is more than that.
     """
-    most = MOST_FOR_DATA * psutil.virtual_memory().total
+    most = MOST_FOR_DATA * (this_machine().memory or math.inf)
     if nbytes > most:
         raise ConfigError(
             f"{key}: found {found}, which takes {nbytes / GIB:,.1f} GiB, allowed: what fits into {most / GIB:.1f} "
@@ -179,7 +181,8 @@ def load_dataset(
     """
     name = getattr(function, "__name__", repr(function))
     try:
-        return check_dataset(function(resolve_root(root), download, **keys), name)
+        with locate_errors(f"data set {name}"):
+            return check_dataset(function(resolve_root(root), download, **keys), name)
     except OSError as error:
         raise MissingData(f"data set {name}: its files cannot be read: {error}"[:300]) from error
 

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.dataset import Dataset, Declared, Split, channels_first
+from raysim.data.dataset import Dataset, Declared, Split, channels_first, require_memory
 from raysim.data.vision import TorchvisionSet, missing_files_error, open_quietly
 from raysim.system.errors import ConfigError
 
@@ -122,19 +122,20 @@ def read_idx(path: Path) -> npt.NDArray[np.uint8]:
     """
     again = "delete it and download it again"
     try:
-        content = path.read_bytes()
-        if path.suffix == ".gz":
-            content = gzip.decompress(content)
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            start = file.read(4)
+            if len(start) < 4 or start[:3] != bytes([0, 0, UINT8]):
+                raise ConfigError(f"{path}: not an idx file of uint8 values (it starts with {start.hex()}); {again}")
+            sizes = file.read(4 * start[3])
+            if len(sizes) < 4 * start[3]:
+                raise ConfigError(f"{path}: the file ends inside its header; {again}")
+            shape = struct.unpack(f">{start[3]}I", sizes)
+            count = math.prod(shape)
+            require_memory(count, str(path), f"{count} values")
+            values = file.read(count + 1)  # no more, whatever a compressed file holds
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path}: cannot be read ({error}); {again}") from error
-    if len(content) < 4 or content[:3] != bytes([0, 0, UINT8]):
-        raise ConfigError(f"{path}: not an idx file of uint8 values (it starts with {content[:4].hex()}); {again}")
-    start = 4 + 4 * content[3]
-    if len(content) < start:
-        raise ConfigError(f"{path}: the file ends inside its header; {again}")
-    shape = struct.unpack(f">{content[3]}I", content[4:start])
-    if len(content) - start != math.prod(shape):
-        raise ConfigError(
-            f"{path}: holds {len(content) - start} values where its header says {math.prod(shape)}; {again}"
-        )
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    if len(values) != count:
+        found = len(values) if len(values) < count else f"more than {count}"
+        raise ConfigError(f"{path}: holds {found} values where its header says {count}; {again}")
+    return np.frombuffer(values, np.uint8).reshape(shape)

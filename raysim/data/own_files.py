@@ -27,7 +27,7 @@ IMAGE_DAMAGE = (
     MemoryError,
     Image.DecompressionBombError,
 )  # what Pillow raises
-NPZ_DAMAGE = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
+NPZ_DAMAGE = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error, RuntimeError)  # encrypted
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 Files = Mapping[str, Sequence[Path]]  # by class, in order
@@ -182,6 +182,8 @@ def _read_npz(file: Path) -> dict[str, Array]:
                     f"{file}: no array {', '.join(absent)} (it has {', '.join(archive.files) or 'none'}); "
                     f"needed are {', '.join(ARRAYS)}"
                 )
+            declared = sum(part.file_size for part in zipfile.ZipFile(stream).infolist())
+            require_memory(declared, "dataset.path", file)
             return {name: archive[name] for name in ARRAYS}
     except NPZ_DAMAGE as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)

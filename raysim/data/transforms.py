@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from raysim.config.component_blocks import ChannelStatistics
+from raysim.config.document import to_plain
+from raysim.config.error_text import show
 from raysim.data.dataset import Array, Dataset
 from raysim.system.errors import ConfigError
 
@@ -65,15 +67,21 @@ def normalization(
     number per channel, other samples one for all features.
 
     Raises:
-        ConfigError: the given lists have another length.
+        ConfigError: the given lists have another length; or samples that are no images are whole numbers, such as token
+            ids, which a model could not read any more.
     """
     if wanted == "none":
         return None
+    x = dataset.train.x[: 1 if dataset.missing else None]  # one sample stands for all that have no values
+    if x.ndim != 4 and x.dtype == np.float32 and x.max() > 1 and (x == np.rint(x)).all():
+        raise ConfigError(
+            f"dataset.normalize: found {show(to_plain(wanted))} for samples that are whole numbers, such as token ids, "
+            "allowed: none; counts can be scaled before they are saved"
+        )
     channels = dataset.shape[0] if len(dataset.shape) == 3 else 1
     if wanted == "standard":
-        x = dataset.train.x[: 1 if dataset.missing else None]  # one sample stands for all that have no values
-        x = x.reshape(len(x), channels, -1)
-        means, stds = zip(*(_moments(x[:, channel]) for channel in range(channels)), strict=True)
+        flat = x.reshape(len(x), channels, -1)
+        means, stds = zip(*(_moments(flat[:, channel]) for channel in range(channels)), strict=True)
         return ChannelStatistics(mean=means, std=stds)
     if len(wanted.mean) != channels:
         raise ConfigError(f"dataset.normalize: found {len(wanted.mean)} values, allowed: {channels}, one per channel")

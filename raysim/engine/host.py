@@ -22,7 +22,7 @@ from raysim.memory import Memory
 from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
 from raysim.system.device import to_device
-from raysim.system.errors import RunError
+from raysim.system.errors import RunError, locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
 
@@ -61,7 +61,8 @@ class ClientHost:
         with guard_globals(who, "client"), torch_restored():  # a server half that draws may wait for this order
             for number in order.clients:
                 self.model.load(self.posts["model"].value)
-                self.serve(self.clients[number], order, reply)
+                with locate_errors(f"client {number}, round {order.phase.round}"):
+                    self.serve(self.clients[number], order, reply)
         return reply
 
     def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
@@ -82,7 +83,8 @@ class ClientHost:
         if self._test is None:
             self._test = self.federation.source("test", self.model.device)
         self.model.load(self.posts["model"].value)
-        return score(self.model.module, self.model.dtype, self._test, self.federation, chunks)
+        with locate_errors(f"evaluation of the model after {self.posts['model'].version} updates"):
+            return score(self.model.module, self.model.dtype, self._test, self.federation, chunks)
 
     def receive(self, posts: Sequence[Post]) -> None:
         """Store the posts in place of older versions."""

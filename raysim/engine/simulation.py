@@ -18,6 +18,7 @@ from raysim.engine.virtual_time import Clock
 from raysim.evaluation.scoring import ClientSummary, Scores, accuracies, split_into_chunks, summarise_clients
 from raysim.federation.federation import Federation
 from raysim.models.building import check_model
+from raysim.system.errors import locate_errors
 from raysim.system.state import Kept, decode, encode
 
 
@@ -76,9 +77,10 @@ class Simulation(Kept):
         server, traffic = self.server, self.exchange.traffic
         began, up, down, steps = time.perf_counter(), traffic.up, traffic.down, self.exchange.steps
         server.begin_round()
-        outcome = self.schedule.update()
-        if self._ends_row():
-            self.exchange.drive_plans("end_task", server.present)
+        with locate_errors(f"server, round {server.round}"):
+            outcome = self.schedule.update()
+            if self._ends_row():
+                self.exchange.drive_plans("end_task", server.present)
         self.virtual_time += outcome.seconds
         loss = outcome.means.pop("loss", None)
         return RoundDone(

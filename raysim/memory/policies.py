@@ -89,11 +89,14 @@ class ClassBalanced(_Grouped):
     a reservoir of its class's present size, so that all samples of a class are held with the same probability.
     """
 
+    made_again = frozenset({"largest"})
+
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
         self.held: dict[int, list[int]] = {}  # the slots of each class, in ascending order
         self.counts: dict[int, int] = {}  # samples offered so far, by class
         self.full: list[int] = []  # the classes known to have been the largest: not all of their samples are held
+        self.largest: list[int] = []  # the classes that have the most slots, ascending; empty if they are not known
 
     def _choose_slot(self, group: int, draws: np.random.Generator) -> int:
         mine = self.held.setdefault(group, [])
@@ -102,20 +105,20 @@ class ClassBalanced(_Grouped):
             mine.append(self._fill_slot())
             return mine[-1]
         if group not in self.full:
-            largest = self._largest()  # sizes change only below, so no class becomes the largest unnoticed
-            self.full = sorted({*self.full, *largest})
-            if group not in largest:
-                victims = self.held[largest[int(draws.integers(len(largest)))]]
+            if not self.largest:  # sizes change only below, so no class becomes the largest unnoticed
+                most = max(map(len, self.held.values()))
+                self.largest = sorted(group for group, slots in self.held.items() if len(slots) == most)
+                self.full = sorted({*self.full, *self.largest})
+            if group not in self.largest:
+                victims = self.held[self.largest.pop(int(draws.integers(len(self.largest))))]
+                if len(mine) + 1 == len(victims):
+                    insort(self.largest, group)
+                    insort(self.full, group)
                 slot = victims.pop(int(draws.integers(len(victims))))
                 insort(mine, slot)
                 return slot
         drawn = int(draws.integers(self.counts[group]))
         return mine[drawn] if drawn < len(mine) else -1
-
-    def _largest(self) -> list[int]:
-        """Return the classes that have the most slots, in ascending order."""
-        most = max(map(len, self.held.values()))
-        return sorted(group for group, slots in self.held.items() if len(slots) == most)
 
 
 class ClassRing(_Grouped):

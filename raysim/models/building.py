@@ -4,13 +4,13 @@ import os
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from raysim.config import Config
 from raysim.config.error_text import shorten
 from raysim.models.flat import FlatModel
 from raysim.system import seeding
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, describe_error
 
 
 def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -24,9 +24,9 @@ def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Modu
         seeding.seed_torch(config.seed, "initial weights")
         try:
             module = knobs.function()(shape, classes, **knobs.keys())
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigError(
-                f"model.name: {knobs.name} could not be built for samples of shape {shape}: {error}"
+                f"model.name: {knobs.name} could not be built for samples of shape {shape}: {describe_error(error)}"
             ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"model.name: {knobs.name} returned {type(module).__name__}, allowed: a torch.nn.Module")
@@ -46,14 +46,15 @@ def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatMod
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             logits = model.module(torch.zeros(2, *shape, dtype=model.dtype))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"model.name: {config.model.name} cannot take samples of shape {shape} ({error}); "
+            f"model.name: {config.model.name} cannot take samples of shape {shape}: {describe_error(error)}; "
             "choose a model that fits the data set"
         ) from error
-    if tuple(logits.shape) != (2, classes):
+    found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+    if found != (2, classes):
         raise ConfigError(
-            f"model.name: {config.model.name} returns {tuple(logits.shape)} for 2 samples, allowed: {(2, classes)}"
+            f"model.name: {config.model.name} returns {found} for 2 samples, allowed: a tensor of {(2, classes)}"
         )
     if model.normalises and config.training.batch_size == 1:
         raise ConfigError("training.batch_size: found 1, allowed with BatchNorm in the model: 2 and more")

@@ -8,8 +8,11 @@ from math import prod
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from raysim.system.errors import ConfigError
+
+DTYPES = {torch.float32, torch.float64}
 
 
 @dataclass(frozen=True)
@@ -34,16 +37,22 @@ class FlatModel:
     every host builds the same ones; they are not sent.
 
     Raises:
-        ConfigError: the module has nothing to train, parameters of several dtypes, or a buffer that cannot be sent.
+        ConfigError: the module has nothing to train, parameters without a shape, of several dtypes or of low precision,
+            or a buffer that cannot be sent.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
+        if lazy := [name for name, p in module.named_parameters() if is_lazy(p)]:
+            raise ConfigError(
+                f"model: {lazy[0]} has no shape yet, allowed: layers that are told all sizes, no lazy ones"
+            )
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         dtypes = {p.dtype for p in trained.values()}
-        if len(dtypes) != 1:
+        if len(dtypes) != 1 or not dtypes <= DTYPES:
             found = ", ".join(sorted(map(str, dtypes))) or "no trainable parameter"
-            raise ConfigError(f"model: found {found}, allowed: trainable parameters of one dtype")
+            allowed = "trainable parameters of one dtype, torch.float32 or torch.float64; torch.autocast in the forward"
+            raise ConfigError(f"model: found {found}, allowed: {allowed} pass computes in lower precision")
         (self.dtype,) = dtypes
         device = next(iter(trained.values())).device
         floats = {name: b for name, b in module.named_buffers() if b.dtype == self.dtype}

@@ -19,18 +19,21 @@ Image = npt.NDArray[np.uint8]
 MOST_NUMBERED = 40  # the most tasks at which accuracies are legible as numbers
 
 
-def matrix_image(matrix: Matrix, protocol: str) -> Image:
-    """Draw the accuracy matrix so far, rows after task t, columns test set i."""
+def matrix_image(matrix: Matrix, protocol: str, in_step: bool = True) -> Image:
+    """Draw the accuracy matrix so far; `in_step` as in metrics.summarise."""
     inches = min(len(matrix[0]), MOST_NUMBERED)
     figure, axes = _figure(1.6 + 0.55 * inches, 1.4 + 0.5 * inches)
-    image = draw_matrix(axes, matrix)
+    image = draw_matrix(axes, matrix, in_step)
     axes.set_title(f"accuracy in %, {PROTOCOL_LABELS.get(protocol, protocol)}")
     figure.colorbar(image)
     return _pixels(figure)
 
 
-def draw_matrix(axes: Axes, matrix: Matrix) -> AxesImage:
-    """Draw the matrix (fractions) in %, a small one with its numbers; rows not evaluated yet stay white."""
+def draw_matrix(axes: Axes, matrix: Matrix, in_step: bool) -> AxesImage:
+    """Draw the matrix (fractions) in %, a small one with its numbers; rows not evaluated yet stay white.
+
+    Row t is after task t, or, where clients are not in step, after part t of the run; column i is test set i.
+    """
     values = 100 * np.asarray(matrix)
     columns = values.shape[1]
     image = axes.imshow(values, vmin=0, vmax=100, cmap="viridis", aspect="auto")
@@ -41,7 +44,7 @@ def draw_matrix(axes: Axes, matrix: Matrix) -> AxesImage:
     axes.set_xticks(ticks, [str(i + 1) for i in ticks])
     axes.set_yticks(ticks, [str(i + 1) for i in ticks])
     axes.set_ylim(columns - 0.5, -0.5)  # all tasks from the start, so that the images of a run are alike
-    axes.set(xlabel="test set of task", ylabel="after task")
+    axes.set(xlabel="test set of task", ylabel="after task" if in_step else "after part of the run")
     return image
 
 

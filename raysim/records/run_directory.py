@@ -43,7 +43,7 @@ class RunFiles:
         with self._writing(ROUNDS) as path:
             self._rounds = path.open("a", buffering=1, encoding="utf-8")
         with self._writing(BOARD):
-            self._board = Board(directory) if config.logging.tensorboard else None
+            self._board = Board(directory, config.in_step) if config.logging.tensorboard else None
 
     def write_round(self, event: RoundDone, totals: Totals) -> None:
         """Write a round, which the totals already include."""
@@ -192,6 +192,5 @@ def sha256(state: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 digest over the state_dict's tensors in order, each as contiguous little-endian bytes."""
     digest = hashlib.sha256()
     for tensor in state.values():
-        array = tensor.detach().cpu().contiguous().numpy()
-        digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

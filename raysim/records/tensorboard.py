@@ -15,13 +15,17 @@ from raysim.records.totals import Totals
 
 
 class Board:
-    """Writer of events.out.* into a run directory. The step of a scalar is the round, that of an image the task."""
+    """Writer of events.out.* into a run directory. The step of a scalar is the round, that of an image the task.
 
-    def __init__(self, directory: Path) -> None:
+    in_step: as in metrics.summarise.
+    """
+
+    def __init__(self, directory: Path, in_step: bool) -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes a second to import; only if it is used
 
         _silence_failing_writers()
         self._writer = SummaryWriter(str(directory))
+        self._in_step = in_step
 
     def close(self) -> None:
         """Write out the buffers and close the files."""
@@ -71,9 +75,11 @@ class Board:
         numbers: dict[str, float | None] = {}
         self._writer.add_histogram("clients/updates", np.asarray(totals.participation), event.round)
         for protocol, matrix in totals.matrices.items():
-            numbers[f"{protocol}/forgetting"] = metrics.forgetting(matrix)
-            numbers[f"{protocol}/backward_transfer"] = metrics.backward_transfer(matrix)
-            self.add_image(f"{protocol}/accuracy_matrix", matrix_image(matrix, protocol), len(matrix))
+            if self._in_step:
+                numbers[f"{protocol}/forgetting"] = metrics.forgetting(matrix)
+                numbers[f"{protocol}/backward_transfer"] = metrics.backward_transfer(matrix)
+            image = matrix_image(matrix, protocol, self._in_step)
+            self.add_image(f"{protocol}/accuracy_matrix", image, len(matrix))
         return numbers
 
 

@@ -6,7 +6,8 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from raysim.evaluation.metrics import PROTOCOL_LABELS
-from raysim.report.grouping import ExperimentSetting, MethodGroup
+from raysim.report.grouping import ExperimentSetting, MethodGroup, derive_label
+from raysim.report.reading import Methods
 
 NOTHING = "-"
 
@@ -150,8 +151,9 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
 
 def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | None:
     """Return what one more method changes, for all pairs of groups that differ by one; None where there are none."""
+    among = [group.methods for group in setting.groups]
     rows = [
-        (TableCell(added), TableCell(base.label), *_differences(base, extended, protocol))
+        (TableCell(derive_label(added, among)), TableCell(base.label), *_differences(base, extended, protocol))
         for base in setting.groups
         for extended in setting.groups
         if (added := _added(base.methods, extended.methods)) is not None
@@ -187,10 +189,10 @@ def _differences(base: MethodGroup, extended: MethodGroup, protocol: str) -> Ite
         yield TableCell(text)
 
 
-def _added(base: Mapping[str, object], extended: Mapping[str, object]) -> str | None:
-    """Return the one method that `extended` has on top of `base`, with all else alike and in the same order."""
+def _added(base: Methods, extended: Methods) -> Methods | None:
+    """Return the one method, with its knobs, that `extended` has on top of `base`, with all else alike and in order."""
     added = [name for name in extended if name not in base]
     if len(added) != 1:
         return None
     rest = [(name, knobs) for name, knobs in extended.items() if name != added[0]]
-    return added[0] if rest == list(base.items()) else None
+    return {added[0]: extended[added[0]]} if rest == list(base.items()) else None

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")]
+RAYSIM = Path(__file__).resolve().parents[1]
 
 
 def single_line(text: str) -> str:
@@ -48,15 +53,45 @@ class Lost(RunError):
 
 
 @contextmanager
+def locate_errors(where: str) -> Iterator[None]:
+    """Note on an exception where in the run it happened, such as `client 3, round 5`; the innermost place counts."""
+    try:
+        yield
+    except (RunError, ConfigError):  # they say it themselves
+        raise
+    except (Exception, SystemExit) as error:
+        if vars(error).setdefault("where", where) is where:
+            error.add_note(where)
+        raise
+
+
+@contextmanager
 def convert_to_run_error(advice: str = "--local helps to debug it") -> Iterator[None]:
     """Turn an exception of a method's or a model's own code into a RunError, with its traceback as a note."""
     try:
         yield
     except (RunError, ConfigError):
         raise
-    except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        said = "".join(traceback.format_exception_only(error)).strip()  # including its notes, such as client and round
-        brief = RunError(f"{said.replace(chr(10), ', ')} ({frame.filename}:{frame.lineno}); {advice}")
+    except (Exception, SystemExit) as error:
+        brief = RunError(f"{describe_error(error)}; {advice}")
         brief.add_note("".join(traceback.format_exception(error)).rstrip())
         raise brief from None
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an exception in one line: what it says, where in the user's own code it comes from, and its notes."""
+    said = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", ", ")
+    return "; ".join([said + _own_place(error), *getattr(error, "__notes__", ())])
+
+
+def _own_place(error: BaseException) -> str:
+    """Return the function of the user's own that raysim called, and the innermost line of their code, in brackets."""
+    function = place = ""
+    for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+        code, file = frame.f_code, Path(frame.f_code.co_filename)
+        if file.is_relative_to(RAYSIM):
+            if place:
+                break
+        elif not file.name.startswith("<") and not any(map(file.is_relative_to, INSTALLED)):
+            function, place = code.co_qualname, place or f"{file}:{line}"
+    return f" ({function}, {place})" if place else ""

@@ -24,7 +24,7 @@ def hashed(*name: int | str, bits: int = 128) -> int:
     """Return a stream's number: the BLAKE2b digest of its name with `bits` bits. 1 and "1" are different names."""
     digest = hashlib.blake2b(digest_size=bits // 8)
     for part in name:
-        encoded = f"{type(part).__name__}:{part}".encode()
+        encoded = f"{type(part).__name__}:{part}".encode(errors="surrogateescape")
         digest.update(len(encoded).to_bytes(4, "little") + encoded)  # lengths: ("ab", "c") differs from ("a", "bc")
     return int.from_bytes(digest.digest(), "little")
 

@@ -1,5 +1,6 @@
 """What the coordinator and the runner do when something is slow to start, is lost or is done with; without Ray."""
 
+import sys
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, Work
 
 from raysim.actors import coordinator, failures, runner
 from raysim.actors.coordinator import Coordinator, Remote, Start
+from raysim.actors.host import Host
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
 from raysim.engine.events import Checkpoint, Finished, RoundDone
@@ -75,6 +77,18 @@ def test_so_are_the_coordinator_and_a_sweeps_run() -> None:
     assert str(_failure(OutOfMemoryError(KILLED))).startswith(
         "the run's process died: Ray ended it, as memory ran low;"
     )
+
+
+def test_a_method_that_ends_its_process_is_no_loss_of_an_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray takes SystemExit for the wish to end the actor, and says no more."""
+    monkeypatch.setattr("raysim.actors.host.ray", SimpleNamespace(get=lambda references: []))
+    made = object.__new__(Host)
+    made._host = SimpleNamespace(perform=lambda order, posts: sys.exit(3))
+    with pytest.raises(
+        RunError, match=r"^SystemExit: 3 \(.*<lambda>, .*\.py:\d+\); --local helps to debug it"
+    ) as ended:
+        made.perform(Order("train", (0,), {}, {}, 1, None), None, ())
+    assert ended.value.__notes__[0].startswith("Traceback (most recent call last):")
 
 
 def test_other_losses_are_as_they_were() -> None:

@@ -183,6 +183,17 @@ ON_THE_COMMAND_LINE = [
      "mixing: models, buffer_size: 1, rate: 2}: schedule.rate: found 2.0, allowed: at most 1 with mixing=models")),
     (["schedule.speeds={kind: pareto, shape: 0}"], ("schedule.speeds={kind: pareto, shape: 0}: schedule.speeds.shape: "
      "found 0, allowed: a number >= 0.1")),
+    (["schedule={kind: asynchronous, buffer_size: 1000000000}"], ("schedule={kind: asynchronous, buffer_size: "
+     "1000000000}: schedule.buffer_size: found 1000000000, allowed: at most 5, as 4 train at a time by "
+     "schedule.concurrency and clients.count")),
+    (["schedule={kind: asynchronous, buffer_size: 7, concurrency: 6}", "clients.count=8"], ("schedule={kind: "
+     "asynchronous, buffer_size: 7, concurrency: 6}: schedule.buffer_size: found 7, allowed: at most 6, as 6 train at "
+     "a time by schedule.concurrency and clients.count")),
+    (["scenario.boundaries={asynchronous: {window: 5, windows: 2, stream: 'math:gcd'}}", "scenario.shift=permutation",
+      "training.rounds_per_task=null"], ("scenario.shift=permutation: found 'permutation', allowed: {domains: [...]} "
+     "with a stream of your own, whose samples it would not change; or scenario.kind=class_incremental")),
+    (["methods={FedAvg: {mu: 1}}"], ("methods={FedAvg: {mu: 1}}: methods.FedAvg: found {mu: 1}, allowed: {}, as FedAvg "
+     "is what runs without methods")),
     (["scenario.boundaries={asynchronous: {}}"], ("scenario.boundaries={asynchronous: {}}: "
      "scenario.boundaries.asynchronous.window: this key is required and missing, allowed: a whole number >= 1")),
     (["scenario.boundaries={}"], ("scenario.boundaries={}: scenario.boundaries.jittered: found neither asynchronous "

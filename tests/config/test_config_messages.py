@@ -1,5 +1,6 @@
 """Everything that can be wrong with a config is one line, word for word."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,19 @@ def test_a_file_that_cannot_be_read(run_yaml: Path) -> None:
     assert refusal("run.yaml/x") == "run.yaml/x: the file cannot be read: Not a directory"
     assert refusal(".") == ".: this is a directory, allowed: a YAML file"
     assert refusal("a\0b") == "a\\x00b: the file cannot be read: embedded null byte"
+
+
+def test_a_pipe_a_device_and_a_huge_file_are_not_read(tmp_path: Path) -> None:
+    """A pipe that holds a config, as <(...) makes one; reading /dev/zero or an open pipe would never end."""
+    read, write = os.pipe()
+    os.write(write, b"name: demo\n")
+    os.close(write)
+    for path in (f"/dev/fd/{read}", "/dev/null"):
+        assert refusal(path) == f"{path}: this is no regular file, allowed: a YAML file, not a pipe or a device"
+    os.close(read)
+    with (tmp_path / "huge.yaml").open("wb") as file:
+        file.truncate(10_000_001)
+    assert refusal(file.name) == f"{file.name}: found 10,000,001 bytes, allowed: a YAML file of at most 10,000,000"
 
 
 def test_from_python_the_key_stands_alone(run_yaml: Path) -> None:

@@ -174,6 +174,13 @@ def test_the_order_of_methods_counts() -> None:
     assert one != other
 
 
+@pytest.mark.parametrize("name", ["fedavg", "FedAvg"])
+def test_fedavg_is_what_runs_without_methods(name: str) -> None:
+    assert load(REQUIRED, {"methods": {name: {}}}) == load(REQUIRED, {f"methods.{name}": None}) == load(REQUIRED)
+    both = load(REQUIRED, {"methods": {name: None, "fedprox": {"mu": 0.1}}})
+    assert dump(both) == dump(load(REQUIRED, {"methods": {"fedprox": {"mu": 0.1}}}))
+
+
 def test_the_named_components_are_at_hand() -> None:
     config = load(REQUIRED, ["methods={fedprox: {mu: 1}, picky: {pairs: 2}}", "dataset={name: archive, path: x}"])
     assert config.methods == {"fedprox": {"mu": 1.0}, "picky": {"pairs": 2, "fixed": 2}}
@@ -221,7 +228,7 @@ def test_the_json_schema_knows_the_named_components() -> None:
     }  # fmt: skip
     assert archive["then"]["properties"]["root"] is True
     methods = found["properties"]["methods"]
-    assert list(methods["properties"]) == ["fedprox", "der", "picky", "plain"]
+    assert list(methods["properties"]) == ["fedprox", "der", "picky", "plain", "fedavg"]
     assert methods["additionalProperties"] is False
     der = methods["properties"]["der"]["anyOf"][0]
     assert (der["description"], der["additionalProperties"]) == ("DER.", False)
@@ -234,6 +241,7 @@ SUITS = [
     {"training": {"rounds_per_task": 1, "optimizer": {"name": "adam", "betas": [0, 0.5]}}},
     {"partition": {"per": "task"}},
     {"dataset": {"name": "archive", "path": "x", "scale": 2}},
+    {"methods": {"fedavg": {}}},
     {"methods": {"fedprox": None, "named_components:Der": {"alpha": 0.1}}},
     {"model": {"name": "named_components:net", "hidden": [3]}},
     DEFAULTS,
@@ -247,6 +255,7 @@ SUITS_NOT = [
     {"dataset": {"name": "archive", "path": "x", "scael": 2}},
     {"dataset": {"name": "nosuch"}},
     {"methods": {"fedprx": None}},
+    {"methods": {"fedavg": {"mu": 1}}},
     {"methods": {"fedprox": {"mu": -1}}},
 ]
 

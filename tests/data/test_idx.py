@@ -1,6 +1,7 @@
 import gzip
 import struct
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ WHOLE = idx_bytes(np.arange(12).reshape(3, 4))
     ("name", "content", "words"),
     [
         ("cut", WHOLE[:-1], "holds 11 values where its header says 12"),
-        ("long", WHOLE + b"x", "holds 13 values where its header says 12"),
+        ("long", WHOLE + b"x", "holds more than 12 values where its header says 12"),
         ("short", WHOLE[:7], "ends inside its header"),
         ("empty", b"", "not an idx file"),
         ("html", b"<html>not found</html>", "not an idx file"),
@@ -96,6 +97,20 @@ def test_damaged_files_are_named(tmp_path, name, content, words):
         read_idx(tmp_path / name)
     assert str(tmp_path / name) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_what_cannot_fit_is_not_unpacked(tmp_path):
+    """A header that promises 4 TB, and one that promises 12 bytes where 64 MiB follow."""
+    (tmp_path / "huge.gz").write_bytes(gzip.compress(struct.pack(">HBB2I", 0, 8, 2, 2**21, 2**21)))
+    with pytest.raises(ConfigError, match=r"huge\.gz: found 4398046511104 values, which takes 4,096\.0 GiB, allowed"):
+        read_idx(tmp_path / "huge.gz")
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(WHOLE + bytes(2**26)))
+    tracemalloc.start()
+    with pytest.raises(ConfigError, match="holds more than 12 values"):
+        read_idx(tmp_path / "bomb.gz")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**22
 
 
 def test_swapped_files_are_named(tmp_path, write_set):

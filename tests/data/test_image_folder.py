@@ -1,5 +1,6 @@
 """Folders of images: what is read, how it is split, and what is refused; all on folders that the tests write."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -215,3 +216,15 @@ def test_domains_with_other_classes_are_refused(tmp_path, more):
     with pytest.raises(ConfigError) as caught:
         build_federation(config(tmp_path, "photo", "sketch"))
     assert str(caught.value) == f"scenario.shift.domains: {only}; all must have the same ones"
+
+
+def test_names_that_are_no_utf_8_are_read_and_named(tmp_path):
+    """Linux takes any bytes; the message shows them as escapes, which a terminal can print."""
+    for label in (b"caf\xe9", b"dog"):
+        many(tmp_path, **{os.fsdecode(label): 2})
+    found = image_folder(tmp_path, False, path=".", size=4)
+    assert (found.classes, len(found.train), len(found.test)) == (2, 2, 2)
+    (tmp_path / "dog" / os.fsdecode(b"\xff.png")).write_bytes(b"no image")
+    with pytest.raises(ConfigError, match=r"/dog/\\udcff\.png cannot be read as an image") as refused:
+        image_folder(tmp_path, False, path=".", size=4)
+    assert str(refused.value).isprintable()

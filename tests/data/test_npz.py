@@ -1,10 +1,14 @@
+import re
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from raysim.data import dataset as loading
 from raysim.data.dataset import load_dataset
 from raysim.data.own_files import npz
+from raysim.system.capacity import Capacity
 from raysim.system.errors import ConfigError
 
 
@@ -71,6 +75,42 @@ def test_wrong_arrays_are_named(tmp_path, changes, words):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"dataset\.path: there is no file .*absent\.npz"):
         npz(tmp_path, False, path="absent.npz")
+
+
+def test_what_cannot_fit_is_not_unpacked(tmp_path, monkeypatch):
+    """On a machine of 1 MiB: 16 MB of zeros, of which the file has a thousandth."""
+    monkeypatch.setattr(loading, "this_machine", lambda: Capacity(1, 0, 2**20))
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, x_train=np.zeros((6, 700_000)), y_train=np.arange(6), x_test=FINE, y_test=np.arange(6))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ConfigError, match=r"bomb\.npz, which takes 0\.0 GiB, allowed: what fits into 0\.0 GiB"):
+        npz(tmp_path, False, path="bomb.npz")
+
+
+def test_an_array_that_is_declared_larger_than_its_file_is_named(tmp_path):
+    path = save(tmp_path / "mine.npz", FINE, x_train=None)
+    with zipfile.ZipFile(path, "a") as archive, archive.open("x_train.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, {"descr": "<f4", "fortran_order": False, "shape": (10**9, 10**6)})
+    with pytest.raises(ConfigError, match=r"mine\.npz: not a sound \.npz"):
+        npz(tmp_path, False, path="mine.npz")
+
+
+def test_a_label_that_makes_a_head_too_large_is_named(tmp_path):
+    save(tmp_path / "mine.npz", FINE, y_train=np.array([0, 1, 2, 0, 1, 10**12]))
+    with pytest.raises(ConfigError, match=r"data set npz: found 1000000000001 classes, which takes 931,322\.6 GiB"):
+        load_dataset(npz, str(tmp_path), False, {"path": "mine.npz"})
+
+
+def test_an_encrypted_file_is_named(tmp_path):
+    """Bit 0 of the flags in every header, which is all that a reader without the password sees."""
+    path = save(tmp_path / "mine.npz", FINE)
+    content = bytearray(path.read_bytes())
+    for mark, flags in ((b"PK\1\2", 8), (b"PK\3\4", 6)):
+        for found in re.finditer(mark, bytes(content)):
+            content[found.start() + flags] |= 1
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"mine\.npz: not a sound \.npz of plain arrays \(.* is encrypted"):
+        npz(tmp_path, False, path="mine.npz")
 
 
 @pytest.mark.parametrize("size", [0, 100, 700])

@@ -104,8 +104,27 @@ def test_features_share_one_figure_and_a_constant_has_std_one(features):
     figures = normalization("standard", features)
     assert len(figures.mean) == len(figures.std) == 1
     assert figures.mean[0] == pytest.approx(features.train.x.astype(np.float64).mean())
-    constant = Split(np.full((4, 6), 3, np.float32), np.zeros(4, np.int64))
-    assert normalization("standard", Dataset(constant, constant, 1)) == ChannelStatistics(mean=(3.0,), std=(1.0,))
+    constant = Split(np.full((4, 6), 2.5, np.float32), np.zeros(4, np.int64))
+    assert normalization("standard", Dataset(constant, constant, 1)) == ChannelStatistics(mean=(2.5,), std=(1.0,))
+
+
+@pytest.mark.parametrize("wanted", ["standard", ChannelStatistics(mean=(20.0,), std=(9.0,))])
+def test_token_ids_are_not_normalised(wanted):
+    """A model looks them up in a table; images of whole numbers, 0/1 features and fractions are no such numbers."""
+
+    def normalised(x):
+        split = Split(x.astype(np.float32), np.zeros(len(x), np.int64))
+        return normalization(wanted, Dataset(split, split, 1))
+
+    ids = np.arange(12).reshape(2, 6)
+    with pytest.raises(
+        ConfigError, match=r"dataset\.normalize: found .* whole numbers, such as token ids, allowed: none"
+    ):
+        normalised(ids)
+    for x in (ids.reshape(2, 1, 2, 3), ids % 2, ids / 2):
+        assert normalised(x) is not None
+    split = Split(ids.astype(np.float32), np.zeros(2, np.int64))
+    assert normalization("none", Dataset(split, split, 1)) is None
 
 
 def test_given_figures_are_taken_and_checked(colours):

@@ -116,7 +116,7 @@ def test_a_stream_of_ones_own_cannot_be_held_out_of():
     values = {
         "name": "own",
         "dataset": {"name": "synthetic"},
-        "scenario": {"kind": "domain_incremental", "tasks": 1, "boundaries": own},
+        "scenario": {"kind": "class_incremental", "tasks": 1, "boundaries": own},
         "clients": {"count": 1},
         "model": {"name": "mlp"},
         "training": {},

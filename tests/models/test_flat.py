@@ -171,6 +171,19 @@ def test_two_dtypes_are_an_error():
         FlatModel(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double()))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.complex64])
+def test_parameters_of_low_precision_are_an_error(dtype):
+    with pytest.raises(ConfigError, match=f"found {dtype}, allowed: .* torch.float32 or torch.float64; torch.autocast"):
+        FlatModel(nn.Linear(2, 2, dtype=dtype))
+
+
+def test_a_lazy_layer_is_an_error():
+    with pytest.raises(
+        ConfigError, match=r"model: 1\.weight has no shape yet, allowed: layers that are told all sizes"
+    ):
+        FlatModel(nn.Sequential(nn.Flatten(), nn.LazyLinear(3)))
+
+
 def test_transposed_parameters_are_laid_out_by_their_shape():
     module = nn.Linear(2, 3, bias=False)
     module.weight = nn.Parameter(torch.arange(6.0).reshape(2, 3).t())

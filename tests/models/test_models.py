@@ -1,6 +1,9 @@
+import hashlib
+
 import pytest
 import torch
 
+import raysim
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
 from raysim.system.errors import ConfigError
@@ -111,13 +114,26 @@ def test_weights_from_a_file(built, tmp_path):
 def test_misfits_are_one_line(refused, tmp_path):
     assert "mcmahan_cnn could not be built for samples of shape (6,)" in refused(name="mcmahan_cnn")
     assert "mnist_cnn cannot take samples of shape (1, 8, 8)" in refused((1, 8, 8), name="mnist_cnn")
-    assert "returns (2, 5) for 2 samples, allowed: (2, 4)" in refused(name="probes:wrong_output")
+    assert "returns (2, 5) for 2 samples, allowed: a tensor of (2, 4)" in refused(name="probes:wrong_output")
+    assert "returns a tuple for 2 samples, allowed: a tensor of (2, 4)" in refused(name="probes:two_outputs")
+    assert "probes:quits could not be built for samples of shape (6,): SystemExit: 3 (quits, " in refused(
+        name="probes:quits"
+    )
     assert "returned str, allowed: a torch.nn.Module" in refused(name="probes:no_module")
     assert "there is no file" in refused(name="mlp", weights=str(tmp_path / "none.pt"))
     (tmp_path / "bad.pt").write_bytes(b"not a state_dict")
     assert "does not fit the model" in refused(name="mlp", weights=str(tmp_path / "bad.pt"))
     torch.save(torch.nn.Linear(6, 4).state_dict(), tmp_path / "other.pt")
     assert "does not fit the model" in refused(name="mlp", hidden=[3], weights=str(tmp_path / "other.pt"))
+
+
+def test_a_frozen_part_may_be_of_low_precision(tiny, tmp_path):
+    """Nothing is computed on it but by the model itself; its bytes are hashed with the others."""
+    result = raysim.run(tiny(model={"name": "probes:half_frozen"}), out=tmp_path / "run", local=True)
+    state = torch.load(tmp_path / "run" / "model.pt", weights_only=True)
+    assert state["0.weight"].dtype == torch.bfloat16
+    whole = b"".join(tensor.view(torch.uint8).numpy().tobytes() for tensor in state.values())
+    assert result.model_sha256 == hashlib.sha256(whole).hexdigest()
 
 
 def test_batchnorm_with_batches_of_one_is_refused(refused, tiny):

@@ -103,9 +103,8 @@ def endless(client, start):
 def test_so_does_a_stream_of_the_users_own(tiny):
     windows = {"window": 4, "windows": 3, "rounds_per_window": 2, "stream": "test_checkpoints:endless"}
     scenario = {
-        "kind": "domain_incremental",
+        "kind": "class_incremental",
         "tasks": 1,
-        "shift": "permutation",
         "boundaries": {"asynchronous": windows},
     }
     assert_same(tiny(**EVERY | {"training": {"batch_size": 3}}, scenario=scenario, methods={"er": {}}))

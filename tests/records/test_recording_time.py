@@ -1,13 +1,16 @@
 """What a run leaves behind of clients in time: the picture of who is at which task, virtual time, updates by client."""
 
 import json
+from io import BytesIO
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import raysim
-from raysim.records.figures import timeline_image
+from raysim.records.figures import draw_matrix, matrix_image, timeline_image
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +32,6 @@ def run(tiny, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def board(run):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     shown = EventAccumulator(str(run.directory), size_guidance={"histograms": 0})
     shown.Reload()
     return shown
@@ -54,6 +55,26 @@ def test_the_picture_has_the_tasks_colours_and_white_where_nobody_is():
     )
     assert violet == pytest.approx(yellow, rel=0.15)  # the bar beside it has both
     assert violet > 0.15 * len(image)
+
+
+def test_nothing_is_forgotten_where_no_task_ends(tiny, tmp_path):
+    """Under asynchronous boundaries summary.json has null, and a row of the matrix is after a part of the run."""
+    boundaries = {"boundaries": {"asynchronous": {"window": 8, "rounds_per_window": 1}}}
+    scenario = {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"} | boundaries
+    found = raysim.run(tiny(scenario=scenario, training__rounds_per_task=None), out=tmp_path / "run", local=True)
+    shown = EventAccumulator(str(found.directory))
+    shown.Reload()
+    assert found.evaluation["domain_il"]["forgetting"] is None
+    assert [tag for tag in shown.Tags()["scalars"] if "forgetting" in tag or "transfer" in tag] == []
+    drawn = shown.Images("domain_il/accuracy_matrix")[-1].encoded_image_string
+    with Image.open(BytesIO(drawn)) as picture:
+        pixels = np.asarray(picture)
+    matrix = found.evaluation["domain_il"]["accuracy"]
+    assert np.array_equal(pixels, matrix_image(matrix, "domain_il", in_step=False))
+    assert not np.array_equal(pixels, matrix_image(matrix, "domain_il"))
+    axes = Figure().add_subplot()
+    draw_matrix(axes, matrix, in_step=False)
+    assert axes.get_ylabel() == "after part of the run"
 
 
 def test_updates_are_counted_by_client(run):

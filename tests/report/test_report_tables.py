@@ -107,10 +107,21 @@ def test_only_one_more_method_with_all_else_alike_is_an_add_on(tmp_path: Path) -
     assert found is not None
     pairs = {(row[0].text, row[1].text) for row in found.rows}
     assert pairs == {
-        ("der", "FedAvg"),
+        ("der alpha=0.5", "FedAvg"),
         ("fedprox", "der alpha=0.5"),
         ("fed_a_gem", "fedprox + der alpha=0.5"),
     }
+
+
+def test_settings_of_an_add_on_are_told_apart(tmp_path: Path) -> None:
+    """Only the knob in which they differ is named."""
+    runs = [({"methods": {"re_fed": {"lam": lam}}}, 0, [[0.7, 0], [0.6, 0.6]]) for lam in (0.1, 0.5)]
+    found = tabulate_gains(setting(tmp_path, ({}, 0, [[0.7, 0], [0.4, 0.6]]), *runs), "domain_il")
+    assert found is not None
+    assert [[cell.text for cell in row[:2]] for row in found.rows] == [
+        ["re_fed lam=0.1", "FedAvg"],
+        ["re_fed lam=0.5", "FedAvg"],
+    ]
 
 
 def test_without_a_pair_there_is_no_table(tmp_path: Path) -> None:

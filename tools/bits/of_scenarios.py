@@ -64,7 +64,9 @@ IN_TIME = {
     "asynchronous boundaries, repeat": Run(
         {**windows(rounds_per_window=2, on_exhausted="repeat"), **alone("der"), **under()}
     ),
-    "a stream of one's own": Run({**windows(stream="bits.own:stream", windows=4), **alone("er")}),
+    "a stream of one's own": Run(
+        {**windows(stream="bits.own:stream", windows=4), "scenario.kind": "class_incremental", **alone("er")}
+    ),
     "jittered": Run({**domains(3, boundaries={"jittered": {"rounds": 1}}), "training.rounds_per_task": 3}),
     "jittered, re_fed": Run(
         {**classes(boundaries={"jittered": {"rounds": 1}}), "training.rounds_per_task": 3, **alone("re_fed", epochs=2)}

@@ -100,7 +100,7 @@ RAY = {
     ),
     "ray, windows of a stream of one's own": Run(
         on_ray("auto", methods={"er": {}}, training={"batch_size": 6})
-        | domains(boundaries={"asynchronous": {"window": 10, "windows": 3, "stream": "bits.own:stream"}})
+        | classes(boundaries={"asynchronous": {"window": 10, "windows": 3, "stream": "bits.own:stream"}})
         | {"scenario.boundaries.asynchronous.rounds_per_window": 1},
         way="ray",
     ),

@@ -110,12 +110,10 @@ def _draw_matrices(setting: ExperimentSetting, protocol: str, label: str, matric
     ticks = [tick - 1 for tick in style.choose_ticks(tasks)]
     for index, (group, found) in enumerate(zip(setting.groups, matrices, strict=True), 1):
         axes = figure.add_subplot(rows, columns, index)
-        image = draw_matrix(axes, (found.mean(axis=0) / 100).tolist())
+        image = draw_matrix(axes, (found.mean(axis=0) / 100).tolist(), setting.in_step)
         axes.set_xticks(ticks, [str(tick + 1) for tick in ticks])
         axes.set_yticks(ticks, [str(tick + 1) for tick in ticks])
         axes.grid(False)
-        if not setting.in_step:
-            axes.set_ylabel("after part of the run")
         axes.set_title(fill(group.label, max(12, int((width - 0.5) / 0.1))))
     figure.colorbar(image, ax=figure.axes, label=f"accuracy (%), {label}", shrink=0.6)
     moment = "after task t" if setting.in_step else f"after t of {tasks} equal parts of the run"

@@ -1,0 +1,223 @@
+"""Mistakes in code of the user's own: its traceback, and then one line that says where in the run and in the file."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+import pytest
+from torch import Tensor, nn
+
+import raysim
+from raysim.api import Ask, ClientHalf, Delta, Method, ServerHalf, Step, Term
+from raysim.cli import main
+from raysim.data.dataset import Dataset
+from raysim.system.errors import RunError
+
+CONFIG: dict[str, Any] = {
+    "name": "tiny",
+    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 24, "test": 12},
+    "scenario": {"kind": "class_incremental", "tasks": 2},
+    "clients": {"count": 2},
+    "model": {"name": "mlp", "hidden": [5]},
+    "training": {"rounds_per_task": 2, "batch_size": 4},
+    "logging": {"tensorboard": False},
+}
+
+
+def fail() -> NoReturn:
+    """What the components below call."""
+    raise ZeroDivisionError("mine")
+
+
+def broken_data(root: Path, download: bool) -> Dataset:
+    fail()
+
+
+def quitting_data(root: Path, download: bool) -> Dataset:
+    sys.exit(0)
+
+
+class Net(nn.Module):
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.only = nn.Linear(features, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            fail()
+        out: Tensor = self.only(x)
+        return out
+
+
+def model(shape: tuple[int, ...], classes: int) -> nn.Module:
+    return Net(shape[0], classes)
+
+
+def stream(client: int, start: int) -> Iterator[tuple[np.ndarray[Any, Any], int]]:
+    for position in count(start):
+        if position == 7:  # of the second window
+            fail()
+        yield np.ones(6, np.float32), 0
+
+
+def sampler(server: object, wanted: int, draws: object) -> list[int]:
+    sys.exit("no more")
+
+
+def here(client: Any) -> bool:
+    return (client.id, client.round) == (1, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InAStep(Method):
+    class Client(ClientHalf):
+        def gradient(self, step: Step, gradient: Tensor) -> Tensor:
+            if here(step.client):
+                fail()
+            return gradient
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quits(Method):
+    class Client(ClientHalf):
+        def start(self, client: Any, mail: Any) -> None:
+            if here(client):
+                sys.exit(7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Method):
+    replies: ClassVar = {"x": "mean"}
+
+    class Client(ClientHalf):
+        def measure(self, client: Any, mail: Any) -> dict[str, Term]:
+            if here(client):
+                fail()
+            return {"x": Term(client.model.parameters)}
+
+    class Server(ServerHalf):
+        def conclude(self, server: Any) -> Any:
+            yield Ask("measure")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnTheServer(Method):
+    class Server(ServerHalf):
+        def update(self, server: Any, delta: Delta, reply: Any) -> Delta:
+            if server.round == 3:
+                fail()
+            return delta
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unmade(Method):
+    def __post_init__(self) -> None:
+        fail()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pressed(Method):
+    class Client(ClientHalf):
+        def start(self, client: Any, mail: Any) -> None:
+            raise KeyboardInterrupt
+
+
+OWN: dict[str, object] = {
+    "asynchronous": {"window": 5, "windows": 3, "rounds_per_window": 2, "stream": f"{__name__}:stream"}
+}
+MINE = "ZeroDivisionError: mine"
+FAILURES: dict[str, tuple[dict[str, object], str, str, str]] = {
+    "a data set": ({"dataset": {"name": f"{__name__}:broken_data"}}, MINE, "broken_data", "data set broken_data"),
+    "a data set that ends the process": (
+        {"dataset": {"name": f"{__name__}:quitting_data"}},
+        "SystemExit: 0",
+        "quitting_data",
+        "data set quitting_data",
+    ),
+    "a model": ({"model": {"name": f"{__name__}:model"}}, MINE, "Net.forward", "client 0, round 1"),
+    "a stream": (
+        {"scenario.boundaries": OWN, "training.rounds_per_task": None},
+        MINE,
+        "stream",
+        "client 0, round 3",
+    ),
+    "a sampler": (
+        {"participation": {"count": 1, "sampler": f"{__name__}:sampler"}},
+        "SystemExit: no more",
+        "sampler",
+        "server, round 1",
+    ),
+    "a hook in a step": (
+        {"methods": {f"{__name__}:InAStep": {}}},
+        MINE,
+        "InAStep.Client.gradient",
+        "client 1, round 2",
+    ),
+    "a client that ends the process": (
+        {"methods": {f"{__name__}:Quits": {}}},
+        "SystemExit: 7",
+        "Quits.Client.start",
+        "client 1, round 2",
+    ),
+    "an op": ({"methods": {f"{__name__}:Asked": {}}}, MINE, "Asked.Client.measure", "client 1, round 2"),
+    "a server half": (
+        {"methods": {f"{__name__}:OnTheServer": {}}},
+        MINE,
+        "OnTheServer.Server.update",
+        "server, round 3",
+    ),
+    "a method": ({"methods": {f"{__name__}:Unmade": {}}}, MINE, "Unmade.__post_init__", ""),
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(json.dumps(CONFIG))
+    return str(path)
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_the_last_line_says_where(what: str, config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the run (client or server, and round) and in the user's code: the function called and the line that failed."""
+    keys, said, function, where = FAILURES[what]
+    overrides = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
+    assert main(["run", config, *overrides, "--out", str(tmp_path / "out"), "--local", "--quiet"]) == 1
+    above, _, last = capsys.readouterr().err.rstrip("\n").rpartition("\n")
+    assert above.startswith("Traceback (most recent call last):")
+    mistakes = [number for number, line in enumerate(Path(__file__).read_text().splitlines(), 1) if "sys.exit(" in line]
+    line = FAIL if said == MINE else "|".join(map(str, mistakes))
+    place = rf"\({re.escape(function)}, {re.escape(__file__)}:({line})\)"
+    assert re.fullmatch("; ".join(["the run failed: " + re.escape(said) + " " + place, *filter(None, [where])]), last)
+
+
+FAIL = fail.__code__.co_firstlineno + 2
+
+
+def test_a_run_of_a_sweep_that_ends_the_process_is_one_that_failed(config: str, tmp_path: Path) -> None:
+    sets = {"quits": {"dataset": {"name": f"{__name__}:quitting_data"}}, "fine": {}}
+    with pytest.raises(RunError, match=r"1 of 2 runs failed; the first was .*quits: SystemExit: 0 \(quitting_data, "):
+        raysim.sweep({"name": "try", "base": CONFIG, "grid": {"what": sets}}, out=tmp_path / "out", local=True)
+    assert raysim.load(tmp_path / "out" / "fine").status == "done"
+
+
+def test_ctrl_c_in_a_method_is_ctrl_c(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pressed = f'methods={{"{__name__}:Pressed": {{}}}}'
+    assert main(["run", config, pressed, "--out", str(tmp_path / "out"), "--local", "--quiet"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_the_innermost_place_is_named_and_a_checkpoint_beside_it(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    more = [f'methods={{"{__name__}:OnTheServer": {{}}}}', "checkpoint.every_rounds=1"]
+    assert main(["run", config, *more, "--out", str(out), "--local", "--quiet"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith(f"; server, round 3; go on from round 2: raysim run --resume --out {out}")
