@@ -76,10 +76,8 @@ def _rules(config: Config) -> Rules:
         yield schedule.buffer_size != 1, "schedule.buffer_size", one
         yield schedule.rate > 1, "schedule.rate", "at most 1 with mixing=models"
     if isinstance(schedule, AsynchronousSchedule):
-        at_a_time = min(schedule.concurrency, config.clients.count)
-        most = max(at_a_time, AsynchronousSchedule.model_fields["buffer_size"].default)
-        few = f"at most {most}, as {at_a_time} train at a time by schedule.concurrency and clients.count"
-        yield schedule.buffer_size > most, "schedule.buffer_size", few
+        most = max(clients, AsynchronousSchedule.model_fields["buffer_size"].default)
+        yield schedule.buffer_size > most, "schedule.buffer_size", f"at most {most} (clients.count is {clients})"
     own = "false with resources.address, whose cluster has its own or none"
     yield resources.dashboard and resources.address is not None, "resources.dashboard", own
 

@@ -184,7 +184,7 @@ class AsynchronousSchedule(_Schedule):
     concurrency: Count = 10
     """How many clients train at a time; fewer where fewer are there."""
     buffer_size: Count = 5
-    """How many updates make one update of the server's model; above 5, at most as many as train at a time."""
+    """How many updates make one update of the server's model; above 5, at most as many as there are clients."""
     mixing: Literal["deltas", "models"] = "deltas"
     """What is mixed into the model: clients' deltas (FedBuff), or their models (FedAsync)."""
     rate: Positive = 1.0

@@ -184,11 +184,9 @@ ON_THE_COMMAND_LINE = [
     (["schedule.speeds={kind: pareto, shape: 0}"], ("schedule.speeds={kind: pareto, shape: 0}: schedule.speeds.shape: "
      "found 0, allowed: a number >= 0.1")),
     (["schedule={kind: asynchronous, buffer_size: 1000000000}"], ("schedule={kind: asynchronous, buffer_size: "
-     "1000000000}: schedule.buffer_size: found 1000000000, allowed: at most 5, as 4 train at a time by "
-     "schedule.concurrency and clients.count")),
-    (["schedule={kind: asynchronous, buffer_size: 7, concurrency: 6}", "clients.count=8"], ("schedule={kind: "
-     "asynchronous, buffer_size: 7, concurrency: 6}: schedule.buffer_size: found 7, allowed: at most 6, as 6 train at "
-     "a time by schedule.concurrency and clients.count")),
+     "1000000000}: schedule.buffer_size: found 1000000000, allowed: at most 5 (clients.count is 4)")),
+    (["schedule={kind: asynchronous, buffer_size: 7}", "clients.count=6"], ("schedule={kind: asynchronous, "
+     "buffer_size: 7}: schedule.buffer_size: found 7, allowed: at most 6 (clients.count is 6)")),
     (["scenario.boundaries={asynchronous: {window: 5, windows: 2, stream: 'math:gcd'}}", "scenario.shift=permutation",
       "training.rounds_per_task=null"], ("scenario.shift=permutation: found 'permutation', allowed: {domains: [...]} "
      "with a stream of your own, whose samples it would not change; or scenario.kind=class_incremental")),
