@@ -37,15 +37,17 @@ def estimate_run(config: Config) -> LabelledLines:
         capacity = this_machine()
         if config.resources.address is None and not _lacks_gpus(config, capacity):
             placement.place(config, capacity)
-    yield "run", f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
+    run = f"{config.name}, seed {config.seed}, methods: {', '.join(methods) or 'none (FedAvg)'}"
     try:
         with torch_untouched():
             federation = build_federation(config, download=False, pretend=True)
             model = check_model(config, federation.shape, federation.classes)
             need = estimate_memory(config, federation)
     except MissingData:
+        yield "run", run
         yield from _without_data(config, capacity)
         raise
+    yield "run", run
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
     sent, about = model.weights().nbytes, "about " * _labels_missing(config, federation)
     yield "data", _data(config, federation)
