@@ -62,6 +62,7 @@ class Places:
         """
         wanted = self.placement
         for _ in range(PATIENCE):
+            cluster.check_own()
             if self.group.wait(1):
                 return
             if cluster.present().room(wanted.cpus, wanted.gpus, wanted.custom) < wanted.actors:

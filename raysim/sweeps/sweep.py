@@ -67,7 +67,7 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
     to_do = [cell for cell, progress in plan.runs if progress != "done"]
     recorder = _SweepRecorder(plan.out, display)
-    with torch_untouched(), _executor(to_do, local, jobs) as executor, lock_directory(plan.out, "sweep"):
+    with torch_untouched(), _executor(plan, to_do, local, jobs, display) as executor, lock_directory(plan.out, "sweep"):
         register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
         batch = Batch(to_do, executor, recorder.begin)
         with interruptible(batch.stop, display.say):
@@ -131,7 +131,9 @@ class _SweepRecorder:
 
 
 @contextmanager
-def _executor(to_do: Sequence[Job], local: bool, jobs: int | None) -> Iterator[Executor[Any]]:
+def _executor(
+    plan: SweepPlan, to_do: Sequence[Job], local: bool, jobs: int | None, display: SweepDisplay
+) -> Iterator[Executor[Any]]:
     """Yield the executor of the runs: this process, or a cluster."""
     addresses = {job.config.resources.address for job in to_do}
     if len(addresses) > 1:
@@ -146,7 +148,8 @@ def _executor(to_do: Sequence[Job], local: bool, jobs: int | None) -> Iterator[E
     from raysim.actors import cluster
     from raysim.actors.runs import ray_executor
 
-    with cluster.cluster_of([job.config for job in to_do], machine) as there:
+    configs = [job.config for job in to_do]
+    with cluster.cluster_of(configs, machine, display.say, plan.out, "the same command") as there:
         yield ray_executor(_check(to_do, there, jobs))
 
 
