@@ -20,7 +20,7 @@ from raysim.config.own_code import find_own_code
 from raysim.config.schema import RAYS_OWN
 from raysim.system import interrupts
 from raysim.system.capacity import Capacity
-from raysim.system.errors import ConfigError, Lost
+from raysim.system.errors import ConfigError, Lost, RunError
 
 VITAL = ("gcs_server", "raylet")
 OWN: list[psutil.Process] = []  # the processes without which the cluster that this process has started has ended
@@ -57,6 +57,7 @@ def own_cluster(
 
     Raises:
         ConfigError: a dashboard is requested but not installed, or there is no place for Ray's files.
+        RunError: Ray could not start.
     """
     if ray.is_initialized():
         check_own()
@@ -71,24 +72,31 @@ def own_cluster(
     with open_session(file, command) as files:
         try:
             with interrupts.delay_interrupts(say), interrupts.block_hangups(), on_loopback():
-                ray.init(
-                    "local",
-                    num_cpus=int(capacity.cpus),
-                    num_gpus=int(capacity.gpus),
-                    include_dashboard=dashboard,
-                    dashboard_host=LOOPBACK,
-                    log_to_driver=False,
-                    configure_logging=True,
-                    logging_level=logging.ERROR,
-                    _node_ip_address=LOOPBACK,
-                    _temp_dir=files,
-                )
+                _start(capacity, dashboard, files)
                 OWN.extend(process for process in psutil.Process().children() if process.name() in VITAL)
             yield capacity
         finally:
             with interrupts.delay_interrupts():
                 ray.shutdown()
                 OWN.clear()
+
+
+def _start(capacity: Capacity, dashboard: bool, files: str) -> None:
+    try:
+        ray.init(
+            "local",
+            num_cpus=int(capacity.cpus),
+            num_gpus=int(capacity.gpus),
+            include_dashboard=dashboard,
+            dashboard_host=LOOPBACK,
+            log_to_driver=False,
+            configure_logging=True,
+            logging_level=logging.ERROR,
+            _node_ip_address=LOOPBACK,
+            _temp_dir=files,
+        )
+    except Exception as error:  # Ray raises all kinds
+        raise RunError(f"Ray could not start ({error}); start the run again") from error
 
 
 @contextmanager
@@ -135,8 +143,9 @@ def wait(references: Sequence[Any]) -> Any:
 def check_own() -> None:
     """Raise Lost if the cluster that this process has started, if any, has ended.
 
-    Ray takes a minute to notice the loss of its GCS, and then ends the process. It ends it at once if anything is put
-    into the object store, or fetched from it, after the loss of the raylet.
+    Ray (2.60) takes a minute to notice the loss of its GCS, and then ends this process. After the loss of the raylet it
+    does so as soon as anything is put into the object store or fetched from it; or at once, if the raylet still told
+    the GCS, as it does where its runtime environment agent is lost.
     """
     if own_has_ended():
         raise Lost("the cluster", "one of Ray's own processes ended (killed, crashed, or out of memory)")

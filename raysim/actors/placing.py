@@ -75,4 +75,5 @@ class Places:
 
     def give_back(self) -> None:
         """End the hosts and release their resources, which Ray would otherwise keep until this process leaves."""
-        remove_placement_group(self.group)
+        if not cluster.own_has_ended():  # else this would wait for an answer
+            remove_placement_group(self.group)

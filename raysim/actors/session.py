@@ -36,14 +36,12 @@ def open_session(file: Path | None, command: str) -> Iterator[str]:
     fcntl.flock(lock, fcntl.LOCK_EX)
     script = [sys.executable, "-I", "-S", reaper.__file__, folder, str(file or ""), command]
     waiting = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
-    os.environ[reaper.MARK] = folder
     try:
         rays = Path(folder, RAYS)
         rays.mkdir()
         yield str(rays)
     finally:
         with delay_interrupts():
-            del os.environ[reaper.MARK]
             reaper.clear(folder)
             waiting.communicate(b"cleared")
             os.close(lock)
