@@ -4,8 +4,13 @@ import os
 
 from raysim.actors import authentication
 
-# Set before Ray is imported. raysim reports a dead host itself; Ray would print a paragraph, even with --quiet.
-os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "^A worker died or was killed while executing")
+# Set before Ray is imported. raysim reports a loss itself; Ray would print a paragraph, even with --quiet.
+LOSSES = (
+    "A worker died or was killed while executing",
+    "Raylet is terminated",
+    r"The node .* and address: 127\.0\.0\.1 ",
+)
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", f"^({'|'.join(LOSSES)})")
 
 # A host's sum of up to 1 MiB is sent inside its answer: through the object store, ten answers took twice as long.
 os.environ.setdefault("RAY_max_direct_call_object_size", str(2**20))

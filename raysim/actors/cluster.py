@@ -1,56 +1,66 @@
 """Starting a Ray cluster on this machine or joining a running one, and cleaning up afterwards."""
 
-import fcntl
 import logging
 import os
-import shutil
-import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import psutil
 import ray
 
 from raysim.actors import authentication, joining
 from raysim.actors.joining import LOOPBACK, on_loopback
+from raysim.actors.session import open_session
 from raysim.config import Config
 from raysim.config.own_code import find_own_code
 from raysim.config.schema import RAYS_OWN
 from raysim.system import interrupts
 from raysim.system.capacity import Capacity
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, Lost, RunError
 
-PREFIX = "raysim-"
-LONGEST_PARENT = 25  # /raysim-12345678, /session_DATE_TIME_MICROSECONDS_PID and /sockets/plasma_store take 82 of 107
-YOUNG = 60.0  # seconds; another process may not have locked a folder yet that it has just made
+VITAL = ("gcs_server", "raylet")
+OWN: list[psutil.Process] = []  # the processes without which the cluster that this process has started has ended
 
 
-def cluster_of(configs: Sequence[Config], machine: Capacity) -> AbstractContextManager[Capacity]:
+def cluster_of(
+    configs: Sequence[Config], machine: Capacity, say: Callable[[str], None], file: Path, command: str
+) -> AbstractContextManager[Capacity]:
     """Join the cluster that the configs name, or start one on this machine; yield the cluster's capacity.
 
     Args:
         configs: the configs of the runs, which all name the same address.
         machine: the resources given to a cluster started on this machine.
+        say: shows a line to the user.
+        file, command: see `open_session`.
     """
     address = configs[0].resources.address
     if address is None:
-        return own_cluster(machine, any(config.resources.dashboard for config in configs))
+        return own_cluster(machine, any(config.resources.dashboard for config in configs), say, file, command)
     return joined_cluster(address, sorted({str(path) for config in configs for path in find_own_code(config)}))
 
 
 @contextmanager
-def own_cluster(capacity: Capacity, dashboard: bool = False) -> Iterator[Capacity]:
+def own_cluster(
+    capacity: Capacity,
+    dashboard: bool = False,
+    say: Callable[[str], None] | None = None,
+    file: Path | None = None,
+    command: str = "",
+) -> Iterator[Capacity]:
     """Start Ray on this machine's loopback interface; stop it and delete its files at the end.
 
     A Ray that this Python process has already started is used as it is and left running; its capacity is yielded.
 
     Raises:
-        ConfigError: a dashboard is requested but not installed.
+        ConfigError: a dashboard is requested but not installed, or there is no place for Ray's files.
+        RunError: Ray could not start.
     """
     if ray.is_initialized():
+        check_own()
         yield present()
         return
     if dashboard and find_spec("aiohttp") is None:
@@ -59,26 +69,34 @@ def own_cluster(capacity: Capacity, dashboard: bool = False) -> Iterator[Capacit
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if not dashboard:  # a dashboard asks the user for the token, so Ray keeps it where `ray get-auth-token` finds it
         authentication.have_one()
-    with session_folder() as files:
+    with open_session(file, command) as files:
         try:
-            with interrupts.delay_interrupts(), on_loopback():
-                ray.init(
-                    "local",
-                    num_cpus=int(capacity.cpus),
-                    num_gpus=int(capacity.gpus),
-                    include_dashboard=dashboard,
-                    dashboard_host=LOOPBACK,
-                    log_to_driver=False,
-                    configure_logging=True,
-                    logging_level=logging.ERROR,
-                    _node_ip_address=LOOPBACK,
-                    _temp_dir=files,
-                )
+            with interrupts.delay_interrupts(say), interrupts.block_hangups(), on_loopback():
+                _start(capacity, dashboard, files)
+                OWN.extend(process for process in psutil.Process().children() if process.name() in VITAL)
             yield capacity
         finally:
             with interrupts.delay_interrupts():
                 ray.shutdown()
-                shutil.rmtree(files, ignore_errors=True)
+                OWN.clear()
+
+
+def _start(capacity: Capacity, dashboard: bool, files: str) -> None:
+    try:
+        ray.init(
+            "local",
+            num_cpus=int(capacity.cpus),
+            num_gpus=int(capacity.gpus),
+            include_dashboard=dashboard,
+            dashboard_host=LOOPBACK,
+            log_to_driver=False,
+            configure_logging=True,
+            logging_level=logging.ERROR,
+            _node_ip_address=LOOPBACK,
+            _temp_dir=files,
+        )
+    except Exception as error:  # Ray raises all kinds
+        raise RunError(f"Ray could not start ({error}); start the run again") from error
 
 
 @contextmanager
@@ -103,38 +121,42 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
                 ray.shutdown()
 
 
-@contextmanager
-def session_folder() -> Iterator[str]:
-    """Make a folder for Ray's session, locked while it is in use, and delete such folders that are no longer in use.
-
-    It contains Ray's sockets, and a socket's path has at most 107 bytes.
-    """
-    temporary = tempfile.gettempdir()
-    parent = Path(temporary if len(os.fsencode(temporary)) <= LONGEST_PARENT else "/tmp")
-    for left in parent.glob(f"{PREFIX}????????"):
-        _delete_unused(left)
-    folder = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-
-
-def _delete_unused(folder: Path) -> None:
-    """Delete a folder whose lock, released when its process ends, is free, and which holds only Ray's sessions."""
-    with suppress(OSError):  # it was deleted meanwhile, belongs to another user, or is in use
-        rays = {path.name.startswith("session_") for path in folder.iterdir()}
-        if rays != {True} or time.time() - folder.stat().st_mtime < YOUNG:
-            return
-        lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+def arriving(stream: Any) -> Iterator[Any]:
+    """Yield a stream's references as they arrive. Raises Lost if this process's own cluster ends meanwhile."""
+    while True:
+        wait([stream])
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(lock)
+            yield next(stream)
+        except StopIteration:
+            return
+
+
+def wait(references: Sequence[Any]) -> Any:
+    """Return the first of some references that is ready. Raises Lost if this process's own cluster ends meanwhile."""
+    while True:
+        check_own()
+        ready, _ = ray.wait(list(references), timeout=1)
+        if ready:
+            return ready[0]
+
+
+def check_own() -> None:
+    """Raise Lost if the cluster that this process has started, if any, has ended.
+
+    Ray (2.60) takes a minute to notice the loss of its GCS, and then ends this process. After the loss of the raylet it
+    does so as soon as anything is put into the object store or fetched from it; or at once, if the raylet still told
+    the GCS, as it does where its runtime environment agent is lost.
+    """
+    if own_has_ended():
+        raise Lost("the cluster", "one of Ray's own processes ended (killed, crashed, or out of memory)")
+
+
+def own_has_ended() -> bool:
+    """Return whether the cluster that this process has started, if any, has lost a process that it needs."""
+    try:
+        return any(process.status() == psutil.STATUS_ZOMBIE for process in OWN)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def present() -> Capacity:

@@ -9,7 +9,7 @@ from typing import Any
 import ray
 import torch
 
-from raysim.actors import failures, placing
+from raysim.actors import cluster, failures, placing
 from raysim.actors.placing import Places
 from raysim.actors.process import hide_gpus, register_tensors
 from raysim.actors.runner import RayRunner
@@ -124,7 +124,7 @@ class Remote:
         """Iterate over the events of the run; closing the iterator ends the coordinator and with it the hosts."""
         try:
             with failures.explain_ray_errors(lambda: "the coordinator"):
-                for reference in self._actor.events.options(num_returns="streaming").remote():
+                for reference in cluster.arriving(self._actor.events.options(num_returns="streaming").remote()):
                     event = ray.get(reference)
                     if isinstance(event, Checkpoint):
                         yield replace(event, clients=_fetched(event.clients))
@@ -136,8 +136,9 @@ class Remote:
                     del event, reference  # otherwise the object store keeps a checkpoint until the next event
                 raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
         finally:
-            ray.kill(self._actor)
-            self._places.give_back()
+            if not cluster.own_has_ended():  # else both would wait for an answer
+                ray.kill(self._actor)
+                self._places.give_back()
 
     def stop(self) -> None:
         """Ask the run to end after the round in progress."""

@@ -59,6 +59,7 @@ class Places:
         """
         wanted = self.placement
         for _ in range(PATIENCE):
+            cluster.check_own()
             if self.group.wait(1):
                 return
             if cluster.present().room(wanted.cpus, wanted.gpus, wanted.custom) < wanted.actors:
@@ -71,4 +72,5 @@ class Places:
 
     def give_back(self) -> None:
         """End the hosts and release their resources, which Ray would otherwise keep until this process leaves."""
-        remove_placement_group(self.group)
+        if not cluster.own_has_ended():  # else this would wait for an answer
+            remove_placement_group(self.group)

@@ -6,7 +6,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from raysim.actors import failures
+from raysim.actors import cluster, failures
 from raysim.actors.process import register_tensors, set_up_actor
 from raysim.config import Config
 from raysim.engine.events import Event
@@ -40,6 +40,7 @@ class RayRun:
     """
 
     def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None) -> None:
+        cluster.check_own()
         kind: Any = ray.remote(RunProcess)
         takes = config.resources
         placed = kind.options(
@@ -67,7 +68,8 @@ class RayRun:
 
     def end(self) -> None:
         """End the actor."""
-        ray.kill(self._actor)
+        if not cluster.own_has_ended():  # else this would wait for an answer
+            ray.kill(self._actor)
 
 
 def ray_executor(at_once: int) -> Executor:
@@ -77,7 +79,7 @@ def ray_executor(at_once: int) -> Executor:
 
 
 def _wait(running: Sequence[RayRun]) -> RayRun:
-    (coming, *_), _ = ray.wait([run.coming for run in running])
+    coming = cluster.wait([run.coming for run in running])
     return next(run for run in running if run.coming == coming)
 
 

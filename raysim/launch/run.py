@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 from raysim.config import Config, load
 from raysim.config.comparison import describe_difference
@@ -14,6 +15,7 @@ from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate import placement
 from raysim.estimate.memory import estimate_memory
+from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation, build_federation
 from raysim.launch.display import RunDisplay
 from raysim.launch.recovery import Attempt, Recovery
@@ -80,12 +82,12 @@ def run(
             placement.place(resolved, capacity)
         federation = build_federation(resolved)
         check_model(resolved, federation.shape, federation.classes)
+        display = display or RunDisplay()
         with (
             Footprint() as footprint,
-            _open_start(resolved, federation, capacity, local) as start,
+            _open_start(resolved, federation, capacity, None if local else directory, display) as start,
             Recorder(resolved, federation, directory, began, footprint) as recorder,
         ):
-            display = display or RunDisplay()
             recovery = Recovery(start, recorder, resolved.checkpoint.tries, display.say)
             return _carry_out(recovery, recorder, display)
 
@@ -142,21 +144,31 @@ def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> R
 
 @contextmanager
 def _open_start(
-    config: Config, federation: Federation, capacity: Capacity, local: bool
+    config: Config, federation: Federation, capacity: Capacity, directory: Path | None, display: RunDisplay
 ) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
-    """Yield the function that starts the run from a checkpoint, in this process or on a cluster."""
+    """Yield the function that starts the run from a checkpoint, in this process (no directory) or on a cluster."""
     wanted = estimate_memory(config, federation)
-    if local:
+    if directory is None:
         placement.check_alone(config, capacity, wanted)
         yield lambda saved, _: _start_here(config, federation, saved)
         return
     from raysim.actors import cluster, coordinator
 
-    with cluster.cluster_of([config], capacity) as there:
-        places = placement.place(config, there, wanted)  # refuses missing resources before the run has a directory
-        data = coordinator.shared(federation)
+    go_on = (directory / "config.yaml", f"raysim run --resume --out {directory}")
+    with ExitStack() as session:
+
+        def begin() -> tuple[Capacity, Placement, Any]:
+            there = session.enter_context(cluster.cluster_of([config], capacity, display.say, *go_on))
+            places = placement.place(config, there, wanted)  # refuses missing resources before the run has a directory
+            return there, places, coordinator.shared(federation)
+
+        there, places, data = begin()
 
         def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
+            nonlocal there, places, data
+            if cluster.own_has_ended():
+                session.close()
+                there, places, data = begin()
             lasting = there.memory is not None  # of a cluster started here; nodes of a joined one may change
             now = places if lasting else placement.place(config, cluster.present(), wanted)
             return coordinator.Remote(config, data, now, saved, apart)

@@ -67,7 +67,7 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
     to_do = [cell for cell, progress in plan.runs if progress != "done"]
-    with torch_untouched(), _executor(to_do, local, jobs) as executor, lock_directory(plan.out, "sweep"):
+    with torch_untouched(), _executor(plan, to_do, local, jobs, display) as executor, lock_directory(plan.out, "sweep"):
         register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
         runs = _Runs(plan.out, executor, display)
         with interruptible(runs.stop, display.say):
@@ -163,7 +163,9 @@ class _Runs:
 
 
 @contextmanager
-def _executor(to_do: Sequence[Cell], local: bool, jobs: int | None) -> Iterator[Executor]:
+def _executor(
+    plan: SweepPlan, to_do: Sequence[Cell], local: bool, jobs: int | None, display: SweepDisplay
+) -> Iterator[Executor]:
     """Yield the executor of the runs: this process, or a cluster."""
     addresses = {cell.config.resources.address for cell in to_do}
     if len(addresses) > 1:
@@ -178,7 +180,8 @@ def _executor(to_do: Sequence[Cell], local: bool, jobs: int | None) -> Iterator[
     from raysim.actors import cluster
     from raysim.actors.runs import ray_executor
 
-    with cluster.cluster_of([cell.config for cell in to_do], machine) as there:
+    configs = [cell.config for cell in to_do]
+    with cluster.cluster_of(configs, machine, display.say, plan.out, "the same command") as there:
         yield ray_executor(_check(to_do, there, jobs))
 
 

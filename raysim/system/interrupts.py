@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first Ctrl-C lets the present round end, a second, or SIGTERM, ends the run at once."""
+"""The first Ctrl-C lets the present round end; a second, SIGTERM or SIGHUP (a closed terminal) ends the run at once."""
 
 import signal
 import threading
@@ -6,42 +6,67 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+AT_ONCE = (signal.SIGTERM, signal.SIGHUP)
+
 
 @contextmanager
 def interruptible(stop: Callable[[], None], say: Callable[[str], None]) -> Iterator[None]:
-    """Have the first Ctrl-C end the run after the present round, a second, or SIGTERM, at once but with clean-up."""
+    """Have the first Ctrl-C end the run after the present round; a second, or AT_ONCE, at once but with clean-up."""
 
     def first(signum: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         # in a separate thread: the main one may be inside a call to Ray, which is not reentrant
         threading.Thread(target=stop, daemon=True).start()
-        say("stopping after this round; Ctrl-C again leaves at once")
+        say("finishing this round, then stopping with a checkpoint; Ctrl-C again leaves at once, without one")
 
-    with _handle({signal.SIGINT: first, signal.SIGTERM: signal.default_int_handler}):
+    with _handle({signal.SIGINT: first, **dict.fromkeys(AT_ONCE, signal.default_int_handler)}):
         yield
 
 
 @contextmanager
-def delay_interrupts() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM to the end of a block that would leave something behind if it were interrupted.
+def delay_interrupts(say: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Delay Ctrl-C and AT_ONCE to the end of a block that would leave something behind if it were interrupted.
+
+    Args:
+        say: tells the user about the first one.
 
     Raises:
-        KeyboardInterrupt: at the end, if one of the two arrived meanwhile.
+        KeyboardInterrupt: at the end, if one of them arrived meanwhile.
     """
     pressed: list[int] = []
-    with _handle(dict.fromkeys((signal.SIGINT, signal.SIGTERM), lambda signum, frame: pressed.append(signum))):
+
+    def later(signum: int, frame: object) -> None:
+        if say is not None and not pressed:
+            say("leaving as soon as Ray has started")
+        pressed.append(signum)
+
+    with _handle(dict.fromkeys((signal.SIGINT, *AT_ONCE), later)):
         yield
     if pressed:
         raise KeyboardInterrupt
 
 
 @contextmanager
+def block_hangups() -> Iterator[None]:
+    """Block SIGHUP in this context, and for good in processes that start in it: their end would be this one's fault."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def _handle(handlers: Mapping[signal.Signals, Callable[[int, Any], object]]) -> Iterator[None]:
-    """Set handlers of signals in this context; outside the main thread, where none can be set, do nothing."""
+    """Set handlers of signals in this context; outside the main thread, where none can be set, do nothing.
+
+    What this process was told to ignore (nohup) stays ignored, but for SIGINT, which background jobs ignore by default.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    heard = {n: h for n, h in handlers.items() if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN}
+    previous = {number: signal.signal(number, handler) for number, handler in heard.items()}
     try:
         yield
     finally:

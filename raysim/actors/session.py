@@ -1,0 +1,89 @@
+"""The folder of a Ray session: closed to all other users, and cleared however the process that made it ends."""
+
+import fcntl
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from raysim.actors import reaper
+from raysim.system.errors import ConfigError
+from raysim.system.interrupts import delay_interrupts
+
+PREFIX = "raysim-"
+RAYS = "r"  # Ray opens its folder to all users, so it lies inside one that is closed to them
+LONGEST_PARENT = 21  # of the 103 bytes that macOS has for a socket's path (Linux: 107): 16 are /raysim-12345678,
+# 2 are /r, 43 /session_DATE_TIME_MICROSECONDS_PID, 21 /sockets/plasma_store
+
+
+@contextmanager
+def open_session(file: Path | None, command: str) -> Iterator[str]:
+    """Make a folder for Ray's session, locked while it is in use, and clear those that are no longer in use.
+
+    At the end the session's processes that are left are ended, and the folder is deleted; if this process is killed,
+    another one does so.
+
+    Args:
+        file: if it is there when this process is killed, the user is told how to go on.
+        command: goes on.
+    """
+    folder = _private_folder()
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    script = [sys.executable, "-I", "-S", reaper.__file__, folder, str(file or ""), command]
+    waiting = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        rays = Path(folder, RAYS)
+        rays.mkdir()
+        yield str(rays)
+    finally:
+        with delay_interrupts():
+            reaper.clear(folder)
+            waiting.communicate(b"cleared")
+            os.close(lock)
+
+
+def _private_folder() -> str:
+    """Make a folder that only this user can enter and nobody else can replace, where Ray's sockets have room.
+
+    Raises:
+        ConfigError: there is no place for it.
+    """
+    places = dict.fromkeys((tempfile.gettempdir(), "/tmp"))
+    for place in places:
+        # other users may rename what lies in a folder that they can write to, unless it is sticky
+        with suppress(OSError):
+            mode = os.stat(place).st_mode
+            if len(place) > LONGEST_PARENT or not place.isascii() or (mode & 0o022 and not mode & stat.S_ISVTX):
+                continue
+            for left in Path(place).glob(f"{PREFIX}????????"):
+                _clear_unused(left)
+            folder = tempfile.mkdtemp(prefix=PREFIX, dir=place)
+            if _is_private(os.stat(folder, follow_symlinks=False)):
+                return folder
+            os.rmdir(folder)
+    raise ConfigError(
+        f"TMPDIR: found {' and '.join(places)}, allowed: a folder whose path has at most {LONGEST_PARENT} characters, "
+        "all of them ASCII, and in which no other user can rename or open what lies in this user's own folders"
+    )
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """Return whether this is a folder (no link) of this user's that nobody else can enter."""
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def _clear_unused(folder: Path) -> None:
+    """Clear a private folder that holds only Ray's, and whose lock, released when its process ends, is free."""
+    with suppress(OSError):  # it was deleted meanwhile, belongs to another user, or is in use
+        lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+        try:
+            if _is_private(os.fstat(lock)) and os.listdir(lock) == [RAYS]:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                reaper.clear(str(folder))
+        finally:
+            os.close(lock)
