@@ -18,6 +18,7 @@ from raysim.engine.virtual_time import Clock
 from raysim.evaluation.scoring import ClientSummary, Scores, accuracies, split_into_chunks, summarise_clients
 from raysim.federation.federation import Federation
 from raysim.models.building import check_model
+from raysim.models.flat import FlatModel
 from raysim.system.errors import locate_errors
 from raysim.system.state import Kept, decode, encode
 
@@ -30,17 +31,25 @@ class Simulation(Kept):
         federation: its data.
         runner: carries out orders; if the run resumes from a checkpoint, its clients are in the checkpoint's state.
         server: the checkpoint's record of the server; None starts the run from its beginning.
+        model: the run's, as it was built, on the CPU; None builds it here.
     """
 
     made_again: ClassVar = frozenset(
         {"config", "federation", "runner", "model", "chunks", "stopping", "_saved", "_tested"}
     )
 
-    def __init__(self, config: Config, federation: Federation, runner: Runner, server: bytes | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        federation: Federation,
+        runner: Runner,
+        server: bytes | None = None,
+        model: FlatModel | None = None,
+    ) -> None:
         self.config = config
         self.federation = federation
         self.runner = runner
-        self.model = check_model(config, federation.shape, federation.classes)
+        self.model = model or check_model(config, federation.shape, federation.classes)
         self.server = Server(config, federation, self.model.weights())
         self.exchange = Exchange(config, self.server, runner)
         clock = Clock(config)

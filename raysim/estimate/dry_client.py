@@ -15,7 +15,7 @@ from raysim.data.pixels import Source
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.local_training import choose_samples
 from raysim.engine.orders import Phase
-from raysim.models.flat import FlatModel
+from raysim.models.flat import FlatModel, Weights
 
 
 class DryModel(FlatModel):
@@ -25,6 +25,10 @@ class DryModel(FlatModel):
         super().__init__(module)
         self._classes = classes
         vars(module)["forward"] = self._logits  # the module keeps its layers, for methods that look at them
+
+    def weights(self) -> Weights:
+        """Return copies of the vectors on their device, as meta tensors have no other."""
+        return Weights(self.parameters.clone(), self.buffers.clone(), self.integers.clone())
 
     def gradient_of(self, loss: Tensor) -> Tensor:
         """Return zeros [P]."""

@@ -61,17 +61,15 @@ def dry_run(config: Config, federation: Federation) -> DryRun:
 
 
 def simulate(config: Config, federation: Federation, runner: DryRunner) -> tuple[Simulation, int]:
-    """Do all rounds, with a server whose model is on the host's device; return the simulation and the client updates.
+    """Do all rounds, with a server whose model is the host's; return the simulation and the client updates.
 
     What follows the last round is left out, as are checkpoints and the server's records: they need values.
     """
     rounds = federation.availability.rounds
     never = config.checkpoint.model_copy(update={"every_rounds": rounds})
-    simulation = Simulation(config.model_copy(update={"checkpoint": never}), federation, runner)
-    server, device = simulation.server, runner.host.model.device
-    for name in ("parameters", "buffers", "integers"):
-        setattr(server, name, getattr(server, name).to(device))
-    vars(server)["record"] = lambda name, value: None
+    config = config.model_copy(update={"checkpoint": never})
+    simulation = Simulation(config, federation, runner, model=runner.host.model)
+    vars(simulation.server)["record"] = lambda name, value: None
     done = (event for event in simulation.events() if isinstance(event, RoundDone))
     return simulation, sum(len(event.cohort) for event in islice(done, rounds))
 

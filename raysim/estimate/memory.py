@@ -20,7 +20,6 @@ from raysim.evaluation.scoring import CHUNK
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 from raysim.memory import MemoryKind
-from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.capacity import MIB
 
@@ -94,9 +93,8 @@ class MemoryNeed:
         return sum(self.clients)  # once: what fits is looked for among all numbers of actors
 
 
-def estimate_memory(config: Config, federation: Federation) -> MemoryNeed:
-    """Estimate what a run takes. Raises ConfigError: the model cannot be built or take the data."""
-    model = check_model(config, federation.shape, federation.classes)
+def estimate_memory(config: Config, federation: Federation, model: FlatModel) -> MemoryNeed:
+    """Estimate what a run takes; its model is not changed."""
     methods, size = make_methods(config), config.training.batch_size
     vector, kind = model.weights().nbytes, choose_memory(config, methods)
     largest = [max(map(stream.size, range(stream.windows))) for stream in federation.streams]

@@ -13,7 +13,7 @@ from raysim.estimate.miniature import make_miniature
 from raysim.evaluation.scoring import Chunk, Scores, zero_scores
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
-from raysim.models.building import check_model
+from raysim.models.flat import FlatModel
 from raysim.system.seeding import torch_untouched
 
 TASKS, ROUNDS = 3, 2  # of the miniature: in the third task memories are there, and whatever is imported late is
@@ -34,22 +34,25 @@ class Pace:
     sample: float
 
 
-def pace(config: Config, federation: Federation) -> Pace:
-    """Measure a miniature of the run: one client with a few batches of up to three tasks, without Ray."""
+def pace(config: Config, federation: Federation, model: FlatModel) -> Pace:
+    """Measure a miniature of the run: one client with a few batches of up to three tasks, without Ray.
+
+    The model is that of the run, which has no other use for it.
+    """
     with torch_untouched():
-        sample = _seconds_per_sample(*_miniature(config, federation, LEAST))
+        sample = _seconds_per_sample(*_miniature(config, federation, LEAST), model)
         step = BACKWARD * config.training.batch_size * sample
         batches = min(max(int(PATIENCE / (TASKS * ROUNDS * step)), LEAST), MOST)
-        seconds = _seconds_per_step(*_miniature(config, federation, batches))
+        seconds = _seconds_per_step(*_miniature(config, federation, batches), model)
     first, later = seconds[-ROUNDS:]
     return Pace(min(first, later), max(first - later, 0.0) if len(seconds) > ROUNDS else 0.0, sample)
 
 
-def _seconds_per_step(config: Config, federation: Federation) -> list[float]:
+def _seconds_per_step(config: Config, federation: Federation, model: FlatModel) -> list[float]:
     """Return the seconds per step of each round of a miniature, in whole tasks."""
     clock, seconds = _clock(config), []
     began, then = time.perf_counter(), clock()
-    for event in Simulation(config, federation, _Unevaluated(config, federation)).events():
+    for event in Simulation(config, federation, _Unevaluated(config, federation), model=model).events():
         now = clock()
         if isinstance(event, RoundDone):
             seconds.append((now - then) / max(event.steps, 1))
@@ -59,13 +62,13 @@ def _seconds_per_step(config: Config, federation: Federation) -> list[float]:
     return seconds
 
 
-def _seconds_per_sample(config: Config, federation: Federation) -> float:
+def _seconds_per_sample(config: Config, federation: Federation, model: FlatModel) -> float:
     """Return the seconds that the evaluation of a sample takes, the second time."""
     clock, runner = _clock(config), LocalRunner(config, federation)
-    model = Post("model", 0, check_model(config, federation.shape, federation.classes).weights())
-    runner.evaluate([Chunk(0, 0)], [model])
+    post = Post("model", 0, model.weights())
+    runner.evaluate([Chunk(0, 0)], [post])
     began = clock()
-    runner.evaluate([Chunk(0, 0)], [model])
+    runner.evaluate([Chunk(0, 0)], [post])
     return (clock() - began) / len(federation.tasks[0].test)
 
 

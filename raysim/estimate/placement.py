@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raysim.config import Config
 from raysim.config.error_text import nearest, show
@@ -54,19 +54,25 @@ def place(config: Config, capacity: Capacity, need: MemoryNeed | None = None) ->
             f"resources.custom: found {_listed(wanted.custom)} for each of {actors} actors, the cluster has room for "
             f"{room:g} of them; give each less, or set resources.clients_per_actor=auto"
         )
-    cpus = _cpus(config, actors, capacity)
-    memory = (need or MemoryNeed()).total(actors, at_once(config, actors, cpus))
+    dealt = [range(first, config.clients.count, actors) for first in range(actors)]
+    cpus, packed = _cpus(config, actors, capacity), wanted.placement == "pack"
+    placement = Placement(dealt, cpus, wanted.gpus_per_actor, 0, wanted.custom, packed)
+    return replace(placement, memory_bytes=check_memory(config, capacity, placement, need or MemoryNeed()))
+
+
+def check_memory(config: Config, capacity: Capacity, placement: Placement, need: MemoryNeed) -> int:
+    """Return the bytes that the run takes with its hosts placed so. Raises ConfigError: the cluster has fewer."""
+    actors = placement.actors
+    memory = need.total(actors, at_once(config, actors, placement.cpus))
     if capacity.memory is not None and memory > MOST_OF_MEMORY * capacity.memory:
         raise ConfigError(
             f"resources.clients_per_actor: {_of(actors)} would take about {memory / GIB:.1f} GiB, allowed: "
             f"{MOST_OF_MEMORY:.0%} of the {capacity.memory / GIB:.1f} GiB there are; "
-            + _what_fits(config, capacity, need or MemoryNeed())
+            + _what_fits(config, capacity, need)
         )
-    clients = config.clients.count
-    dealt = [range(first, clients, actors) for first in range(actors)]
-    if need is not None:
-        _check_nodes(config, capacity, cpus, actors, need)
-    return Placement(dealt, cpus, wanted.gpus_per_actor, memory, wanted.custom, wanted.placement == "pack")
+    if need.clients:
+        _check_nodes(config, capacity, placement.cpus, actors, need)
+    return memory
 
 
 def hosts_by_node(placement: Placement, capacity: Capacity) -> list[int]:

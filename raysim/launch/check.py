@@ -14,6 +14,7 @@ from raysim.estimate.pace import pace
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
+from raysim.models.flat import FlatModel
 from raysim.system.capacity import GIB, MIB, Capacity, fit, this_machine
 from raysim.system.errors import RunError, Unreachable
 from raysim.system.seeding import torch_untouched
@@ -42,7 +43,7 @@ def estimate_run(config: Config) -> LabelledLines:
         with torch_untouched():
             federation = build_federation(config, download=False, pretend=True)
             model = check_model(config, federation.shape, federation.classes)
-            need = estimate_memory(config, federation)
+            need = estimate_memory(config, federation, model)
     except MissingData:
         yield "run", run
         yield from _without_data(config, capacity)
@@ -63,7 +64,7 @@ def estimate_run(config: Config) -> LabelledLines:
         return
     yield from _work(cost, about)
     yield from _places(config, capacity, need)
-    yield "time", _time(config, federation, cost, capacity)
+    yield "time", _time(config, federation, model, cost, capacity)
 
 
 def _without_data(config: Config, capacity: Capacity) -> LabelledLines:
@@ -215,12 +216,12 @@ def _count(count: float, what: str) -> str:
     return f"{count:,.5g} {what}{'' if count == 1 else 's'}"
 
 
-def _time(config: Config, federation: Federation, cost: DryRun, capacity: Capacity) -> str:
+def _time(config: Config, federation: Federation, model: FlatModel, cost: DryRun, capacity: Capacity) -> str:
     """Estimate the run's time from this machine's time for a step and for the evaluation of a sample."""
     away = ["the data"] * bool(federation.dataset.missing) + ["GPUs"] * _lacks_gpus(config, capacity)
     if away:
         return f"not known: it is measured where there are {' and '.join(away)}"
-    measured = pace(config, federation)
+    measured = pace(config, federation, model)
     training = cost.steps * measured.step + cost.beginnings * measured.beginning
     evaluating = cost.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample
     each = f"{measured.step * 1e3:.2g} ms a step and {measured.sample * 1e3:.2g} ms a test sample, measured here"

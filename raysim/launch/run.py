@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
@@ -20,6 +21,7 @@ from raysim.federation.federation import Federation, build_federation
 from raysim.launch.display import RunDisplay
 from raysim.launch.recovery import Attempt, Recovery
 from raysim.models.building import check_model
+from raysim.models.flat import FlatModel
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.records.recorder import Recorder
 from raysim.records.result import Result, load_result
@@ -76,16 +78,18 @@ def run(
     with seeding.torch_untouched():
         check_methods(resolved)
         capacity = this_machine()
+        places = None
         if local:
             placement.check_gpus(resolved, capacity)
         elif resolved.resources.address is None:
-            placement.place(resolved, capacity)
+            places = placement.place(resolved, capacity)
         federation = build_federation(resolved)
-        check_model(resolved, federation.shape, federation.classes)
+        model = check_model(resolved, federation.shape, federation.classes)
         display = display or RunDisplay()
+        prepared = _Prepared(resolved, federation, model, capacity, places)
         with (
             Footprint() as footprint,
-            _open_start(resolved, federation, capacity, None if local else directory, display) as start,
+            _start_here(prepared) if local else _start_on_ray(prepared, directory, display) as start,
             Recorder(resolved, federation, directory, began, footprint) as recorder,
         ):
             recovery = Recovery(start, recorder, resolved.checkpoint.tries, display.say)
@@ -142,43 +146,63 @@ def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> R
         return end(recorder.status)
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """A run whose config, data and model suit each other; `places` are its hosts', if a cluster is started for it."""
+
+    config: Config
+    federation: Federation
+    model: FlatModel
+    capacity: Capacity
+    places: Placement | None
+
+
 @contextmanager
-def _open_start(
-    config: Config, federation: Federation, capacity: Capacity, directory: Path | None, display: RunDisplay
+def _start_here(run: _Prepared) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
+    """Yield the function that starts the run from a checkpoint in this process."""
+    placement.check_alone(run.config, run.capacity, estimate_memory(run.config, run.federation, run.model))
+
+    def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
+        server, clients = (None, None) if saved is None else (saved.server, saved.clients)
+        runner = LocalRunner(run.config, run.federation, clients)
+        return Simulation(run.config, run.federation, runner, server, run.model)
+
+    yield start
+
+
+@contextmanager
+def _start_on_ray(
+    run: _Prepared, directory: Path, display: RunDisplay
 ) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
-    """Yield the function that starts the run from a checkpoint, in this process (no directory) or on a cluster."""
-    wanted = estimate_memory(config, federation)
-    if directory is None:
-        placement.check_alone(config, capacity, wanted)
-        yield lambda saved, _: _start_here(config, federation, saved)
-        return
+    """Yield the function that starts the run from a checkpoint on a cluster; one started here is replaced if lost."""
     from raysim.actors import cluster, coordinator
 
+    config, need = run.config, estimate_memory(run.config, run.federation, run.model)
+    if run.places is not None:
+        placement.check_memory(config, run.capacity, run.places, need)
     go_on = (directory / "config.yaml", f"raysim run --resume --out {directory}")
     with ExitStack() as session:
 
-        def begin() -> tuple[Capacity, Placement, Any]:
-            there = session.enter_context(cluster.cluster_of([config], capacity, display.say, *go_on))
-            places = placement.place(config, there, wanted)  # refuses missing resources before the run has a directory
-            return there, places, coordinator.shared(federation)
+        def begin() -> tuple[Placement | None, Any]:
+            there = session.enter_context(cluster.cluster_of([config], run.capacity, display.say, *go_on))
+            # nodes of a joined cluster may change, so their places are looked for at each start, and here before the
+            # run has a directory
+            places = run.places if there is run.capacity else None
+            if places is None:
+                placement.place(config, there, need)
+            return places, coordinator.shared(run.federation)
 
-        there, places, data = begin()
+        places, data = begin()
 
         def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
-            nonlocal there, places, data
+            nonlocal places, data
             if cluster.own_has_ended():
                 session.close()
-                there, places, data = begin()
-            lasting = there.memory is not None  # of a cluster started here; nodes of a joined one may change
-            now = places if lasting else placement.place(config, cluster.present(), wanted)
+                places, data = begin()
+            now = places or placement.place(config, cluster.present(), need)
             return coordinator.Remote(config, data, now, saved, apart)
 
         yield start
-
-
-def _start_here(config: Config, federation: Federation, saved: SavedCheckpoint | None) -> Simulation:
-    server, clients = (None, None) if saved is None else (saved.server, saved.clients)
-    return Simulation(config, federation, LocalRunner(config, federation, clients), server)
 
 
 def _default_directory(config: Config) -> Path:

@@ -10,7 +10,7 @@ from raysim.system.capacity import GIB, Capacity
 @pytest.fixture
 def lines(tiny, monkeypatch):
     """A function that yields the lines about a config, as `raysim check` prints them."""
-    monkeypatch.setattr(checking, "pace", lambda config, federation: Pace(step=1.0, beginning=2.0, sample=0.1))
+    monkeypatch.setattr(checking, "pace", lambda *_: Pace(step=1.0, beginning=2.0, sample=0.1))
 
     def estimate(memory=8 * GIB, gpus=0, **overrides):
         monkeypatch.setattr(checking, "this_machine", lambda: Capacity(2, gpus, memory))

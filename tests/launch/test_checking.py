@@ -3,12 +3,12 @@
 from contextlib import nullcontext
 
 import pytest
+from estimates import made, memory_of
 
 import raysim
 from raysim.config.lookup import table
-from raysim.estimate.memory import PROCESS_BYTES, estimate_memory
+from raysim.estimate.memory import PROCESS_BYTES
 from raysim.estimate.pace import pace
-from raysim.federation.federation import build_federation
 from raysim.system.capacity import Capacity
 from raysim.system.errors import ConfigError
 
@@ -120,10 +120,10 @@ def test_what_a_server_half_decides_by_values_is_not_guessed(check):
 def test_a_users_own_halves_do_nothing_before_the_run(tiny, log):
     """They may print, write files or take long; a half of raysim's own beside them is measured all the same."""
     config = tiny(methods={"probes:Everything": {}, "scaffold": {}})
-    kept = estimate_memory(config, build_federation(config)).clients
+    kept = memory_of(config).clients
     assert log == []
     alone = tiny(methods={"scaffold": {}})
-    assert kept == estimate_memory(alone, build_federation(alone)).clients
+    assert kept == memory_of(alone).clients
     assert min(kept) > 0
 
 
@@ -133,7 +133,7 @@ def test_a_clients_own_bytes_are_its_methods_and_its_memory(tiny):
 
     def clients(**overrides):
         config = tiny(memory=memory, **overrides)
-        return estimate_memory(config, build_federation(config)).clients
+        return memory_of(config).clients
 
     assert clients() == [0] * 3
     assert clients(methods={"scaffold": {}}) == [236] * 3
@@ -157,7 +157,7 @@ def test_tables_that_do_not_fit_are_refused_at_the_start(tiny, check, monkeypatc
 
     def asks(table):
         made = tiny(**config(table))
-        return estimate_memory(made, build_federation(made))
+        return memory_of(made)
 
     assert asks("rebuild").savings == {}
     assert asks("keep").savings == {f"methods.{name}.table=rebuild": 3 * 12 * 236}
@@ -193,6 +193,6 @@ PACED = {name: {"methods": {name: {}}} for name in table("method")} | {
 @pytest.mark.parametrize("what", PACED)
 def test_a_pace_is_measured_of_every_method_and_scenario(tiny, what):
     config = tiny(**PACED[what])
-    found = pace(config, build_federation(config))
+    found = pace(*made(config))
     assert min(found.step, found.sample) > 0
     assert found.beginning >= 0

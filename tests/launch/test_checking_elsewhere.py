@@ -4,11 +4,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from estimates import memory_of
 
 import raysim
 from raysim.data.dataset import Declared, MissingData
-from raysim.estimate.memory import estimate_memory
-from raysim.federation.federation import build_federation
 from raysim.system.capacity import GIB, Capacity
 from raysim.system.errors import ConfigError
 
@@ -142,10 +141,10 @@ def test_gpu_memory_is_arithmetic_of_data_vectors_activations_and_clients(check,
     posts add a vector, and each of its clients keeps one.
     """
     config = tiny(resources={"gpus_per_actor": 0.25})
-    assert estimate_memory(config, build_federation(config)).gpu_with([0]) == 2832 + 1792 + 1920
+    assert memory_of(config).gpu_with([0]) == 2832 + 1792 + 1920
     said = check(resources={"gpus_per_actor": 0.25})["GPU memory"]
     assert said.startswith("up to 6.4 KiB for a host, 25.6 KiB for the 4 that share one, by arithmetic: ")
     config = tiny(methods={"scaffold": {}})
-    assert estimate_memory(config, build_federation(config)).gpu_with([0, 1]) == 2832 + 1792 + 1920 + 3 * 236
+    assert memory_of(config).gpu_with([0, 1]) == 2832 + 1792 + 1920 + 3 * 236
     assert "share" not in check(resources={"gpus_per_actor": 1})["GPU memory"]
     assert "GPU memory" not in check()
