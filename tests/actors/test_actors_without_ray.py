@@ -1,13 +1,16 @@
 """What the coordinator and the runner do when something is slow to start, is lost or is done with; without Ray."""
 
+import math
 import sys
 import weakref
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
+import raysim
 from raysim.actors import coordinator, failures, runner
 from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.host import Host
@@ -15,7 +18,10 @@ from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
 from raysim.engine.events import Checkpoint, Finished, RoundDone
 from raysim.engine.orders import Order
-from raysim.system.errors import Lost, RunError
+from raysim.estimate import placement
+from raysim.estimate.memory import MemoryNeed
+from raysim.system.capacity import MOST_OF_MEMORY, Capacity
+from raysim.system.errors import ConfigError, Lost, RunError
 
 KILLED = "Task was killed due to the node running low on memory.\nMemory on the node was 31.1GB / 32.0GB (0.97)"
 
@@ -198,3 +204,24 @@ def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.Mo
     for event in made.events():
         del event
     assert left == [None, None]
+
+
+# before Ray starts
+
+
+def test_a_run_asks_once_where_its_hosts_go_and_is_refused_for_memory_before_ray_starts(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The processes alone fit; a byte more for the data, which are read by then, does not."""
+    asked = []
+    place, need = placement.place, MemoryNeed(data=1, clients=[0] * 3)
+    processes = MemoryNeed().total(actors=2, at_once=2)
+    machine = Capacity(2, 0, math.ceil(processes / MOST_OF_MEMORY))
+    monkeypatch.setattr("raysim.launch.run.this_machine", lambda: machine)
+    monkeypatch.setattr("raysim.launch.run.estimate_memory", lambda *_: need)
+    monkeypatch.setattr(placement, "place", lambda *given: asked.append(given) or place(*given))
+    monkeypatch.setattr("raysim.actors.cluster.cluster_of", lambda *_: pytest.fail("Ray was to be started"))
+    with pytest.raises(ConfigError, match=r"resources\.clients_per_actor: 2 actors would take about"):
+        raysim.run(tiny(resources__clients_per_actor="auto"), out=tmp_path / "out")
+    assert len(asked) == 1
+    assert not (tmp_path / "out").exists()
