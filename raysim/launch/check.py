@@ -218,9 +218,9 @@ def _count(count: float, what: str) -> str:
 
 def _time(config: Config, federation: Federation, model: FlatModel, cost: DryRun, capacity: Capacity) -> str:
     """Estimate the run's time from this machine's time for a step and for the evaluation of a sample."""
-    away = ["the data"] * bool(federation.dataset.missing) + ["GPUs"] * _lacks_gpus(config, capacity)
+    away = ["the data"] * bool(federation.dataset.missing) + ["the GPUs"] * _lacks_gpus(config, capacity)
     if away:
-        return f"not known: it is measured where there are {' and '.join(away)}"
+        return f"not known: it is measured where {' and '.join(away)} are"
     measured = pace(config, federation, model)
     training = cost.steps * measured.step + cost.beginnings * measured.beginning
     evaluating = cost.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample

@@ -42,7 +42,7 @@ def test_where_files_are_missing_their_declared_size_is_exact(check, alike):
         f"{there.pop('data')}, as declared: the files of {__name__}:absent are not in /; a run downloads them"
     )
     assert there.pop("time").startswith("about ")
-    assert said.pop("time") == "not known: it is measured where there are the data"
+    assert said.pop("time") == "not known: it is measured where the data are"
     assert said == there
 
 
@@ -88,7 +88,7 @@ def test_a_config_for_gpus_is_priced_where_there_are_none(check, tiny, tmp_path)
     here, said = check(), check(resources={"gpus_per_actor": 0.25})
     where = "1 coordinator and 3 hosts, on a machine with GPUs, which this one is not"
     assert said["actors"] == f"{where}; each host asks for an equal share of the CPUs, at most 1; 0.25 GPUs"
-    assert said["time"] == "not known: it is measured where there are GPUs"
+    assert said["time"] == "not known: it is measured where the GPUs are"
     assert "on a node, and up to" in said["memory"]
     for label in ("data", "rounds", "steps", "bytes up", "bytes down"):
         assert said[label] == here[label]
@@ -121,7 +121,7 @@ def test_a_cluster_with_gpus_is_priced_from_a_head_without(check, cluster):
     cluster(gpus=1)
     said = check(resources={"address": SOMEWHERE, "gpus_per_actor": 0.25})
     assert f"3 hosts at {SOMEWHERE}, 3 on 1 node (of 1 node with 8 CPUs, 1 GPU)" in said["actors"]
-    assert said["time"] == "not known: it is measured where there are GPUs"
+    assert said["time"] == "not known: it is measured where the GPUs are"
     assert "GPU memory" in said
 
 
@@ -130,7 +130,7 @@ def test_a_cluster_without_gpus_is_told_what_would_be_asked_of_it(check, cluster
     said = check(**without_files(), resources={"address": SOMEWHERE, "gpus_per_actor": 0.25})
     nodes = f"spread over the nodes of {SOMEWHERE}, none of which has a GPU now"
     assert said["actors"].startswith(f"1 coordinator and 3 hosts, {nodes}; each host asks for ")
-    assert said["time"] == "not known: it is measured where there are the data and GPUs"
+    assert said["time"] == "not known: it is measured where the data and the GPUs are"
 
 
 def test_gpu_memory_is_arithmetic_of_data_vectors_activations_and_clients(check, tiny):
