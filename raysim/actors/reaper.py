@@ -23,14 +23,15 @@ def clear(folder: str) -> None:
     present = os.listdir("/proc") if os.path.isdir("/proc") else []  # without it, Ray has a process for this
     for pid in {int(name) for name in present if name.isdecimal()} - {os.getpid()}:
         with suppress(OSError):  # it has ended, or is another user's
-            if any(_writes_below(folder, entry) for entry in os.scandir(f"/proc/{pid}/fd")):
+            if any(_writes_below(folder, f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")):
                 os.kill(pid, signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _writes_below(folder: str, descriptor: "os.DirEntry[str]") -> bool:
-    writes = descriptor.stat(follow_symlinks=False).st_mode & stat.S_IWUSR
-    return bool(writes) and os.readlink(descriptor.path).startswith(f"{folder}/")
+def _writes_below(folder: str, descriptor: str) -> bool:
+    with suppress(OSError):  # it was closed meanwhile
+        return bool(os.lstat(descriptor).st_mode & stat.S_IWUSR) and os.readlink(descriptor).startswith(f"{folder}/")
+    return False
 
 
 if __name__ == "__main__":

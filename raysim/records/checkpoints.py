@@ -18,7 +18,7 @@ from raysim.config.comparison import result_settings
 from raysim.engine.events import Checkpoint
 from raysim.records.totals import Totals
 from raysim.system.errors import RunError
-from raysim.system.files import write_whole
+from raysim.system.files import convert_write_errors, write_whole
 
 FORMAT = 2
 MANIFEST, CLIENTS, SERVER = "manifest.json", "clients.bin", "server.bin"
@@ -94,18 +94,17 @@ class Checkpoints:
             RunError: it could not be written; earlier checkpoints are unchanged.
         """
         place = self.directory / f"{checkpoint.round:06d}"
-        try:
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True)
-            contents = _write_records(place, checkpoint)
-            manifest = {**self._run, "round": checkpoint.round, "recorded": asdict(recorded), **contents}
-            write_whole(place / MANIFEST, json.dumps({"format": FORMAT, **manifest, "sha256": _digest(manifest)}))
-        except OSError as error:
-            shutil.rmtree(place, ignore_errors=True)
-            raise RunError(
-                f"the checkpoint of round {checkpoint.round} could not be written ({error.strerror or error}); the one "
-                f"before it is kept: make room, and go on with raysim run --resume --out {self.directory.parent}"
-            ) from error
+        with convert_write_errors(f"the checkpoint of round {checkpoint.round}", self.directory.parent):
+            try:
+                shutil.rmtree(place, ignore_errors=True)
+                self.directory.mkdir(exist_ok=True)
+                place.mkdir()
+                contents = _write_records(place, checkpoint)
+                manifest = {**self._run, "round": checkpoint.round, "recorded": asdict(recorded), **contents}
+                write_whole(place / MANIFEST, json.dumps({"format": FORMAT, **manifest, "sha256": _digest(manifest)}))
+            except OSError:
+                shutil.rmtree(place, ignore_errors=True)
+                raise
         committed = self._committed()
         for path in self._places():
             if path not in committed[-self._keep :]:

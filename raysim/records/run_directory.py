@@ -1,5 +1,6 @@
 """The run directory: the files written during a run and at its end, cutting them back, and the run's interruptions."""
 
+import errno
 import hashlib
 import json
 import os
@@ -48,6 +49,8 @@ class RunFiles:
     def write_round(self, event: RoundDone, totals: Totals) -> None:
         """Write a round, which the totals already include."""
         with self._writing(ROUNDS):
+            if not os.fstat(self._rounds.fileno()).st_nlink:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             self._rounds.write(json.dumps(line(event)) + "\n")
         self._show(lambda board: board.add_round(event, totals))
 

@@ -1,5 +1,6 @@
 """Files written completely or not at all, write errors as one line, and directories locked by one process."""
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from raysim.system.errors import ConfigError, RunError
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WHOLE = ("config.yaml", "summary.json", "model.pt")  # files of a run's directory
 
 
@@ -45,13 +47,16 @@ def convert_write_errors(what: Path | str, directory: Path) -> Iterator[None]:
     """Convert an OSError while a run's directory is written into a RunError of one line.
 
     Raises:
-        RunError: the disk is full, or something else prevented writing.
+        RunError: the disk is full, the directory is gone, or something else prevented writing.
     """
     try:
         yield
     except OSError as error:
+        first = "make room," if error.errno in NO_ROOM else "see to that,"
+        if isinstance(error, FileNotFoundError):
+            first = f"{directory} was deleted or moved: start the run again, or put it back"
         raise RunError(
-            f"{what} could not be written ({error.strerror or error}); make room, and go on with raysim run --resume "
+            f"{what} could not be written ({error.strerror or error}); {first} and go on with raysim run --resume "
             f"--out {directory}"
         ) from error
 

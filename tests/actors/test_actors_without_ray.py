@@ -1,13 +1,16 @@
 """What the coordinator and the runner do when something is slow to start, is lost or is done with; without Ray."""
 
+import os
+import subprocess
 import weakref
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
-from raysim.actors import coordinator, failures, runner
+from raysim.actors import cluster, coordinator, failures, runner
 from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
@@ -114,6 +117,29 @@ def test_one_that_cannot_start_says_so_at_once(monkeypatch: pytest.MonkeyPatch) 
         runner_of((0,), (1,))._ready(SimpleNamespace(wait=lambda: None))
 
 
+# the loss of the cluster
+
+
+def test_the_loss_of_the_own_cluster_is_noticed_while_an_answer_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself takes a minute. Its processes are this one's children, and Ray does not ask how they ended."""
+    waits: list[int] = []
+
+    def wait(references: Any, timeout: int) -> Any:
+        waits.append(timeout)
+        if len(waits) == 2:
+            process.kill()
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        return [], references
+
+    with subprocess.Popen(["sleep", "60"]) as process:
+        monkeypatch.setattr(cluster, "OWN", [psutil.Process(process.pid)])
+        monkeypatch.setattr(cluster, "ray", SimpleNamespace(wait=wait))
+        with pytest.raises(Lost, match=r"^the cluster died: one of Ray's own processes ended"):
+            cluster.wait(["an answer"])
+        assert waits == [1, 1]
+    assert cluster.own_has_ended()  # nor is there a process any more
+
+
 # what the object store would keep
 
 
@@ -181,6 +207,7 @@ def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.Mo
     made._actor = SimpleNamespace(events=call, written=SimpleNamespace(remote=lambda: None))
     made._places = SimpleNamespace(give_back=lambda: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: reference.event, kill=lambda _: None))
+    monkeypatch.setattr(cluster, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
     for event in made.events():
         del event
     assert left == [None, None]

@@ -20,6 +20,8 @@ import pytest
 import torch
 import yaml
 
+import raysim as raysim_here
+
 pytestmark = pytest.mark.ray
 
 HERE = Path(__file__).parent
@@ -104,11 +106,23 @@ class Run:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                if self._has(process) and process.status() != psutil.STATUS_ZOMBIE:
                     found += ask(process)
             except psutil.Error:  # it has ended, or is somebody else's
                 continue
         return found
+
+    def _has(self, process: psutil.Process) -> bool:
+        """Whether a process is of this run. Some of Ray's wipe out their environment, but they all write logs."""
+        folder = f"{self.temporary}/"
+        return process.environ().get(MARK) == self.mark or any(
+            file.path.startswith(folder) for file in process.open_files()
+        )
+
+    def kill(self, name: str) -> None:
+        """Kill the run's process of this name."""
+        (found,) = [child for child in psutil.Process(self.process.pid).children() if child.name() == name]
+        found.kill()
 
     def assert_nothing_left(self) -> None:
         until(lambda: not self.processes())
@@ -169,7 +183,7 @@ def test_ten_runs_in_one_process_leave_nothing(start: Callable[..., Run], config
     """
     run = start("-c", TEN_RUNS, str(config), str(tmp_path / "out"))
     until(lambda: any("Host" in command for command in run.processes()))  # what must be gone is found
-    assert any(entry.name.startswith("raysim-") for entry in run.temporary.iterdir())
+    assert [entry.stat().st_mode & 0o777 for entry in run.temporary.iterdir()] == [0o700]
     assert len(run.listening()) >= 5  # the GCS, the raylet, its agents, the driver, the actors
     assert set(run.listening()) <= set(LOOPBACK)
 
@@ -226,7 +240,7 @@ def test_the_first_interrupt_lets_the_round_end_and_keeps_the_model(raysim: Call
     run.interrupt()
     status, output, errors = run.end()
     assert (status, errors) == (130, "")
-    assert "stopping after this round; Ctrl-C again leaves at once" in output
+    assert "finishing this round, then stopping with a checkpoint; Ctrl-C again leaves at once, without one" in output
     summary = run.summary
     assert summary["status"] == "interrupted"
     assert summary["rounds"] == len((run.out / "rounds.jsonl").read_text().splitlines()) < 200000
@@ -248,10 +262,11 @@ def test_the_second_interrupt_leaves_at_once(raysim: Callable[..., Run]) -> None
     run.assert_nothing_left()
 
 
-def test_a_termination_leaves_at_once(raysim: Callable[..., Run]) -> None:
+def test_a_closed_terminal_ends_a_run_at_once(raysim: Callable[..., Run]) -> None:
+    """As SIGTERM does (tests/system/test_interrupts.py); but this signal is sent to the whole process group."""
     run = raysim("training.rounds_per_task=100000", "--quiet")
     run.wait_for_rounds(2)
-    run.process.terminate()
+    os.killpg(run.process.pid, signal.SIGHUP)
     assert run.end() == (130, "", "interrupted\n")
     assert run.summary["status"] == "interrupted"
     run.assert_nothing_left()
@@ -275,6 +290,24 @@ def test_an_interrupted_sweep_goes_on_where_it_was_and_leaves_nothing(
     run.assert_nothing_left()
     again = start(*sweep, "--list", "training.rounds_per_task=100000")
     assert [line.split()[1] for line in again.end()[1].splitlines()] == ["interrupted", "interrupted", "new"]
+
+
+def test_the_loss_of_rays_own_processes_moves_no_bit(raysim: Callable[..., Run], config: Path, tmp_path: Path) -> None:
+    """The run goes on from its checkpoint, on another cluster."""
+    way = {"training.rounds_per_task": 6, "checkpoint.every_rounds": 2, "logging.tensorboard": False}
+    slow = "methods={misbehaving:Slow: {seconds: 0.2}}"
+    run = raysim(slow, *(f"{key}={value}" for key, value in way.items()))
+    for name, after in (("gcs_server", 3), ("raylet", 7)):
+        run.wait_for_rounds(after)
+        run.kill(name)
+    status, output, errors = run.end()
+    assert (status, errors) == (0, "")
+    assert [*map(int, re.findall(r"the cluster died: .* going on from round (\d+)", output))] == [2, 6]
+    assert "(raylet)" not in output  # what Ray would say about it, with a page of its log
+    assert run.summary["recoveries"] == 2
+    alone = raysim_here.run(config, way, out=tmp_path / "alone", local=True)
+    assert run.summary["model_sha256"] == alone.model_sha256
+    run.assert_nothing_left()
 
 
 def test_an_interrupt_while_ray_starts_leaves_nothing(raysim: Callable[..., Run]) -> None:

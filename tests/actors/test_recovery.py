@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -164,7 +165,12 @@ def test_the_driver_is_killed_and_another_packing_goes_on(
     way = {**slow(setting, 0.2), "resources.clients_per_actor": 4}
     given = [f"{key}={json.dumps(value)}" for key, value in way.items()]
     command = [sys.executable, "-m", "raysim", "run", str(config), "--out", str(out), "--quiet", *given]
-    with subprocess.Popen(command, start_new_session=True) as run:
+    with (
+        tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as temporary,
+        subprocess.Popen(
+            command, start_new_session=True, env={**os.environ, "TMPDIR": temporary}, stderr=subprocess.PIPE, text=True
+        ) as run,
+    ):
         after, limit = draws.randint(EVERY + 1, LAST), time.monotonic() + LIMIT
         try:
             while rounds(out) < after and run.poll() is None:
@@ -172,6 +178,11 @@ def test_the_driver_is_killed_and_another_packing_goes_on(
                 time.sleep(0.01)
         finally:
             os.kill(run.pid, signal.SIGKILL)
+        _, errors = run.communicate(timeout=LIMIT)
+        assert errors.startswith("the run's process was killed, ")
+        assert errors.endswith(f"; go on with raysim run --resume --out {out}\n")
+        assert not os.listdir(temporary)
+        assert not [process for process in psutil.process_iter() if writes_below(process, temporary)]
     assert run.returncode == -signal.SIGKILL
     before = rounds(out)
     packing = {"resources.clients_per_actor": 2}
@@ -184,6 +195,13 @@ def test_the_driver_is_killed_and_another_packing_goes_on(
 
 def losses(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "checkpoints" / "losses.jsonl").read_text().splitlines()]
+
+
+def writes_below(process: psutil.Process, folder: str) -> bool:
+    try:
+        return any(file.path.startswith(f"{folder}/") for file in process.open_files())
+    except psutil.Error:
+        return False
 
 
 def rounds(out: Path) -> int:

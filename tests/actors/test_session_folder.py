@@ -1,53 +1,157 @@
-"""Folders of killed runs are deleted by the next run; those in use, young ones and other things are not."""
+"""A session's folder is closed to other users; what killed runs left is cleared, and nothing else."""
 
 import fcntl
 import os
-import time
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from raysim.actors.cluster import session_folder
+from raysim.actors import session
+from raysim.actors.session import open_session
+from raysim.system.errors import ConfigError
+
+NOBODY = 65534
+AS_NOBODY = f"""
+import os, socket, sys
+outside, rays = sys.argv[1:]
+os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})
+def listen():
+    os.rename(f"{{rays}}/sockets/raylet", f"{{rays}}/sockets/gone")
+    socket.socket(socket.AF_UNIX).bind(f"{{rays}}/sockets/raylet")
+for attack in (
+    lambda: os.listdir(rays),
+    lambda: open(f"{{rays}}/planted", "w"),
+    lambda: os.symlink("/etc/passwd", f"{{rays}}/logs/planted.log"),
+    lambda: open(f"{{rays}}/logs/gcs_server.out").read(),
+    lambda: socket.socket(socket.AF_UNIX).connect(f"{{rays}}/sockets/plasma_store"),
+    listen,
+    lambda: os.rename(outside, f"{{outside}}-gone"),
+    lambda: os.rmdir(outside),
+):
+    try:
+        attack()
+    except PermissionError:
+        print("refused")
+"""
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("raysim.actors.cluster.LONGEST_PARENT", 1000)
-    return tmp_path
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary directory like /tmp: everybody may write to it, and rename only what is their own."""
+    with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as path:
+        os.chmod(path, 0o1777)
+        monkeypatch.setattr("tempfile.tempdir", path)
+        yield Path(path)
 
 
-def made(path: Path, seconds_ago: float = 3600, holds: str = "session_latest") -> Path:
-    path.mkdir()
-    (path / holds).write_text("a log")
-    os.utime(path, (time.time() - seconds_ago,) * 2)
+def left_behind(path: Path, holds: str = session.RAYS) -> Path:
+    path.mkdir(mode=0o700)
+    (path / holds).mkdir()
+    (path / holds / "log").write_text("a log")
     return path
 
 
-def test_what_nobody_uses_is_deleted(temporary: Path) -> None:
-    left = made(temporary / "raysim-abcd1234")
-    young = made(temporary / "raysim-abcd5678", seconds_ago=1)
-    mine = made(temporary / "raysim-research", holds="paper.tex")
-    unlike = made(temporary / "session_folder")
-    used = made(temporary / "raysim-abcd9999")
-    outside = made(temporary / "elsewhere")
-    (temporary / "raysim-linklink").symlink_to(outside)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_another_user_can_do_nothing_with_it(temporary: Path) -> None:
+    """Ray gives everybody all rights to what it makes."""
+    with open_session(None, "") as rays, socket.socket(socket.AF_UNIX) as store:
+        outside = Path(rays).parent
+        for name in ("", "logs", "sockets"):
+            (Path(rays) / name).mkdir(exist_ok=True)
+            (Path(rays) / name).chmod(0o777)
+        for name in ("logs/gcs_server.out", "sockets/raylet"):
+            (Path(rays) / name).touch(mode=0o666)
+        store.bind(f"{rays}/sockets/plasma_store")
+        os.chmod(f"{rays}/sockets/plasma_store", 0o777)
+        store.listen()
+        command = [sys.executable, "-c", AS_NOBODY, str(outside), rays]
+        told = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert told.stdout.split() == ["refused"] * 8
+        outside.chmod(0o755)  # the attacks are real ones: as Ray leaves its folder, six of them do harm
+        told = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert told.stdout.split() == ["refused"] * 2
+
+
+@pytest.mark.parametrize(
+    ("place", "mode"),
+    [("ä", 0o700), ("l" * 20, 0o700), ("open", 0o777), ("group", 0o770)],
+    ids=lambda value: str(value),
+)
+def test_a_place_that_does_not_suit_is_not_used(
+    place: str, mode: int, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray knows no other characters, has no room for longer paths, and others could replace the folder."""
+    unsuited = temporary / place
+    unsuited.mkdir()
+    unsuited.chmod(mode)
+    monkeypatch.setattr("tempfile.tempdir", str(unsuited))
+    with open_session(None, "") as rays:
+        assert Path(rays).parents[1] == Path("/tmp")
+        assert not list(unsuited.iterdir())
+
+
+def test_where_nothing_suits_one_line_says_so(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system without modes, where every folder is everybody's."""
+    monkeypatch.setattr(session, "_is_private", lambda status: False)
+    with (
+        pytest.raises(ConfigError, match=rf"^TMPDIR: found {temporary} and /tmp, allowed: a folder"),
+        open_session(None, ""),
+    ):
+        pass
+    assert not list(temporary.iterdir())
+
+
+def test_only_a_folder_of_ones_own_is_private(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(own)
+    (tmp_path / "file").touch(mode=0o600)
+
+    def private(name: str) -> bool:
+        return session._is_private((tmp_path / name).lstat())
+
+    assert [private(name) for name in ("own", "link", "file")] == [True, False, False]
+    own.chmod(0o750)
+    assert not private("own")
+    if os.geteuid() == 0:
+        own.chmod(0o700)
+        os.chown(own, NOBODY, NOBODY)
+        assert not private("own")
+
+
+def test_what_nobody_uses_is_cleared(temporary: Path) -> None:
+    left = left_behind(temporary / "raysim-abcd1234")
+    used = left_behind(temporary / "raysim-abcd9999")
+    kept = [
+        left_behind(temporary / "raysim-research", holds="paper"),
+        left_behind(temporary / "session_folder"),
+        left_behind(temporary / "elsewhere"),
+        left_behind(temporary / "raysim-everyone"),
+        used,
+    ]
+    kept[3].chmod(0o777)  # somebody else may have put something there
+    (temporary / "raysim-linklink").symlink_to(temporary / "elsewhere")
+    if os.geteuid() == 0:
+        kept.append(left_behind(temporary / "raysim-notmine1"))
+        os.chown(kept[-1], NOBODY, NOBODY)
     lock = os.open(used, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    with session_folder() as folder:
-        assert Path(folder).is_dir()
+    with open_session(None, "") as rays:
+        assert Path(rays).is_dir()
         assert not left.exists()
-        assert (mine / "paper.tex").exists()
-        for kept in (young, used, outside, unlike):
-            assert (kept / "session_latest").exists()
+        assert [len(list(path.glob("*/log"))) for path in kept] == [1] * len(kept)
     os.close(lock)
-    assert not Path(folder).exists()
+    assert not Path(rays).parent.exists()
 
 
 def test_a_folder_in_use_survives_the_next_run(temporary: Path) -> None:
-    with session_folder() as first:
-        os.utime(first, (0, 0))
-        with session_folder() as second:
+    with open_session(None, "") as first:
+        with open_session(None, "") as second:
             assert Path(first).is_dir()
             assert first != second
         assert Path(first).is_dir()

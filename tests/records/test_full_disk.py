@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,6 +57,32 @@ def told(out, name):
     return (
         f"{out / name} could not be written (File too large); make room, and go on with raysim run --resume --out {out}"
     )
+
+
+class Deletes(RunDisplay):
+    """The run's directory is deleted after a round."""
+
+    def __init__(self, after, out):
+        self.after, self.out = after, out
+
+    def take(self, event):
+        if isinstance(event, RoundDone) and event.round == self.after:
+            shutil.rmtree(self.out)
+
+
+@pytest.mark.parametrize(("after", "name"), [(1, "rounds.jsonl"), (2, "the checkpoint of round 2")])
+def test_a_directory_that_is_deleted_under_its_run_ends_it(config, tmp_path, after, name):
+    """Before a round is written, or a checkpoint; neither makes the directory anew, with a part of the run."""
+    out = tmp_path / "out"
+    what = out / name if after == 1 else name
+    with pytest.raises(RunError) as failed:
+        raysim.run(config, out=out, local=True, display=Deletes(after, out))
+    assert str(failed.value) == (
+        f"{what} could not be written (No such file or directory); {out} was deleted or moved: start the run again, or "
+        f"put it back and go on with raysim run --resume --out {out}"
+    )
+    assert not out.exists()
+    assert not any("go on from round" in note for note in failed.value.__notes__)
 
 
 def test_a_round_that_cannot_be_written_ends_the_run_in_one_line(config, tmp_path):

@@ -1,0 +1,64 @@
+"""Signals: which of them end a run, and when."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from raysim.system.interrupts import block_hangups, delay_interrupts, interruptible
+
+
+@pytest.fixture
+def ignored() -> Iterator[None]:
+    """SIGHUP ignored, as by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def ignore(_: str = "") -> None:
+    pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_termination_and_a_closed_terminal_end_a_run_at_once(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt), interruptible(ignore, ignore):
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) == signal.SIG_DFL
+
+
+def test_what_nohup_ignores_stays_ignored(ignored: None) -> None:
+    with interruptible(ignore, ignore), delay_interrupts():
+        os.kill(os.getpid(), signal.SIGHUP)
+
+
+def test_the_first_interrupt_says_what_is_done_and_what_a_second_one_does() -> None:
+    told: list[str] = []
+    with interruptible(ignore, told.append):
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert told == ["finishing this round, then stopping with a checkpoint; Ctrl-C again leaves at once, without one"]
+
+
+def test_an_interrupt_that_must_wait_says_so_once() -> None:
+    told: list[str] = []
+    waiting = delay_interrupts(told.append)
+    waiting.__enter__()
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+    assert told == ["leaving as soon as Ray has started"]
+    with pytest.raises(KeyboardInterrupt):
+        waiting.__exit__(None, None, None)
+
+
+def test_a_closed_terminal_does_not_end_the_processes_of_a_run() -> None:
+    """They get the signal too; this one ends them in order."""
+    child = "import os, signal; os.kill(os.getpid(), signal.SIGHUP); print('alive')"
+    with block_hangups():
+        told = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True)
+    assert told.stdout == "alive\n"
+    assert subprocess.run([sys.executable, "-c", child], check=False).returncode == -signal.SIGHUP
