@@ -304,6 +304,7 @@ def test_the_loss_of_rays_own_processes_moves_no_bit(raysim: Callable[..., Run],
     status, output, errors = run.end()
     assert (status, errors) == (0, "")
     assert [*map(int, re.findall(r"the cluster died: .* going on from round (\d+)", output))] == [2, 6]
+    assert "(raylet)" not in output  # what Ray would say about it, with a page of its log
     assert run.summary["recoveries"] == 2
     alone = raysim_here.run(config, way, out=tmp_path / "alone", local=True)
     assert run.summary["model_sha256"] == alone.model_sha256
