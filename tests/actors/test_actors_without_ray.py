@@ -146,6 +146,7 @@ def test_the_loss_of_the_own_cluster_is_noticed_while_an_answer_is_awaited(monke
 
     def wait(references: Any, timeout: int) -> Any:
         waits.append(timeout)
+        assert len(waits) <= 2
         if len(waits) == 2:
             process.kill()
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

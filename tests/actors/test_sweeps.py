@@ -120,7 +120,9 @@ def test_an_interrupt_lets_rounds_end_and_the_second_leaves_at_once(
     else:
         with pytest.raises(KeyboardInterrupt):
             carry_out(plan(), False, 2, shown)
-    assert shown.said == ["finishing this round, then stopping with a checkpoint; Ctrl-C again leaves at once, without one"]
+    assert shown.said == [
+        "finishing this round, then stopping with a checkpoint; Ctrl-C again leaves at once, without one"
+    ]
     assert [progress for _, progress in plan().runs] == ["interrupted", "interrupted", "new"]
     assert shown.processes >= 1  # what must be gone is found
     assert psutil.wait_procs(processes(), timeout=30)[1] == []

@@ -66,7 +66,7 @@ def test_an_interrupt_has_its_own_exit_status(sweep_file: Write, capsys: Capture
     path = str(sweep_file("grid: {seed: [0, 1]}\nset: {methods: {'troubles:Pressing': {}}}"))
     assert main(["sweep", path, "--local", "--out", "out"]) == 130
     output, errors = capsys.readouterr()
-    assert "stopping after this round; Ctrl-C again leaves at once\n" in output
+    assert "finishing this round, then stopping with a checkpoint; Ctrl-C again leaves at once, without one\n" in output
     assert "2 runs: 1 interrupted, 1 not started\n" in output
     assert errors == ""
 

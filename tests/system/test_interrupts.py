@@ -11,28 +11,32 @@ import pytest
 from raysim.system.interrupts import block_hangups, delay_interrupts, interruptible
 
 
-@pytest.fixture
-def ignored() -> Iterator[None]:
-    """SIGHUP ignored, as by nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-def ignore(_: str = "") -> None:
+def ignore(*_: object) -> None:
     pass
+
+
+@pytest.fixture(autouse=True)
+def unheard() -> Iterator[None]:
+    """Signals that would end the tests do nothing, unless something else is made of them."""
+    ending = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, ignore) for number in ending]
+    yield
+    for number, handler in zip(ending, before, strict=True):
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_termination_and_a_closed_terminal_end_a_run_at_once(number: signal.Signals) -> None:
     with pytest.raises(KeyboardInterrupt), interruptible(ignore, ignore):
         os.kill(os.getpid(), number)
-    assert signal.getsignal(number) == signal.SIG_DFL
+    assert signal.getsignal(number) == ignore
 
 
-def test_what_nohup_ignores_stays_ignored(ignored: None) -> None:
+def test_what_nohup_ignores_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with interruptible(ignore, ignore), delay_interrupts():
-        os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) not in (ignore, signal.SIG_IGN)
 
 
 def test_the_first_interrupt_says_what_is_done_and_what_a_second_one_does() -> None:
