@@ -4,7 +4,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def cluster_of(
 def own_cluster(
     capacity: Capacity,
     dashboard: bool = False,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], None] = lambda text: None,
     file: Path | None = None,
     command: str = "",
 ) -> Iterator[Capacity]:
@@ -71,9 +71,9 @@ def own_cluster(
         authentication.have_one()
     with open_session(file, command) as files:
         try:
-            with interrupts.delay_interrupts(say), interrupts.block_hangups(), on_loopback():
+            delayed = interrupts.delay_interrupts(lambda: say("leaving as soon as Ray has started"))
+            with delayed, interrupts.block_hangups(), on_loopback():
                 _start(capacity, dashboard, files)
-                OWN.extend(process for process in psutil.Process().children() if process.name() in VITAL)
             yield capacity
         finally:
             with interrupts.delay_interrupts():
@@ -97,6 +97,10 @@ def _start(capacity: Capacity, dashboard: bool, files: str) -> None:
         )
     except Exception as error:  # Ray raises all kinds
         raise RunError(f"Ray could not start ({error}); start the run again") from error
+    for process in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # a child of the user's own
+            if process.name() in VITAL:
+                OWN.append(process)
 
 
 @contextmanager

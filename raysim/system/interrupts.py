@@ -24,11 +24,11 @@ def interruptible(stop: Callable[[], None], say: Callable[[str], None]) -> Itera
 
 
 @contextmanager
-def delay_interrupts(say: Callable[[str], None] | None = None) -> Iterator[None]:
+def delay_interrupts(say: Callable[[], object] | None = None) -> Iterator[None]:
     """Delay Ctrl-C and AT_ONCE to the end of a block that would leave something behind if it were interrupted.
 
     Args:
-        say: tells the user about the first one.
+        say: called at the first one, to tell the user what is waited for.
 
     Raises:
         KeyboardInterrupt: at the end, if one of them arrived meanwhile.
@@ -37,7 +37,7 @@ def delay_interrupts(say: Callable[[str], None] | None = None) -> Iterator[None]
 
     def later(signum: int, frame: object) -> None:
         if say is not None and not pressed:
-            say("leaving as soon as Ray has started")
+            say()
         pressed.append(signum)
 
     with _handle(dict.fromkeys((signal.SIGINT, *AT_ONCE), later)):
