@@ -16,7 +16,7 @@ from raysim.sweeps.directory import RunEnd, RunOutcome, SweepPlan, plan_sweep, r
 from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.grid import Cell
 from raysim.system.capacity import Capacity, this_machine
-from raysim.system.errors import ConfigError, RunError
+from raysim.system.errors import ConfigError, Lost, RunError
 from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
@@ -101,6 +101,8 @@ class _Runs:
                     return
                 self._go_on(self._executor.wait(list(self._running)))
         except BaseException as error:
+            if isinstance(error, Lost):  # not of a run: of the cluster
+                error.add_note("the same command goes on")
             for run in self._running:
                 run.end()
             for cell in [*self._recorders]:
