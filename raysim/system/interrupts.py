@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-AT_ONCE = (signal.SIGTERM,)
+AT_ONCE = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
