@@ -51,6 +51,7 @@ def estimate_run(config: Config) -> LabelledLines:
     yield "run", run
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
     sent, about = model.weights().nbytes, "about " * _labels_missing(config, federation)
+    rounds = f"{about * (config.scenario.windows is not None)}{federation.availability.rounds:,}"  # windows end by size
     yield "data", _data(config, federation)
     yield "tasks", _tasks([task.name for task in federation.tasks])
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
@@ -59,9 +60,10 @@ def estimate_run(config: Config) -> LabelledLines:
     try:
         cost = dry_run(config, federation)
     except RunError as error:
-        yield "rounds", f"{federation.availability.rounds:,}; bytes, steps and time are not known before: {error}"
+        yield "rounds", f"{rounds}; bytes, steps and time are not known before: {error}"
         yield from _places(config, capacity, need)
         return
+    yield "rounds", f"{rounds} with {about}{cost.updates:,} client updates"
     yield from _work(cost, about)
     yield from _places(config, capacity, need)
     yield "time", _time(config, federation, model, cost, capacity)
@@ -106,8 +108,7 @@ def _tasks(names: Sequence[str]) -> str:
 
 
 def _work(cost: DryRun, about: str) -> LabelledLines:
-    """Yield what a run does; `about` stands before what depends on labels that are missing."""
-    yield "rounds", f"{cost.rounds:,} with {about}{cost.updates:,} client updates"
+    """Yield steps and bytes; `about` stands before what depends on labels that are missing."""
     guess = bool(cost.unknown)
     why = f" (what {', '.join(cost.unknown)} does depends on what is computed)" * guess
     yield "steps", f"{'about ' if guess else about}{cost.steps:,} gradient steps{why}"

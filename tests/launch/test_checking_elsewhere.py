@@ -67,6 +67,14 @@ def test_what_depends_on_missing_labels_is_about_so_much(check, by_label):
         assert said[label].startswith("about ")
 
 
+def test_rounds_depend_on_labels_where_windows_arrive(check):
+    windows = {"boundaries": {"asynchronous": {"window": 7, "rounds_per_window": 2}}}
+    scenario = {"scenario": {"kind": "class_incremental", "tasks": 2, **windows}, "training__rounds_per_task": None}
+    dirichlet = {"partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 1}}
+    assert check(**without_files(), **scenario, **dirichlet)["rounds"].startswith("about ")
+    assert not check(**scenario, **dirichlet)["rounds"].startswith("about ")
+
+
 def test_where_data_declare_nothing_it_says_what_is_known_and_what_is_missing(lines):
     said = []
     with pytest.raises(MissingData, match=r"^data set absent: no files$"):
