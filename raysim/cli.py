@@ -5,10 +5,14 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
+
+if TYPE_CHECKING:
+    from raysim.actors.session import Session
 
 KINDS = {"methods": "method", "datasets": "data set", "models": "model"}
 USAGE = """usage: raysim COMMAND ...
@@ -94,19 +98,37 @@ def _run(given: Sequence[str]) -> int:
         parser.error("the following arguments are required: CONFIG")
     if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
-    from raysim.config import load
-    from raysim.launch.display import open_run_display, result_console, show_result
-    from raysim.launch.run import resolve_resumed, run
+    with _session(asked) as session:
+        from raysim.config import load
+        from raysim.launch.display import open_run_display, result_console, show_result
+        from raysim.launch.run import resolve_resumed, run
 
-    if asked.resume:
-        config = resolve_resumed(asked.out, asked.config, asked.overrides)
-    else:
-        config = load(asked.config, asked.overrides)
-    with open_run_display(config, asked.quiet) as shown:
-        result = run(config, out=asked.out, local=asked.local, resume=asked.resume, display=shown)
+        if asked.resume:
+            config = resolve_resumed(asked.out, asked.config, asked.overrides)
+        else:
+            config = load(asked.config, asked.overrides)
+        with open_run_display(config, asked.quiet) as shown:
+            result = run(config, out=asked.out, local=asked.local, resume=asked.resume, display=shown, session=session)
     if not asked.quiet:
         show_result(result, result_console())
     return 130 if result.status == "interrupted" else 0
+
+
+def _session(asked: argparse.Namespace) -> "AbstractContextManager[Session | None]":
+    """Open the session of the Ray that a run will start, if it will fork its actors: its server imports meanwhile."""
+    own = asked.config or os.path.join(asked.out or "", "config.yaml")
+    if asked.local or (asked.resume and not os.path.exists(own)):
+        return nullcontext()
+    from raysim.config import apply_overrides, check_own_keys, open_document
+
+    document = open_document(own)
+    apply_overrides(document, asked.overrides)
+    resources = check_own_keys(document).resources
+    if resources.workers == "spawned" or resources.address is not None or sys.platform != "linux":
+        return nullcontext()
+    from raysim.actors.session import open_session
+
+    return open_session(forked=True)
 
 
 def _check(given: Sequence[str]) -> int:

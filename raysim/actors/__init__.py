@@ -5,12 +5,13 @@ import os
 from raysim.actors import authentication
 
 # Set before Ray is imported. raysim reports a loss itself; Ray would print a paragraph, even with --quiet.
-LOSSES = (
+SAID_BY_RAYSIM = (
     "A worker died or was killed while executing",
     "Raylet is terminated",
     r"The node .* and address: 127\.0\.0\.1 ",
+    r"WARNING: \d+ PYTHON worker processes have been started",  # that many were asked for
 )
-os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", f"^({'|'.join(LOSSES)})")
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", f"^({'|'.join(SAID_BY_RAYSIM)})")
 
 # A host's sum of up to 1 MiB is sent inside its answer: through the object store, ten answers took twice as long.
 os.environ.setdefault("RAY_max_direct_call_object_size", str(2**20))

@@ -4,7 +4,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,15 @@ from typing import Any
 import psutil
 import ray
 
-from raysim.actors import authentication, joining
+from raysim.actors import authentication, joining, workers
 from raysim.actors.joining import LOOPBACK, on_loopback
-from raysim.actors.session import open_session
+from raysim.actors.session import Session, open_session
 from raysim.config import Config
 from raysim.config.own_code import find_own_code
 from raysim.config.schema import RAYS_OWN
+from raysim.estimate.memory import may_fork
 from raysim.system import interrupts
-from raysim.system.capacity import Capacity
+from raysim.system.capacity import CAN_FORK, Capacity
 from raysim.system.errors import ConfigError, Lost, RunError
 
 VITAL = ("gcs_server", "raylet")
@@ -27,7 +28,12 @@ OWN: list[psutil.Process] = []  # the processes without which the cluster that t
 
 
 def cluster_of(
-    configs: Sequence[Config], machine: Capacity, say: Callable[[str], None], file: Path, command: str
+    configs: Sequence[Config],
+    machine: Capacity,
+    say: Callable[[str], None],
+    file: Path,
+    command: str,
+    session: Session | None = None,
 ) -> AbstractContextManager[Capacity]:
     """Join the cluster that the configs name, or start one on this machine; yield the cluster's capacity.
 
@@ -35,11 +41,14 @@ def cluster_of(
         configs: the configs of the runs, which all name the same address.
         machine: the resources given to a cluster started on this machine.
         say: shows a line to the user.
-        file, command: see `open_session`.
+        file, command: if this process is killed, the user is told to go on with the command, if the file is there.
+        session: opened before, for a cluster started on this machine.
     """
     address = configs[0].resources.address
     if address is None:
-        return own_cluster(machine, any(config.resources.dashboard for config in configs), say, file, command)
+        dashboard = any(config.resources.dashboard for config in configs)
+        forked = any(may_fork(config) for config in configs)
+        return own_cluster(machine, dashboard, say, (file, command), session, forked)
     return joined_cluster(address, sorted({str(path) for config in configs for path in find_own_code(config)}))
 
 
@@ -48,12 +57,17 @@ def own_cluster(
     capacity: Capacity,
     dashboard: bool = False,
     say: Callable[[str], None] = lambda text: None,
-    file: Path | None = None,
-    command: str = "",
+    go_on: tuple[Path, str] | None = None,
+    session: Session | None = None,
+    forked: bool = CAN_FORK,
 ) -> Iterator[Capacity]:
     """Start Ray on this machine's loopback interface; stop it and delete its files at the end.
 
     A Ray that this Python process has already started is used as it is and left running; its capacity is yielded.
+
+    Args:
+        capacity, dashboard, say: see `cluster_of`; `go_on` is its file and command.
+        session: opened before; by default one is opened here, with a fork server if `forked`.
 
     Raises:
         ConfigError: a dashboard is requested but not installed, or there is no place for Ray's files.
@@ -69,19 +83,22 @@ def own_cluster(
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if not dashboard:  # a dashboard asks the user for the token, so Ray keeps it where `ray get-auth-token` finds it
         authentication.have_one()
-    with open_session(file, command) as files:
+    with nullcontext(session) if session else open_session(forked) as used:
+        if go_on is not None:
+            used.announce(*go_on)
         try:
             delayed = interrupts.delay_interrupts(lambda: say("leaving as soon as Ray has started"))
             with delayed, interrupts.block_hangups(), on_loopback():
-                _start(capacity, dashboard, files)
+                _start(capacity, dashboard, used)
             yield capacity
         finally:
             with interrupts.delay_interrupts():
                 ray.shutdown()
                 OWN.clear()
+                workers.OWN.clear()
 
 
-def _start(capacity: Capacity, dashboard: bool, files: str) -> None:
+def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
     try:
         ray.init(
             "local",
@@ -93,7 +110,7 @@ def _start(capacity: Capacity, dashboard: bool, files: str) -> None:
             configure_logging=True,
             logging_level=logging.ERROR,
             _node_ip_address=LOOPBACK,
-            _temp_dir=files,
+            _temp_dir=str(session.rays),
         )
     except Exception as error:  # Ray raises all kinds
         raise RunError(f"Ray could not start ({error}); start the run again") from error
@@ -101,6 +118,9 @@ def _start(capacity: Capacity, dashboard: bool, files: str) -> None:
         with suppress(psutil.NoSuchProcess):  # a child of the user's own
             if process.name() in VITAL:
                 OWN.append(process)
+            if process.name() == "raylet" and session.forks is not None:
+                session.forks.serve(process.pid, ray.get_runtime_context().get_job_id())
+                workers.OWN.append(session.forks)
 
 
 @contextmanager

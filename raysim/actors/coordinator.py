@@ -10,9 +10,11 @@ import ray
 import torch
 
 from raysim.actors import cluster, failures, placing
-from raysim.actors.placing import Places
+from raysim.actors.host import Host
+from raysim.actors.placing import Places, this_node
 from raysim.actors.process import hide_gpus, register_tensors
 from raysim.actors.runner import RayRunner
+from raysim.actors.workers import choose_start
 from raysim.config import Config
 from raysim.engine.events import Checkpoint, Event, Finished, Notice, Started
 from raysim.engine.simulation import Simulation
@@ -25,13 +27,14 @@ from raysim.system.errors import Lost, convert_to_run_error
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts with: the hosts to make, and the records of a checkpoint if the run resumes from one.
+    """What a run starts with: its hosts, and the records of a checkpoint if the run resumes from one.
 
     `federation` and `clients` (one for each host) are references inside lists, so that Ray does not fetch them.
     """
 
     config: Config
     federation: list[Any]
+    hosts: list[Any]
     places: Places
     server: bytes | None
     clients: list[Any]
@@ -39,7 +42,7 @@ class Start:
 
 
 class Coordinator:
-    """Actor that owns the host actors, which end with it. Two threads: one runs, the other receives calls."""
+    """Actor that has the host actors compute. Two threads: one runs, the other receives calls."""
 
     def __init__(self, start: Start) -> None:
         hide_gpus()
@@ -55,7 +58,7 @@ class Coordinator:
         assert start is not None
         (reference,) = start.federation
         with convert_to_run_error():
-            runner = RayRunner(start.config, reference, start.places, start.clients, start.apart)
+            runner = RayRunner(start.config, start.hosts, start.places, start.clients, start.apart)
             simulation = Simulation(start.config, ray.get(reference), runner, start.server)
             simulation.stopping = self._stopping
             joined = start.config.resources.address is not None
@@ -115,14 +118,26 @@ class Remote:
         register_tensors()
         clients = [] if saved is None else [ray.put({k: saved.clients[k] for k in own}) for own in placement.clients]
         places = Places(placement)
-        start = Start(config, [federation], places, None if saved is None else saved.server, clients, apart)
+        try:
+            (beside, *on_hosts), self._notice = choose_start(config.resources.workers, [this_node(), *places.nodes()])
+        except BaseException:
+            places.give_back()
+            raise
+        host: Any = ray.remote(Host)
+        hosts = [
+            host.options(**where, **how).remote(config, federation, list(own))
+            for where, how, own in zip(places.options(), on_hosts, placement.clients, strict=True)
+        ]
+        start = Start(config, [federation], hosts, places, None if saved is None else saved.server, clients, apart)
         self._places = places
         actor: Any = ray.remote(Coordinator)
-        self._actor = actor.options(**placing.beside_the_driver(), max_concurrency=2).remote(start)
+        self._actor = actor.options(**placing.beside_the_driver(), **beside, max_concurrency=2).remote(start)
 
     def events(self) -> Generator[Event, None, None]:
         """Iterate over the events of the run; closing the iterator ends the coordinator and with it the hosts."""
         try:
+            if self._notice:
+                yield Notice(self._notice)
             with failures.explain_ray_errors(lambda: "the coordinator"):
                 for reference in cluster.arriving(self._actor.events.options(num_returns="streaming").remote()):
                     event = ray.get(reference)

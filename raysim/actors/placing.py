@@ -3,7 +3,7 @@
 from typing import Any
 
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from raysim.actors import cluster
@@ -18,8 +18,12 @@ def beside_the_driver() -> dict[str, Any]:
 
     The affinity is not soft: with a soft one Ray (2.60) uses another node if this one has no idle process.
     """
-    here = ray.get_runtime_context().get_node_id()
-    return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
+    return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(this_node(), soft=False)}
+
+
+def this_node() -> str:
+    """Return the id of the driver's node."""
+    return str(ray.get_runtime_context().get_node_id())
 
 
 class Places:
@@ -49,6 +53,11 @@ class Places:
         each = {"num_cpus": wanted.cpus, "num_gpus": wanted.gpus, "resources": dict(wanted.custom)}
         places = [PlacementGroupSchedulingStrategy(self.group, index) for index in range(wanted.actors)]
         return [{**each, "scheduling_strategy": place} for place in places]
+
+    def nodes(self) -> list[str]:
+        """Return the id of each host's node."""
+        of_hosts = placement_group_table(self.group)["bundles_to_node_id"]
+        return [str(of_hosts[index]) for index in range(self.placement.actors)]
 
     def wait(self) -> None:
         """Wait until everything is reserved; return at once if it is. A node that dies loses its hosts' reservations.

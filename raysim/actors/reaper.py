@@ -1,10 +1,11 @@
 """Clean-up after a run whose process was killed: a script, run in a process that outlives it, that needs no package.
 
-    python reaper.py FOLDER FILE COMMAND
+    python reaper.py FOLDER
 
-waits until standard input ends. If nothing was written there, the run's process has ended without cleaning up (a signal
-that cannot be handled, or Ray, which ends a process that loses the object store): it ends what is left of the session,
-deletes its folder, and says how to go on if there is something to go on from.
+waits until standard input ends. If its last line is not CLEARED, the run's process has ended without cleaning up (a
+signal that cannot be handled, or Ray, which ends a process that loses the object store): it ends what is left of the
+session, deletes its folder, and says how to go on if there is something to go on from: two lines that came before are a
+file, which is there then, and a command.
 """
 
 import os
@@ -13,6 +14,8 @@ import signal
 import stat
 import sys
 from contextlib import suppress
+
+CLEARED = "cleared"
 
 
 def clear(folder: str) -> None:
@@ -35,9 +38,10 @@ def _writes_below(folder: str, descriptor: str) -> bool:
 
 
 if __name__ == "__main__":
-    session, file, command = sys.argv[1:]
-    if not sys.stdin.read():
-        clear(session)
+    told = ["", "", *sys.stdin.read().splitlines()]
+    if told[-1] != CLEARED:
+        clear(sys.argv[1])
+        file, command = told[-2:]
         go_on = f"go on with {command}" if os.path.exists(file) else "start it again"
         with suppress(OSError):  # nobody reads it
             print(f"the run's process was killed, or ended by Ray, which lost one of its own; {go_on}", file=sys.stderr)

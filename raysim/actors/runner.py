@@ -7,7 +7,6 @@ from typing import Any
 import ray
 
 from raysim.actors import failures
-from raysim.actors.host import Host
 from raysim.actors.placing import Places
 from raysim.actors.turns import Turns
 from raysim.api.messages import Post, count_bytes
@@ -38,12 +37,12 @@ def _part(order: Order, own: Sequence[int]) -> Order:
 
 
 class RayRunner:
-    """Runner that owns the host actors. A post is stored once per version; a host replies with one sum.
+    """Runner that has host actors compute. A post is stored once per version; a host replies with one sum.
 
     Args:
         config: the resolved config.
-        federation: a reference to the data.
-        places: where the host actors are started.
+        hosts: the host actors.
+        places: where they start.
         records: a reference for each host to its clients' records, if the run resumes from a checkpoint.
         apart: whether a host computes one client per call, so that the loss of a host shows which client caused it.
 
@@ -51,14 +50,10 @@ class RayRunner:
     """
 
     def __init__(
-        self, config: Config, federation: Any, places: Places, records: Sequence[Any] = (), apart: bool = False
+        self, config: Config, hosts: Sequence[Any], places: Places, records: Sequence[Any] = (), apart: bool = False
     ) -> None:
-        actor: Any = ray.remote(Host)
         self.placement = placement = places.placement
-        self._hosts = [
-            actor.options(**options).remote(config, federation, list(clients))
-            for options, clients in zip(places.options(), placement.clients, strict=True)
-        ]
+        self._hosts = hosts
         self._home = {client: h for h, clients in enumerate(placement.clients) for client in clients}
         self._posted: dict[str, Post] = {}
         self._held: list[dict[str, int]] = [{} for _ in self._hosts]

@@ -6,7 +6,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from raysim.actors import cluster, failures
+from raysim.actors import cluster, failures, workers
 from raysim.actors.process import register_tensors, set_up_actor
 from raysim.config import Config
 from raysim.engine.events import Event
@@ -44,7 +44,11 @@ class RayRun:
         kind: Any = ray.remote(RunProcess)
         takes = config.resources
         placed = kind.options(
-            num_cpus=CPUS_OF_A_RUN, num_gpus=takes.gpus_per_actor, resources=takes.custom, max_concurrency=2
+            num_cpus=CPUS_OF_A_RUN,
+            num_gpus=takes.gpus_per_actor,
+            resources=takes.custom,
+            max_concurrency=2,
+            **workers.start_here(takes.workers),
         )
         self._actor = placed.remote(config, ray.put(federation), ray.put(resume_from))
         self.coming = self._actor.events.options(num_returns="streaming").remote()

@@ -9,8 +9,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from raysim.actors import reaper
+from raysim.actors.forking.starting import LOG, SOCKET, ForkServer
 from raysim.system.errors import ConfigError
 from raysim.system.interrupts import delay_interrupts
 
@@ -20,35 +22,51 @@ LONGEST_PARENT = 21  # of the 103 bytes that macOS has for a socket's path (Linu
 # 2 are /r, 43 /session_DATE_TIME_MICROSECONDS_PID, 21 /sockets/plasma_store
 
 
-@contextmanager
-def open_session(file: Path | None, command: str) -> Iterator[str]:
-    """Make a folder for Ray's session, locked while it is in use, and clear those that are no longer in use.
+class Session:
+    """A folder of this user's alone, for the files of one Ray and for the socket of its fork server, if it has one."""
 
-    At the end the session's processes that are left are ended, and the folder is deleted; if this process is killed,
-    another one does so.
+    def __init__(self, folder: Path, reaper_pipe: IO[bytes], forks: ForkServer | None) -> None:
+        self.rays = folder / RAYS
+        self.forks = forks
+        self._pipe = reaper_pipe
+
+    def announce(self, file: Path, command: str) -> None:
+        """Have the user told, if this process is killed, how to go on: with the command, if the file is there."""
+        self._pipe.write(f"{file}\n{command}\n".encode())
+        self._pipe.flush()
+
+
+@contextmanager
+def open_session(forked: bool) -> Iterator[Session]:
+    """Make a session, locked while it is in use, and clear those that are no longer in use.
+
+    At the end its processes that are left are ended, and the folder is deleted; if this process is killed, another one
+    does so.
 
     Args:
-        file: if it is there when this process is killed, the user is told how to go on.
-        command: goes on.
+        forked: whether to start a fork server.
     """
-    folder = _private_folder()
+    folder = private_folder()
     lock = os.open(folder, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    script = [sys.executable, "-I", "-S", reaper.__file__, folder, str(file or ""), command]
+    script = [sys.executable, "-I", "-S", reaper.__file__, folder]
     waiting = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    assert waiting.stdin is not None
+    session = Session(Path(folder), waiting.stdin, ForkServer(Path(folder)) if forked else None)
     try:
-        rays = Path(folder, RAYS)
-        rays.mkdir()
-        yield str(rays)
+        session.rays.mkdir()
+        yield session
     finally:
         with delay_interrupts():
+            if session.forks is not None:
+                session.forks.end()
             reaper.clear(folder)
-            waiting.communicate(b"cleared")
+            waiting.communicate(reaper.CLEARED.encode())
             os.close(lock)
 
 
-def _private_folder() -> str:
-    """Make a folder that only this user can enter and nobody else can replace, where Ray's sockets have room.
+def private_folder() -> str:
+    """Make a folder that only this user can enter and nobody else can replace, where sockets have room.
 
     Raises:
         ConfigError: there is no place for it.
@@ -78,11 +96,12 @@ def _is_private(status: os.stat_result) -> bool:
 
 
 def _clear_unused(folder: Path) -> None:
-    """Clear a private folder that holds only Ray's, and whose lock, released when its process ends, is free."""
+    """Clear a private folder that holds only a session's, and whose lock, released when its process ends, is free."""
     with suppress(OSError):  # it was deleted meanwhile, belongs to another user, or is in use
         lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
         try:
-            if _is_private(os.fstat(lock)) and os.listdir(lock) == [RAYS]:
+            names = {*os.listdir(lock)}
+            if _is_private(os.fstat(lock)) and names and names <= {RAYS, SOCKET, LOG}:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 reaper.clear(str(folder))
         finally:

@@ -34,11 +34,24 @@ def load(
     return validate(document)
 
 
-def validate(document: Document) -> Config:
-    """Return the config that a document's values are; what is wrong with them is a ConfigError."""
+def check_own_keys(document: Document) -> Config:
+    """Return the config without methods and without the keys of components, which take seconds to import.
+
+    Raises:
+        ConfigError: another key is wrong.
+    """
     for keys, value in walk(document.values):
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(document.locate(keys, f"found {show(value)}, allowed: a finite number"))
+    try:
+        return Config.model_validate(document.values, context=Config.OWN_KEYS)
+    except ValidationError as error:
+        raise to_config_error(error, document) from None
+
+
+def validate(document: Document) -> Config:
+    """Return the config that a document's values are; what is wrong with them is a ConfigError."""
+    check_own_keys(document)
     try:
         config = Config.model_validate(document.values)
         if errors := list(contradictions(config)):

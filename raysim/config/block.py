@@ -10,6 +10,7 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 from pydantic_core import ErrorDetails, InitErrorDetails
@@ -48,6 +49,8 @@ class Block(BaseModel):
         json_schema_extra=_unwrap_descriptions,
     )
 
+    OWN_KEYS: ClassVar = {"own keys": True}  # a context of validation: components are not imported to complete a block
+
     alternatives: ClassVar[Mapping[tuple[str, str], str]] = {}  # pairs of keys: one of them, and an example
 
     @classmethod
@@ -57,10 +60,10 @@ class Block(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _explain_errors(cls, value: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _explain_errors(cls, value: object, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
         if not isinstance(value, Mapping):
             return handler(value)
-        values, errors = cls.complete(dict(value))
+        values, errors = (dict(value), []) if info.context == cls.OWN_KEYS else cls.complete(dict(value))
         for first, second in cls.alternatives:
             if values.get(second) is not None:
                 values.setdefault(first, None)

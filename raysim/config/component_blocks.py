@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails
 
 from raysim.config.block import Block, Count, Positive, explain_unknown_key
@@ -141,8 +141,8 @@ class Model(Component):
     """A state_dict to start from, as torch.save writes it."""
 
 
-def _validate_methods(value: object) -> object:
-    if value is None:
+def _validate_methods(value: object, info: ValidationInfo) -> object:
+    if value is None or info.context == Block.OWN_KEYS:
         return {}
     if not isinstance(value, Mapping):
         return value

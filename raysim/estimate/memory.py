@@ -4,7 +4,7 @@ The figures of processes were measured with Linux's PSS (see footprint.py), whic
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,10 +21,12 @@ from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 from raysim.memory import MemoryKind
 from raysim.models.flat import FlatModel
-from raysim.system.capacity import MIB
+from raysim.system.capacity import CAN_FORK, MIB
 
 # Private memory of a process that has imported torch and Ray, as measured: the CUDA build's libraries are larger.
 PROCESS_BYTES = (335 if torch.version.cuda else 190) * MIB
+# The same where it was forked from a process that has (see raysim.actors.forking), which is one process more on a node.
+FORKED_BYTES = 30 * MIB
 # What there is once: Ray's own processes and the pages of libraries that all processes share.
 SHARED_BYTES = (600 if torch.version.cuda else 400) * MIB
 KEPT_BYTES = 512 * MIB  # of freed memory, what a host's allocator keeps in blocks of up to LARGEST_KEPT
@@ -40,6 +42,7 @@ class MemoryNeed:
     more while it computes, `clients` what a host holds for each client that it owns. `gpu` is what a host with a share
     of a GPU has there beside its clients: the samples, vectors of the model's length, and a batch's activations.
     `savings` are the bytes that methods would keep less at a knob of theirs, all clients together, by KEY=VALUE.
+    `forked` is how actors start.
     """
 
     data: int = 0
@@ -49,25 +52,31 @@ class MemoryNeed:
     gpu: int = 0
     clients: Sequence[int] = ()
     savings: Mapping[str, int] = field(default_factory=dict)
+    forked: bool = False
+
+    @property
+    def process(self) -> int:
+        """The bytes of an actor's process."""
+        return FORKED_BYTES if self.forked else PROCESS_BYTES
 
     @property
     def alone(self) -> int:
         """The bytes of a run that is all in one process."""
-        return self.host_with(range(len(self.clients))) + self.data + self.coordinator
+        return PROCESS_BYTES + self._held(range(len(self.clients))) + self.data + self.coordinator
 
     @property
     def driver(self) -> int:
         """The bytes that the driver's node takes more than another: the driver, its own data, the coordinator."""
-        return 2 * PROCESS_BYTES + self.data + self.coordinator
+        return PROCESS_BYTES + self.process + self.data + self.coordinator
 
     @property
     def node(self) -> int:
         """The bytes that a node takes on which there is no host yet."""
-        return SHARED_BYTES + self.data
+        return SHARED_BYTES + self.forked * PROCESS_BYTES + self.data
 
     def host_with(self, clients: Sequence[int]) -> int:
         """Return the bytes of one host with these clients, at work."""
-        return PROCESS_BYTES + self.host + self.working + sum(self.clients[client] for client in clients)
+        return self.process + self._held(clients)
 
     def gpu_with(self, clients: Sequence[int]) -> int:
         """Return the bytes of one host with these clients on its GPU, beside what CUDA itself takes."""
@@ -78,19 +87,31 @@ class MemoryNeed:
 
         The data are in the driver and once in the object store.
         """
-        processes = SHARED_BYTES + (2 + actors) * PROCESS_BYTES
         return (
-            processes
-            + 2 * self.data
-            + self.coordinator
+            self.node
+            + self.driver
+            + actors * self.process
             + actors * self.host
             + min(actors, at_once) * self.working
             + self._of_clients
         )
 
+    def _held(self, clients: Sequence[int]) -> int:
+        return self.host + self.working + sum(self.clients[client] for client in clients)
+
     @cached_property
     def _of_clients(self) -> int:
         return sum(self.clients)  # once: what fits is looked for among all numbers of actors
+
+
+def processes_alone(config: Config) -> MemoryNeed:
+    """Return what a run takes whose data and clients are not known."""
+    return MemoryNeed(forked=may_fork(config))
+
+
+def may_fork(config: Config) -> bool:
+    """Return whether actors are to be forked, where their node allows it."""
+    return config.resources.workers != "spawned" and CAN_FORK
 
 
 def estimate_memory(config: Config, federation: Federation, model: FlatModel) -> MemoryNeed:
@@ -107,7 +128,8 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     kept = max(size * outputs, evaluating if tested <= LARGEST_KEPT else 0)
     split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
     data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test))
-    return MemoryNeed(
+    return replace(
+        processes_alone(config),
         data=data,
         coordinator=(2 + 4 * posts) * vector,
         host=(2 + posts) * vector + min(kept, KEPT_BYTES),

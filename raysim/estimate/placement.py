@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from raysim.config import Config
 from raysim.config.error_text import nearest, show
-from raysim.estimate.memory import MemoryNeed
-from raysim.system.capacity import GIB, MOST_OF_MEMORY, Capacity
+from raysim.estimate.memory import MemoryNeed, processes_alone
+from raysim.system.capacity import CAN_FORK, GIB, MOST_OF_MEMORY, Capacity
 from raysim.system.errors import ConfigError
 
 
@@ -40,6 +40,8 @@ def place(config: Config, capacity: Capacity, need: MemoryNeed | None = None) ->
         ConfigError: it has not.
     """
     wanted = config.resources
+    if wanted.workers == "forked" and not CAN_FORK:
+        raise ConfigError("resources.workers: found forked, allowed: auto or spawned, as this system is not Linux")
     check_gpus(config, capacity)
     check_custom(config, capacity)
     actors = _actors(config, capacity)
@@ -57,7 +59,7 @@ def place(config: Config, capacity: Capacity, need: MemoryNeed | None = None) ->
     dealt = [range(first, config.clients.count, actors) for first in range(actors)]
     cpus, packed = _cpus(config, actors, capacity), wanted.placement == "pack"
     placement = Placement(dealt, cpus, wanted.gpus_per_actor, 0, wanted.custom, packed)
-    return replace(placement, memory_bytes=check_memory(config, capacity, placement, need or MemoryNeed()))
+    return replace(placement, memory_bytes=check_memory(config, capacity, placement, need or processes_alone(config)))
 
 
 def check_memory(config: Config, capacity: Capacity, placement: Placement, need: MemoryNeed) -> int:
@@ -146,6 +148,9 @@ def _what_fits(config: Config, capacity: Capacity, need: MemoryNeed) -> str:
     assert capacity.memory is not None
     clients, room = config.clients.count, MOST_OF_MEMORY * capacity.memory
     cpus = max(1, int(capacity.cpus))
+    actors = _actors(config, capacity)
+    if CAN_FORK and replace(need, forked=True).total(actors, min(actors, cpus)) <= room:
+        return "set resources.workers=forked"
     fits = [n for n in range(1, clients + 1) if need.total(n, min(n, cpus)) <= room]
     if not fits:
         return f"nothing fits: one actor would take {need.total(1, 1) / GIB:.1f} GiB; {_smaller(need)}"

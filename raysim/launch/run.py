@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raysim.config import Config, load
 from raysim.config.comparison import describe_difference
@@ -33,6 +33,9 @@ from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
 
+if TYPE_CHECKING:
+    from raysim.actors.session import Session
+
 MAY_DIFFER = ("resources", "logging", "checkpoint")  # blocks of the config, when a run is resumed
 
 
@@ -44,6 +47,7 @@ def run(
     *,
     resume: bool = False,
     display: RunDisplay | None = None,
+    session: "Session | None" = None,
 ) -> Result:
     """Run a config and return its result.
 
@@ -55,6 +59,7 @@ def run(
         resume: resume from the newest checkpoint in `out`, or start the run if there is none; only resources, logging
             and checkpoint may differ from the directory's config. The result of a finished run is returned as it is.
         display: shows the events; by default they are not shown.
+        session: of the Ray that is started, opened by the command line before it imported torch.
 
     Raises:
         ConfigError: the config, the data or the resources are wrong; nothing was started.
@@ -89,7 +94,7 @@ def run(
         prepared = _Prepared(resolved, federation, model, capacity, places)
         with (
             Footprint() as footprint,
-            _start_here(prepared) if local else _start_on_ray(prepared, directory, display) as start,
+            _start_here(prepared) if local else _start_on_ray(prepared, directory, display, session) as start,
             Recorder(resolved, federation, directory, began, footprint) as recorder,
         ):
             recovery = Recovery(start, recorder, resolved.checkpoint.tries, display.say)
@@ -172,7 +177,7 @@ def _start_here(run: _Prepared) -> Iterator[Callable[[SavedCheckpoint | None, bo
 
 @contextmanager
 def _start_on_ray(
-    run: _Prepared, directory: Path, display: RunDisplay
+    run: _Prepared, directory: Path, display: RunDisplay, early: "Session | None"
 ) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
     """Yield the function that starts the run from a checkpoint on a cluster; one started here is replaced if lost."""
     from raysim.actors import cluster, coordinator
@@ -181,10 +186,10 @@ def _start_on_ray(
     if run.places is not None:
         placement.check_memory(config, run.capacity, run.places, need)
     go_on = (directory / "config.yaml", f"raysim run --resume --out {directory}")
-    with ExitStack() as session:
+    with ExitStack() as started:
 
-        def begin() -> tuple[Placement | None, Any]:
-            there = session.enter_context(cluster.cluster_of([config], run.capacity, display.say, *go_on))
+        def begin(early: "Session | None" = None) -> tuple[Placement | None, Any]:
+            there = started.enter_context(cluster.cluster_of([config], run.capacity, display.say, *go_on, early))
             # nodes of a joined cluster may change, so their places are looked for at each start, and here before the
             # run has a directory
             places = run.places if there is run.capacity else None
@@ -192,12 +197,12 @@ def _start_on_ray(
                 placement.place(config, there, need)
             return places, coordinator.shared(run.federation)
 
-        places, data = begin()
+        places, data = begin(early)
 
         def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
             nonlocal places, data
             if cluster.own_has_ended():
-                session.close()
+                started.close()
                 places, data = begin()
             now = places or placement.place(config, cluster.present(), need)
             return coordinator.Remote(config, data, now, saved, apart)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-import torch
 
 MIB = 2**20
 GIB = 2**30
 MOST_OF_MEMORY = 0.8  # the share of the memory that a run may take
 MOST_FOR_DATA = 0.5  # the share for the driver's arrays, of which the object store has another copy
+CAN_FORK = sys.platform == "linux"  # macOS's frameworks do not work in a forked process
 GROUP = Path("/sys/fs/cgroup")  # Linux's limits on this process's use of its machine, for example in a container
 
 
@@ -43,6 +44,8 @@ class Capacity:
 
 def this_machine() -> Capacity:
     """Return the capacity of a cluster started on this machine: what this process may use of the machine."""
+    import torch  # takes seconds
+
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limits = (GROUP / "memory.max", GROUP / "memory" / "memory.limit_in_bytes")  # of control groups, version 2 and 1
     memory = int(min(psutil.virtual_memory().total, *map(_number, limits)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 import psutil
 
 TOLERANCE = 0.02
+SHARE = 0.05
 STATUS = Path("/proc/self/status")
 
 
@@ -40,7 +42,8 @@ class Footprint:
     PSS counts a page shared by n processes as 1/n in each, so the sum counts it once. If the system has no PSS, the
     unshared memory (USS) is summed. The kernel takes about 8 ms to count the PSS of a process that has imported torch
     (10 actors: a tenth of a core, as measured), so it is counted again only for a process whose resident memory has
-    changed by more than TOLERANCE since, and for all processes if one has started or ended.
+    changed by more than TOLERANCE since, and for all processes if one has started or ended; and where a sample takes
+    longer (hundreds of actors), the next one waits so long that this thread has SHARE of a core at most.
     """
 
     def __init__(self, interval: float = 1.0) -> None:
@@ -95,8 +98,11 @@ class Footprint:
             self._here = max(self._here, sum(self._memory(process) for process in processes))
 
     def _sample_until_over(self) -> None:
-        while not self._over.wait(self._interval):
+        wait = self._interval
+        while not self._over.wait(wait):
+            before = time.perf_counter()
             self.sample()
+            wait = max(self._interval, (time.perf_counter() - before) / SHARE)
 
     def _memory(self, process: psutil.Process) -> int:
         with suppress(psutil.Error):  # the process ended meanwhile

@@ -35,6 +35,7 @@ ONE_EACH = {"resources.clients_per_actor": 1}
 TWO_EACH = {"resources.clients_per_actor": 2}
 AUTO = {"resources.clients_per_actor": "auto"}
 SILENT = {"logging.tensorboard": False}
+SPAWNED = {"resources.workers": "spawned"}
 # three hosts with auto: as many as the running Ray has CPUs, not the machine
 PLACES = {1: [[0], [1], [2], [3]], 2: [[0, 2], [1, 3]], "auto": [[0, 3], [1], [2]]}
 
@@ -70,7 +71,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
     [
         pytest.param("dropout", ONE_EACH, id="dropout-one"),
         pytest.param("dropout", ONE_EACH | SILENT, id="dropout-one-again-and-without-logging"),
-        pytest.param("dropout", TWO_EACH, id="dropout-two"),
+        pytest.param("dropout", TWO_EACH | SPAWNED, id="dropout-two-spawned"),
         pytest.param("dropout", AUTO, id="dropout-auto"),
         pytest.param("batch norm", ONE_EACH, id="batch-norm-one"),
         pytest.param("batch norm", TWO_EACH | SILENT, id="batch-norm-two-without-logging"),

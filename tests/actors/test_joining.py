@@ -91,7 +91,7 @@ def test_a_run_shows_the_token_and_leaves_the_cluster_as_it_was(
     result = raysim.load(tmp_path / "out")
     assert {key: getattr(result, key) for key in ENOUGH} == ENOUGH
     assert result.actors == 2
-    assert result.peak_memory_bytes > 2.5 * PROCESS_BYTES  # of this process alone it would be less than half of it
+    assert result.peak_memory_bytes > 1.6 * PROCESS_BYTES  # of this process alone it would be 1.2 times it
     until = time.monotonic() + LIMIT  # the cluster ends actors after their driver has left
     while actors := [name for name in names_below(head.process) if "Host" in name or "Coordinator" in name]:
         assert time.monotonic() < until, actors

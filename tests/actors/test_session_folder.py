@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ for attack in (
     lambda: os.symlink("/etc/passwd", f"{{rays}}/logs/planted.log"),
     lambda: open(f"{{rays}}/logs/gcs_server.out").read(),
     lambda: socket.socket(socket.AF_UNIX).connect(f"{{rays}}/sockets/plasma_store"),
+    lambda: socket.socket(socket.AF_UNIX).connect(f"{{outside}}/fork"),
     listen,
     lambda: os.rename(outside, f"{{outside}}-gone"),
     lambda: os.rmdir(outside),
@@ -49,6 +51,13 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(path)
 
 
+@contextmanager
+def rays_folder() -> Iterator[str]:
+    """The folder of a session without a fork server in which Ray's is."""
+    with open_session(forked=False) as made:
+        yield str(made.rays)
+
+
 def left_behind(path: Path, holds: str = session.RAYS) -> Path:
     path.mkdir(mode=0o700)
     (path / holds).mkdir()
@@ -59,7 +68,8 @@ def left_behind(path: Path, holds: str = session.RAYS) -> Path:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_another_user_can_do_nothing_with_it(temporary: Path) -> None:
     """Ray gives everybody all rights to what it makes."""
-    with open_session(None, "") as rays, socket.socket(socket.AF_UNIX) as store:
+    unix = socket.AF_UNIX
+    with rays_folder() as rays, socket.socket(unix) as store, socket.socket(unix) as forks:
         outside = Path(rays).parent
         for name in ("", "logs", "sockets"):
             (Path(rays) / name).mkdir(exist_ok=True)
@@ -69,12 +79,14 @@ def test_another_user_can_do_nothing_with_it(temporary: Path) -> None:
         store.bind(f"{rays}/sockets/plasma_store")
         os.chmod(f"{rays}/sockets/plasma_store", 0o777)
         store.listen()
+        forks.bind(f"{outside}/fork")  # as a fork server does
+        forks.listen()
         command = [sys.executable, "-c", AS_NOBODY, str(outside), rays]
         told = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert told.stdout.split() == ["refused"] * 8
+        assert told.stdout.split() == ["refused"] * 9
         outside.chmod(0o755)  # the attacks are real ones: as Ray leaves its folder, six of them do harm
         told = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert told.stdout.split() == ["refused"] * 2
+        assert told.stdout.split() == ["refused"] * 3
 
 
 @pytest.mark.parametrize(
@@ -90,7 +102,7 @@ def test_a_place_that_does_not_suit_is_not_used(
     unsuited.mkdir()
     unsuited.chmod(mode)
     monkeypatch.setattr("tempfile.tempdir", str(unsuited))
-    with open_session(None, "") as rays:
+    with rays_folder() as rays:
         assert Path(rays).parents[1] == Path("/tmp")
         assert not list(unsuited.iterdir())
 
@@ -100,7 +112,7 @@ def test_where_nothing_suits_one_line_says_so(temporary: Path, monkeypatch: pyte
     monkeypatch.setattr(session, "_is_private", lambda status: False)
     with (
         pytest.raises(ConfigError, match=rf"^TMPDIR: found {temporary} and /tmp, allowed: a folder"),
-        open_session(None, ""),
+        rays_folder(),
     ):
         pass
     assert not list(temporary.iterdir())
@@ -141,7 +153,7 @@ def test_what_nobody_uses_is_cleared(temporary: Path) -> None:
         os.chown(kept[-1], NOBODY, NOBODY)
     lock = os.open(used, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    with open_session(None, "") as rays:
+    with rays_folder() as rays:
         assert Path(rays).is_dir()
         assert not left.exists()
         assert [len(list(path.glob("*/log"))) for path in kept] == [1] * len(kept)
@@ -150,8 +162,8 @@ def test_what_nobody_uses_is_cleared(temporary: Path) -> None:
 
 
 def test_a_folder_in_use_survives_the_next_run(temporary: Path) -> None:
-    with open_session(None, "") as first:
-        with open_session(None, "") as second:
+    with rays_folder() as first:
+        with rays_folder() as second:
             assert Path(first).is_dir()
             assert first != second
         assert Path(first).is_dir()

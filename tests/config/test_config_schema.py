@@ -83,6 +83,7 @@ DEFAULTS: dict[str, object] = {
         "clients_per_actor": 1,
         "custom": {},
         "placement": "spread",
+        "workers": "auto",
         "address": None,
         "dashboard": False,
         "deterministic": True,
