@@ -280,3 +280,18 @@ def test_the_json_schema_and_the_loader_agree(change: dict[str, Any], suits: boo
 
 def test_the_types_of_optimizers_are_exported() -> None:
     assert isinstance(load(REQUIRED).training.optimizer, SgdConfig)
+
+
+def test_a_key_that_is_wrong_is_said_before_torch_is_imported(tmp_path: Path) -> None:
+    """Importing torch takes seconds, and what a component needs imports it."""
+    (tmp_path / "run.yaml").write_text(dump(load(REQUIRED)), encoding="utf-8")
+    code = f"""
+import sys
+from raysim.cli import main
+assert main(["run", {str(tmp_path / "run.yaml")!r}, "training.local_epochs=no"]) == 2
+assert main(["--help"]) == 0
+print(sorted({{"torch", "ray", "numpy"}} & set(sys.modules)))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "[]"
+    assert ended.stderr == "training.local_epochs=no: found 'no', allowed: a whole number >= 1\n"
