@@ -2,8 +2,8 @@
 
     python -P server.py LISTENER [FOLDER] <PIPE
 
-LISTENER is the descriptor of a listening socket. The pipe gives the environment variables, in JSON, that Ray tells its
-workers; if it ends without, the cluster did not start. Ray is imported only then, as its C++ code (2.60) reads them
+LISTENER is the descriptor of a listening socket. The pipe gives Ray's environment variables, in JSON, as its workers
+have them; if it ends without, the cluster did not start. Ray is imported only then, as its C++ code (2.60) reads them
 when it is imported. The end of the raylet, which one of them names, is this server's end too. A server with a FOLDER of
 its own deletes it in the end, and leaves when it has had no child for a while: nobody tells it that the runs are over.
 """
@@ -122,6 +122,8 @@ def serve_cluster(number: int, folder: str | None = None) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if not told:
         return
+    for name in [name for name in os.environ if name.startswith("RAY_")]:  # of whom started this server, and raysim's
+        del os.environ[name]
     os.environ.update(json.loads(told))
     raylet = os.pidfd_open(int(os.environ[RAYLET]))
     import ray._private.workers.default_worker  # noqa: F401
