@@ -184,6 +184,20 @@ def test_it_leaves_with_its_raylet_and_its_children_go_on(folder: Path) -> None:
     cluster.server.end()
 
 
+def test_rays_settings_are_those_of_the_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """raysim shows a token that there is to the clusters it joins; workers of one that wants none have none to check."""
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    (folder / ".ray").mkdir()
+    (folder / ".ray" / "auth_token").write_text("a" * 64)
+    cluster = Cluster(folder)
+    out, _ = cluster.ask("import ray._raylet; print(ray._raylet.get_authentication_mode())").communicate(timeout=60)
+    assert out == "0\n"  # disabled; 1 is token
+    cluster.raylet.kill()
+    cluster.raylet.wait()
+    cluster.server.end()
+
+
 def test_it_leaves_where_ray_did_not_start(folder: Path) -> None:
     started = ForkServer(folder)
     assert answers(folder)  # it listens before it has imported anything
