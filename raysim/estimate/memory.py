@@ -25,8 +25,9 @@ from raysim.system.capacity import CAN_FORK, MIB
 
 # Private memory of a process that has imported torch and Ray, as measured: the CUDA build's libraries are larger.
 PROCESS_BYTES = (335 if torch.version.cuda else 190) * MIB
-# The same where it was forked from a process that has (see raysim.actors.forking), which is one process more on a node.
+# The same where it was forked from one that has (see raysim.actors.forking), and what that one adds to its node.
 FORKED_BYTES = 30 * MIB
+SERVER_BYTES = (150 if torch.version.cuda else 90) * MIB
 # What there is once: Ray's own processes and the pages of libraries that all processes share.
 SHARED_BYTES = (600 if torch.version.cuda else 400) * MIB
 KEPT_BYTES = 512 * MIB  # of freed memory, what a host's allocator keeps in blocks of up to LARGEST_KEPT
@@ -72,7 +73,7 @@ class MemoryNeed:
     @property
     def node(self) -> int:
         """The bytes that a node takes on which there is no host yet."""
-        return SHARED_BYTES + self.forked * PROCESS_BYTES + self.data
+        return SHARED_BYTES + self.forked * SERVER_BYTES + self.data
 
     def host_with(self, clients: Sequence[int]) -> int:
         """Return the bytes of one host with these clients, at work."""

@@ -185,7 +185,7 @@ def test_it_leaves_with_its_raylet_and_its_children_go_on(folder: Path) -> None:
 
 
 def test_rays_settings_are_those_of_the_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """raysim shows a token that there is to the clusters it joins; workers of one that wants none have none to check."""
+    """raysim shows its token to the clusters that it joins; workers of one that wants none must not ask for it."""
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     (folder / ".ray").mkdir()

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from raysim.estimate.memory import FORKED_BYTES, PROCESS_BYTES, SHARED_BYTES, MemoryNeed
+from raysim.estimate.memory import FORKED_BYTES, PROCESS_BYTES, SERVER_BYTES, SHARED_BYTES, MemoryNeed
 from raysim.estimate.placement import place
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError
@@ -135,7 +135,7 @@ def test_memory_counts_processes_and_what_they_hold_and_its_limit_is_80_percent(
     assert found.memory_bytes == SHARED_BYTES + 6 * PROCESS_BYTES + 2 * GIB + 7 + 4 * 1000 + 4 * 100 + 10
     assert holds.alone == PROCESS_BYTES + GIB + 7 + 1000 + 100 + 10
     forked = placed(4, need=replace(holds, forked=True))  # the fork server is one process more
-    assert found.memory_bytes - forked.memory_bytes == 5 * (PROCESS_BYTES - FORKED_BYTES) - PROCESS_BYTES
+    assert found.memory_bytes - forked.memory_bytes == 5 * (PROCESS_BYTES - FORKED_BYTES) - SERVER_BYTES
     exact = Capacity(8, 0, memory=int(found.memory_bytes / 0.8) + 1)
     assert placed(4, exact, holds).memory_bytes == found.memory_bytes
     with pytest.raises(ConfigError, match="80%"):
@@ -145,7 +145,7 @@ def test_memory_counts_processes_and_what_they_hold_and_its_limit_is_80_percent(
 
 
 def test_forked_workers_need_linux(placed, monkeypatch):
-    assert placed(3, workers="forked").memory_bytes == SHARED_BYTES + 2 * PROCESS_BYTES + 4 * FORKED_BYTES
+    assert placed(3, workers="forked").memory_bytes == SHARED_BYTES + SERVER_BYTES + PROCESS_BYTES + 4 * FORKED_BYTES
     monkeypatch.setattr("raysim.estimate.memory.CAN_FORK", False)
     monkeypatch.setattr("raysim.estimate.placement.CAN_FORK", False)
     assert placed(3).memory_bytes == SHARED_BYTES + 5 * PROCESS_BYTES
@@ -174,7 +174,7 @@ def test_hosts_that_share_cpus_take_turns_at_work(placed):
 )
 def test_the_setting_that_would_fit_is_named(placed, most, words):
     """100 clients on a node of 8 CPUs with room for so many actors: ceil(100 / 8) = 13 clients each, or 25."""
-    room = SHARED_BYTES + 2 * PROCESS_BYTES + (1 + most) * FORKED_BYTES
+    room = SHARED_BYTES + SERVER_BYTES + PROCESS_BYTES + (1 + most) * FORKED_BYTES
     with pytest.raises(ConfigError, match=words) as found:
         placed(100, Capacity(8, 0, memory=int(room / 0.8) + 1))
     assert "\n" not in str(found.value)
