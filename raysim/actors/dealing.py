@@ -20,6 +20,7 @@ GUESS = 1e-4  # seconds for a sample until some are measured: about the MNIST CN
 PRICE = 2e-3  # seconds that a move takes each of its two hosts, until one is measured
 MARGIN = 0.02  # of a round's seconds, what moves must save; less would be noise
 STEADY = 0.2  # the weight of a round in a host's slowness, after its first rounds
+FADING = 0.01  # of a measured price, what is forgotten each round, so that one stall does not end all moves for good
 FULLEST = 2  # times an equal share of all clients, what a host has at most, as they take memory there
 
 Moves = Mapping[tuple[int, int], Sequence[int]]
@@ -76,6 +77,7 @@ class Dealing:
         if order.phase.round != self._round:
             self._learn()
             self._round, self._spent = order.phase.round, {}
+            self._price += FADING * (PRICE - self._price)
         load = np.zeros(len(self._slowness))
         movable: dict[int, list[tuple[float, int]]] = defaultdict(list)
         for client in order.clients:

@@ -199,8 +199,9 @@ class RayRunner:
 
     def _who(self, host: int) -> str:
         """Name the clients of a lost host: all of them, or the one in progress if they are computed one at a time."""
-        asked = (call for call in self._under_way.values() if call.host == host and call.method == "perform")
-        one = next(asked, None) if self._apart else None
-        clients = self._dealing.clients_of(host) if one is None else one.arguments[0].clients
+        asked = [call for call in self._under_way.values() if call.host == host]
+        one = next((call for call in asked if call.method == "perform"), None) if self._apart else None
+        leaving = [client for call in asked if call.method == "give" for client in call.arguments[0]]
+        clients = sorted([*self._dealing.clients_of(host), *leaving]) if one is None else one.arguments[0].clients
         listed = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
         return f"the host of client{'s' if len(clients) > 1 else ''} {listed}"
