@@ -81,6 +81,25 @@ def test_what_moves_took_is_learned() -> None:
         assert sum(map(len, made.deal(order(cohort)).values())) == moved
 
 
+def test_one_that_stalled_is_forgotten() -> None:
+    """A move took 10 s once. A hundred rounds later a gain of 1 s is not worth it; a thousand later it is."""
+    made = dealt([[0, 1], [2]], {0: 10_000, 1: 10_000, 2: 1})
+    made.note(0, {}, 10.0)
+    for round in range(1, 100):
+        made.deal(order([2], round))
+    assert made.deal(order([0, 1], 100)) == {}
+    for round in range(101, 1000):
+        made.deal(order([2], round))
+    assert made.deal(order([0, 1], 1000))
+
+
+@pytest.mark.parametrize(("fuller", "moves"), [(51, 0), (52, 2)])
+def test_a_gain_within_the_noise_is_left_alone(fuller: int, moves: int) -> None:
+    """100 clients of 0.6 s: with 51 on one host moving one saves 1/51, less than 2%; with 52 moving two saves 2/52."""
+    made = dealt([range(fuller), range(fuller, 100)], dict.fromkeys(range(100), 6000))
+    assert sum(map(len, made.deal(order(range(100))).values())) == moves
+
+
 def test_a_slow_host_gets_less() -> None:
     """Host 1 takes three times as long: of eight equal clients it ends up with two, and its clients are not blamed.
 
@@ -99,7 +118,7 @@ def test_a_slow_host_gets_less() -> None:
 
 
 def test_one_slow_client_is_not_its_hosts_fault() -> None:
-    """Client 1 takes as long as 6 others. All others of its host move away, once; then nothing moves any more."""
+    """Client 1 takes as long as 6 others: 6 + 3 and 4 become 6 + 1 and 6, once; then nothing moves any more."""
 
     def takes(client: int, host: int) -> float:
         return 0.3 if client == 1 else 0.05
@@ -107,7 +126,7 @@ def test_one_slow_client_is_not_its_hosts_fault() -> None:
     made = dealt([[0, 2, 4, 6], [1, 3, 5, 7]])
     moved = play(made, [range(8)] * 10, takes)
     assert max(ends(made, range(8), takes, 2)) < 0.36
-    assert sum(moved[5:]) == 0
+    assert sum(moved) == 2
 
 
 def test_a_processs_first_phase_is_not_counted() -> None:
