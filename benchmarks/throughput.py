@@ -4,9 +4,9 @@
 
 Ten clients share 3,000 samples by Dirichlet(0.3), with one client per actor and packed; both schedules perform the same
 number of client updates. And 100 of 1,000 clients of 60 samples each take part in a round. Packed clients stay on their
-hosts or, under a synchronous schedule, move between them. All ways of a setting alternate. Utilisation is the CPU seconds of all processes of the run, divided by wall
-seconds and cores, from the third server update to the last; figures are medians. Uses MNIST if $RAYSIM_DATA contains
-it, else noise of the same shape.
+hosts or, under a synchronous schedule, move between them. All ways of a setting alternate. Utilisation is the CPU
+seconds of all processes of the run, divided by wall seconds and cores, from the third server update to the last;
+figures are medians. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """
 
 from __future__ import annotations
