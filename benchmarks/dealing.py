@@ -1,29 +1,40 @@
 """Share of the time in which hosts compute, with clients that stay on their hosts and with clients that move.
 
     python benchmarks/dealing.py [--rounds N] [--repeats N]
+    python benchmarks/dealing.py --hosts N [--rounds N]
 
 Drives raysim's own dealing with a clock in place of training: a client takes its samples times 0.1 ms (the MNIST CNN on
 one core) times a noise of 5% that is drawn anew each round; a move takes its old host 0.5 ms and its new one 1 ms after
 that. The bound is what no dealing of undivided clients exceeds: the seconds of all clients, divided by the hosts and by
 the longest that some host has to compute. With equal clients this is the number that the fullest host has, with others
 the largest client or an equal share. Where hosts differ, every second one is half as fast.
+
+With --hosts, 100 of 1,000 clients sleep for 20 ms each in real runs on so many hosts, which other programs hardly slow.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
+from workload import config, saved
 
+import raysim
+from raysim.actors.cluster import own_cluster
 from raysim.actors.dealing import Dealing
+from raysim.engine.events import Event, RoundDone
 from raysim.engine.orders import Order, Phase
+from raysim.system.capacity import Capacity
 
-CLIENTS, SAMPLES, SECONDS, NOISE = 1000, 600, 1e-4, 0.05
+CLIENTS, COHORT, SAMPLES, SECONDS, NOISE = 1000, 100, 600, 1e-4, 0.05
+ASLEEP = 0.02  # seconds
 GIVING, TAKING = 0.5e-3, 1e-3  # seconds of a move
 WARM_UP = 3  # rounds that are not counted: nothing is known before the first one
 
@@ -73,16 +84,50 @@ def simulate(
     return found
 
 
+class Rounds:
+    """The seconds of all rounds of a run but the first ones."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, RoundDone) and event.round > WARM_UP:
+            self.seconds.append(event.seconds)
+
+    def say(self, text: str) -> None:
+        pass
+
+
+def sleep(hosts: int, rounds: int) -> None:
+    """Print the share of the hosts' time in which clients slept."""
+    with tempfile.TemporaryDirectory() as folder, own_cluster(Capacity(hosts, 0, None)):
+        _, data = saved(folder, CLIENTS)
+        for rebalance in (False, True):
+            more = {
+                "participation": {"count": COHORT},
+                "resources": {"clients_per_actor": "auto", "rebalance": rebalance},
+                "methods": {"workload:Idle": {"seconds": ASLEEP}},
+            }
+            watch = Rounds()
+            raysim.run(config(data, CLIENTS, WARM_UP + rounds, **more), out=Path(folder, str(rebalance)), display=watch)
+            share = rounds * COHORT * ASLEEP / (hosts * sum(watch.seconds))
+            print(f"{hosts} hosts, clients {'move' if rebalance else 'stay'}: {share:.3f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30, help="rounds that are counted (30)")
     parser.add_argument("--repeats", type=int, default=5, help="repetitions with other draws (5)")
+    parser.add_argument("--hosts", type=int, help="run with so many hosts, and clients that sleep")
     asked = parser.parse_args()
+    if asked.hosts:
+        sleep(asked.hosts, asked.rounds)
+        return
     table = Table("clients", "hosts", "stay", "move", "bound", "move / bound", "moves per round")
     for name, cohort in (
-        ("100 of 1,000, equal", 100),
+        ("100 of 1,000, equal", COHORT),
         ("1,000, log-normal", CLIENTS),
-        ("100 of 1,000, log-normal", 100),
+        ("100 of 1,000, log-normal", COHORT),
     ):
         for hosts, unlike in ((2, False), (8, False), (16, False), (64, False), (8, True)):
             stay, move = Found(), Found()

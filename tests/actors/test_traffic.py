@@ -13,7 +13,7 @@ import torch
 from raysim import config as configs
 from raysim.actors import placing, process
 from raysim.actors import runner as ray_runner
-from raysim.actors.host import Performed
+from raysim.actors.host import Host, Performed
 from raysim.engine.orders import Reply
 from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import place
@@ -123,8 +123,12 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
         places = placing.Places(place(config, Capacity(CPUS, 0, None)))
-        runner = ray_runner.RayRunner(config, ray.put(federation), places)
-        hosts = runner._hosts
+        data, actor = ray.put(federation), ray.remote(Host)
+        hosts = [
+            actor.options(**where).remote(config, data, list(own))
+            for where, own in zip(places.options(), places.placement.clients, strict=True)
+        ]
+        runner = ray_runner.RayRunner(config, federation.streams, hosts, places)
         try:
             runner._hosts = [_Tapped(host, traffic) for host in hosts]
             patch.setattr(ray_runner, "ray", _TappedRay(traffic))
