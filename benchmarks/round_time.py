@@ -28,6 +28,8 @@ from workload import config, saved
 from raysim import config as configs
 from raysim.actors import placing, process, runner
 from raysim.actors.cluster import own_cluster
+from raysim.actors.dealing import Dealing
+from raysim.actors.host import Host
 from raysim.api.client import Client
 from raysim.api.server import Server
 from raysim.data.pixels import Source
@@ -54,6 +56,7 @@ COORDINATOR = {
     "draw the cohort": [(Server, "sample"), (Exchange, "gather")],
     "make orders": [(Exchange, "order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
+    "deal clients": [(Dealing, "deal"), (Dealing, "note")],
     "post the model": [(runner.RayRunner, "_by_reference")],
     "send orders": [(runner.RayRunner, "begin"), (runner.RayRunner, "_start")],
     "wait": [(ray, "wait")],
@@ -145,9 +148,14 @@ def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float
     process.register_tensors()
     places = placing.Places(place(asked, this_machine()))
     try:
-        hosts = runner.RayRunner(asked, ray.put(federation), places)
+        data, actor = ray.put(federation), ray.remote(Host)
+        hosts = [
+            actor.options(**where).remote(asked, data, list(own))
+            for where, own in zip(places.options(), places.placement.clients, strict=True)
+        ]
+        remote = runner.RayRunner(asked, federation.streams, hosts, places)
         with shares.of(COORDINATOR):
-            return shares, *rounds(Simulation(asked, federation, hosts), shares, many)
+            return shares, *rounds(Simulation(asked, federation, remote), shares, many)
     finally:
         places.give_back()
 

@@ -1,11 +1,12 @@
-"""Utilisation of the cores under synchronous and asynchronous schedules, with clients of unequal size.
+"""Utilisation of the cores under synchronous and asynchronous schedules, with clients of unequal size, or few of many.
 
     python benchmarks/throughput.py [--updates N] [--repeats N]
 
 Ten clients share 3,000 samples by Dirichlet(0.3), with one client per actor and packed; both schedules perform the same
-number of client updates, and alternate. Utilisation is the CPU seconds of all processes of the run, divided by wall
-seconds and cores, from the third server update to the last; figures are medians. Uses MNIST if $RAYSIM_DATA contains
-it, else noise of the same shape.
+number of client updates. And 100 of 1,000 clients of 60 samples each take part in a round. Packed clients stay on their
+hosts or, under a synchronous schedule, move between them. All ways of a setting alternate. Utilisation is the CPU
+seconds of all processes of the run, divided by wall seconds and cores, from the third server update to the last;
+figures are medians. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """
 
 from __future__ import annotations
@@ -27,11 +28,28 @@ from raysim.actors.cluster import own_cluster
 from raysim.engine.events import Event, RoundDone
 from raysim.system.capacity import this_machine
 
-CLIENTS, SAMPLES = 10, 3000
-SCHEDULES: dict[str, dict[str, Any]] = {
-    "synchronous": {"kind": "synchronous"},
-    "asynchronous": {"kind": "asynchronous", "concurrency": 10, "buffer_size": 10},
-}
+TEN = {"clients.count": 10, "partition": {"kind": "dirichlet", "alpha": 0.3, "balanced": False}}
+MANY = {"clients.count": 1000, "participation": {"count": 100}}
+FEDBUFF = {"schedule": {"kind": "asynchronous", "concurrency": 10, "buffer_size": 10}}
+PACKED = {"resources.clients_per_actor": "auto"}
+STAY = PACKED | {"resources.rebalance": False}
+SETTINGS: list[tuple[str, int, dict[str, dict[str, Any]]]] = [
+    ("ten, one per actor", 3000, {"synchronous": TEN, "asynchronous": TEN | FEDBUFF}),
+    (
+        "ten, packed",
+        3000,
+        {
+            "synchronous, clients stay": TEN | STAY,
+            "synchronous, clients move": TEN | PACKED,
+            "asynchronous": TEN | PACKED | FEDBUFF,
+        },
+    ),
+    (
+        "100 of 1,000, packed",
+        60000,
+        {"synchronous, clients stay": MANY | STAY, "synchronous, clients move": MANY | PACKED},
+    ),
+]
 
 
 class Stretch:
@@ -56,20 +74,17 @@ class Stretch:
         pass
 
 
-def run(schedule: dict[str, Any], per_actor: int | str, data: Path, updates: int, out: Path) -> Stretch:
+def run(way: dict[str, Any], data: Path, updates: int, out: Path) -> Stretch:
     stretch = Stretch(updates)
     raysim.run(
         {
             "name": "benchmark",
             "dataset": {"name": "npz", "path": str(data)},
             "scenario": {"kind": "class_incremental", "tasks": 1},
-            "partition": {"kind": "dirichlet", "alpha": 0.3, "balanced": False},
-            "clients": {"count": CLIENTS},
             "model": {"name": "mnist_cnn"},
             "training": {"rounds_per_task": updates + 1, "batch_size": BATCH, "optimizer": {"lr": LR}},
-            "schedule": schedule,
-            "resources": {"clients_per_actor": per_actor},
         },
+        way,
         out=out,
         display=stretch,
     )
@@ -82,21 +97,23 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
     asked = parser.parse_args()
     cores = this_machine().cpus
-    table = Table("schedule", "clients per actor", "cores busy", "client updates per second")
+    table = Table("clients", "schedule", "cores busy", "client updates per second")
     with tempfile.TemporaryDirectory() as folder, own_cluster(this_machine()):
-        name, data = saved(folder, SAMPLES)
-        for per_actor in (1, "auto"):
-            found: dict[str, list[Stretch]] = {schedule: [] for schedule in SCHEDULES}
+        for clients, samples, ways in SETTINGS:
+            Path(folder, clients).mkdir()
+            name, data = saved(str(Path(folder, clients)), samples)
+            found: dict[str, list[Stretch]] = {way: [] for way in ways}
             for turn in range(asked.repeats):
-                for schedule, block in SCHEDULES.items():
-                    out = Path(folder, f"{schedule}-{per_actor}-{turn}")
-                    found[schedule].append(run(block, per_actor, data, asked.updates, out))
-            for schedule, stretches in found.items():
+                for way, knobs in ways.items():
+                    out = Path(folder, clients, f"{way} {turn}")
+                    found[way].append(run(knobs, data, asked.updates, out))
+            for way, stretches in found.items():
                 busy = median(s.cpu / s.seconds / cores for s in stretches)
                 speed = median(s.client_updates / s.seconds for s in stretches)
-                table.add_row(schedule, str(per_actor), f"{100 * busy:.0f}%", f"{speed:.1f}")
+                table.add_row(clients, way, f"{100 * busy:.0f}%", f"{speed:.1f}")
+            table.add_section()
     console = Console(width=100)
-    console.print(f"{name}, {CLIENTS} clients, {SAMPLES} samples, {cores:g} cores")
+    console.print(f"{name}, {cores:g} cores")
     console.print(table)
 
 

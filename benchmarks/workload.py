@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,15 @@ TEST = 100  # evaluation is not timed, so a few samples are enough
 
 @dataclass(frozen=True, kw_only=True)
 class Idle(Method):
-    """Idle: clients send a zero update without training, which leaves the overhead of a round."""
+    """Idle: clients send a zero update without training, which leaves the overhead of a round; they may sleep."""
+
+    seconds: float = 0.0
 
     class Client(ClientHalf):
+        knobs: Idle
+
         def train(self, client: Client) -> Delta:
+            time.sleep(self.knobs.seconds)
             return Delta(torch.zeros_like(client.received), torch.zeros_like(client.model.buffers))
 
 

@@ -58,8 +58,9 @@ class Coordinator:
         assert start is not None
         (reference,) = start.federation
         with convert_to_run_error():
-            runner = RayRunner(start.config, start.hosts, start.places, start.clients, start.apart)
-            simulation = Simulation(start.config, ray.get(reference), runner, start.server)
+            federation = ray.get(reference)
+            runner = RayRunner(start.config, federation.streams, start.hosts, start.places, start.clients, start.apart)
+            simulation = Simulation(start.config, federation, runner, start.server)
             simulation.stopping = self._stopping
             joined = start.config.resources.address is not None
             self._start = None

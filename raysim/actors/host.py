@@ -1,7 +1,8 @@
 """A host as a Ray actor."""
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
@@ -17,6 +18,25 @@ from raysim.federation.federation import Federation
 from raysim.system.device import describe_machine, set_torch
 from raysim.system.errors import convert_to_run_error
 from raysim.system.footprint import Peak, own_peak
+
+TRAVEL = 100e6  # bytes that are assumed to go from node to node in a second
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The records of clients on their way to another host, and the seconds that making and moving them take."""
+
+    records: Mapping[int, bytes]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Performed:
+    """A host's reply to an order, the seconds that each client took, and what each took that moved here, if any did."""
+
+    reply: Reply
+    seconds: Mapping[int, float]
+    price: float | None
 
 
 class Host:
@@ -42,10 +62,28 @@ class Host:
         """Return the peak memory of this process."""
         return own_peak()
 
-    def perform(self, order: Order, mail: Any, posted: Sequence[Post]) -> Reply:
-        """Carry out an order and return the sum over this host's clients; the mail is one object for all hosts."""
+    def perform(self, order: Order, mail: Any, posted: Sequence[Post], *arriving: Transfer) -> Performed:
+        """Carry out an order and return the sum over this host's clients; the mail is one object for all hosts.
+
+        `arriving` are clients of the order that live here from now on.
+        """
         with convert_to_run_error():
-            return self._host.perform(replace(order, mail=mail), _taken(posted))
+            began = time.perf_counter() - sum(transfer.seconds for transfer in arriving)
+            for transfer in arriving:
+                self._host.restore(transfer.records)
+            moved = sum(len(transfer.records) for transfer in arriving)
+            price = (time.perf_counter() - began) / moved if moved else None
+            reply = self._host.perform(replace(order, mail=mail), _taken(posted))
+            return Performed(reply, self._host.seconds, price)
+
+    @ray.method(num_returns=2)
+    def give(self, clients: Sequence[int]) -> tuple[None, Transfer]:
+        """Give clients, which no longer live here, to another host; return two objects: when the second is there."""
+        with convert_to_run_error():
+            began = time.perf_counter()
+            records = self._host.give(clients)
+            travel = sum(map(len, records.values())) / TRAVEL
+            return None, Transfer(records, time.perf_counter() - began + travel)
 
     def snapshot(self) -> dict[int, bytes]:
         """Return a record of every client here."""
@@ -53,7 +91,7 @@ class Host:
             return self._host.snapshot()
 
     def restore(self, records: Mapping[int, bytes]) -> None:
-        """Restore the clients of this host from their records."""
+        """Restore clients of this host from their records."""
         self._host.restore(records)
 
     def evaluate(self, parts: Sequence[Chunk], posted: Sequence[Post]) -> Scores:

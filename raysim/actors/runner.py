@@ -1,18 +1,21 @@
 """The runner that carries out orders on host actors."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
 
 from raysim.actors import failures
+from raysim.actors.dealing import Dealing
+from raysim.actors.host import Performed
 from raysim.actors.placing import Places
 from raysim.actors.turns import Turns
 from raysim.api.messages import Post, count_bytes
 from raysim.config import Config
 from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores, merge_scores
+from raysim.federation.stream import Stream
 from raysim.system.footprint import Peak, own_peak
 
 LARGE_MAIL = 64 * 2**10  # bytes
@@ -20,12 +23,16 @@ LARGE_MAIL = 64 * 2**10  # bytes
 
 @dataclass(eq=False)
 class _Call:
-    """One call to a host, with all posts that it needs; only those that the host does not hold are sent."""
+    """One call to a host, with all posts that it needs; only those that the host does not hold are sent.
+
+    `arriving` are references to the records of clients that live there from this call on.
+    """
 
     host: int
     method: str
     arguments: tuple[Any, ...]
-    posted: Sequence[Post]
+    posted: Sequence[Post] = ()
+    arriving: Sequence[Any] = ()
     done: bool = False
     answer: Any = None
 
@@ -41,6 +48,7 @@ class RayRunner:
 
     Args:
         config: the resolved config.
+        streams: the clients' data.
         hosts: the host actors.
         places: where they start.
         records: a reference for each host to its clients' records, if the run resumes from a checkpoint.
@@ -50,18 +58,27 @@ class RayRunner:
     """
 
     def __init__(
-        self, config: Config, hosts: Sequence[Any], places: Places, records: Sequence[Any] = (), apart: bool = False
+        self,
+        config: Config,
+        streams: Sequence[Stream],
+        hosts: Sequence[Any],
+        places: Places,
+        records: Sequence[Any] = (),
+        apart: bool = False,
     ) -> None:
         self.placement = placement = places.placement
         self._hosts = hosts
-        self._home = {client: h for h, clients in enumerate(placement.clients) for client in clients}
         self._posted: dict[str, Post] = {}
         self._held: list[dict[str, int]] = [{} for _ in self._hosts]
         self._under_way: dict[Any, _Call] = {}
         self._apart = apart
+        shared_cpus = placement.cpus < 1 and not placement.gpus and config.resources.cpus_per_actor == "auto"
+        one_each = placement.actors == config.clients.count
+        in_step = config.schedule.kind == "synchronous" and not apart
+        fixed = one_each or shared_cpus or not in_step or not config.resources.rebalance
+        self._dealing = Dealing(placement.clients, lambda client, window: streams[client].size(window), fixed)
         ready = self._ready(places)
         self.machines = dict(ready)
-        shared_cpus = placement.cpus < 1 and not placement.gpus and config.resources.cpus_per_actor == "auto"
         self._turns = Turns[_Call]([node for node, _ in ready], placement.cpus if shared_cpus else None)
         self._answer_all([host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)])
 
@@ -69,8 +86,9 @@ class RayRunner:
         """Have every client of the order carry it out as soon as there is room; return the calls to the hosts."""
         large = count_bytes(order.mail) > LARGE_MAIL
         mail = ray.put(order.mail) if large else order.mail  # a host fetches it, or receives it with the call
+        posted, arriving = self._by_reference(posts), self._move(order)
         return self._queued(
-            _Call(host, "perform", (_part(order, own), mail), self._by_reference(posts))
+            _Call(host, "perform", (_part(order, own), mail), posted, arriving.get(host, ()))
             for host, own in self._parts(order.clients)
         )
 
@@ -104,13 +122,22 @@ class RayRunner:
         """Return the peak memory of this process and of each host."""
         return [own_peak(), *self._answer_all([host.peak.remote() for host in self._hosts])]
 
+    def _move(self, order: Order) -> Mapping[int, Sequence[Any]]:
+        """Have clients of an order move if that pays; return references to their records, by their new host."""
+        arriving: dict[int, list[Any]] = {}
+        for (old, new), clients in self._dealing.deal(order).items():
+            told, given = self._hosts[old].give.remote(clients)
+            self._under_way[told] = _Call(old, "give", (clients,))
+            arriving.setdefault(new, []).append(given)
+        return arriving
+
     def _parts(self, clients: Sequence[int]) -> Iterable[tuple[int, list[int]]]:
         """Return pairs of a host and the clients that one call to it is for: all that it has, or one at a time."""
         if self._apart:
-            return [(self._home[client], [client]) for client in clients]
+            return [(self._dealing.home[client], [client]) for client in clients]
         members: dict[int, list[int]] = {}
         for client in clients:
-            members.setdefault(self._home[client], []).append(client)
+            members.setdefault(self._dealing.home[client], []).append(client)
         return members.items()
 
     def _start(self) -> None:
@@ -120,7 +147,8 @@ class RayRunner:
             missing = [post for post in call.posted if held.get(post.name) != post.version]
             held |= {post.name: post.version for post in missing}
             method = getattr(self._hosts[call.host], call.method)
-            self._under_way[method.remote(*call.arguments, missing)] = call
+            self._under_way[method.remote(*call.arguments, missing, *call.arriving)] = call
+            call.arriving = ()  # else the object store keeps the records until the reply is used
 
     def _ready(self, places: Places) -> list[tuple[str, str]]:
         """Wait until all hosts have started. Notice if a node is lost meanwhile, as its hosts would never start."""
@@ -145,6 +173,9 @@ class RayRunner:
                 (done,), _ = ray.wait(list(self._under_way))
                 call = self._under_way[done]
                 call.answer, call.done = self._answer(call.host, done), True
+                if isinstance(call.answer, Performed):
+                    self._dealing.note(call.host, call.answer.seconds, call.answer.price)
+                    call.answer = call.answer.reply
                 del self._under_way[done]
                 self._turns.end(call.host)
                 self._start()
@@ -168,8 +199,9 @@ class RayRunner:
 
     def _who(self, host: int) -> str:
         """Name the clients of a lost host: all of them, or the one in progress if they are computed one at a time."""
-        asked = (call for call in self._under_way.values() if call.host == host and call.method == "perform")
-        one = next(asked, None) if self._apart else None
-        clients = self.placement.clients[host] if one is None else one.arguments[0].clients
+        asked = [call for call in self._under_way.values() if call.host == host]
+        one = next((call for call in asked if call.method == "perform"), None) if self._apart else None
+        leaving = [client for call in asked if call.method == "give" for client in call.arguments[0]]
+        clients = sorted([*self._dealing.clients_of(host), *leaving]) if one is None else one.arguments[0].clients
         listed = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
         return f"the host of client{'s' if len(clients) > 1 else ''} {listed}"

@@ -75,6 +75,8 @@ class Resources(Block):
     workers: Literal["auto", "forked", "spawned"] = "auto"
     """How an actor's process starts: forked from one that has imported torch (Linux: 30 MB each), or spawned by Ray
     (335 MB each); auto is forked where it can be."""
+    rebalance: bool = True
+    """Whether clients that share actors move between them before a round, so that all actors end it together."""
     address: str | None = None
     """The Ray cluster to join; null starts one on this machine."""
     dashboard: bool = False

@@ -1,5 +1,6 @@
 """A host of clients, which share one model instance and one view of the data."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,12 +36,15 @@ class ClientHost:
         federation: the data and the tasks; shared and read only.
         clients: the ids of this host's clients.
         device: the device of the model and the data.
+
+    `seconds` are what each client of the last order took, in the order's order.
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int], device: torch.device) -> None:
         self.federation = federation
         self.model = self.lay_out(build_model(config, federation.shape, federation.classes).to(device))
         self.posts: dict[str, Post] = {}
+        self.seconds: dict[int, float] = {}
         self._logits = config.training.logits
         self._samples = federation.source("train", device)
         self._test: Source | None = None
@@ -59,10 +63,13 @@ class ClientHost:
         method = name_methods(self._methods) if order.op == "train" else order.op
         who = f"in round {order.phase.round} a client half ({method}), the model or a stream of data"
         with guard_globals(who, "client"), torch_restored():  # a server half that draws may wait for this order
+            self.seconds = {}
             for number in order.clients:
+                began = time.perf_counter()
                 self.model.load(self.posts["model"].value)
                 with locate_errors(f"client {number}, round {order.phase.round}"):
                     self.serve(self.clients[number], order, reply)
+                self.seconds[number] = time.perf_counter() - began
         return reply
 
     def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
@@ -98,10 +105,16 @@ class ClientHost:
         """Return a record of every client of this host, as a checkpoint keeps it. Raises RunError."""
         return {number: encode(client.state()) for number, client in self.clients.items()}
 
+    def give(self, clients: Sequence[int]) -> dict[int, bytes]:
+        """Return the records of clients that move to another host; this one no longer has them. Raises RunError."""
+        return {number: encode(self.clients.pop(number).state()) for number in clients}
+
     def restore(self, records: Mapping[int, bytes]) -> None:
-        """Restore every client of this host from its record, which any host may have made."""
-        for number, client in self.clients.items():
-            client.restore(decode(records[number], self.model.device))
+        """Have these clients, whether they were here before or not, in the state of their records, by any host."""
+        for number, record in records.items():
+            if number not in self.clients:
+                self.clients[number] = self.make_client(number)
+            self.clients[number].restore(decode(record, self.model.device))
 
     def lay_out(self, module: nn.Module) -> FlatModel:
         """Return the model that all clients of this host share."""

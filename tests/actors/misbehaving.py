@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -82,3 +85,41 @@ class Slow(Method):
                 with open(self.knobs.log, "a", encoding="utf-8") as file:
                     file.write(f"{client.id} {os.getpid()} {self.began} {time.time()}\n")
             return delta, {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragile(Method):
+    """Fragile: a process dies when a client moves: once as it leaves, once as it arrives, once at home after it left.
+
+    Every death leaves a file in `folder`, named for when it was, with the client in it; none happens twice.
+    """
+
+    folder: str
+    after: int = 0  # the round from which on the last one dies
+
+    class Client(ClientHalf):
+        knobs: Fragile
+
+        def start(self, client: Any, mail: None) -> None:
+            self.client, self.home, self.round = client.id, os.getpid(), client.round
+
+        def state(self) -> dict[str, Any]:
+            if self._within("give"):
+                self._kill_once("as it leaves", os.getpid())
+            return super().state()
+
+        def restore(self, state: Any) -> None:
+            super().restore(state)
+            if self._within("perform"):
+                self._kill_once("as it arrives", os.getpid())
+                if self.round >= self.knobs.after:
+                    self._kill_once("at home after it left", self.home)
+
+        def _within(self, function: str) -> bool:
+            return any(frame.name == function for frame in traceback.extract_stack())
+
+        def _kill_once(self, when: str, process: int) -> None:
+            path = Path(self.knobs.folder, when)
+            if not path.exists():
+                path.write_text(str(self.client))
+                os.kill(process, signal.SIGKILL)

@@ -16,6 +16,7 @@ from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, Work
 import raysim
 from raysim.actors import cluster, coordinator, failures, runner
 from raysim.actors.coordinator import Coordinator, Remote, Start
+from raysim.actors.dealing import Dealing
 from raysim.actors.host import Host
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
@@ -54,6 +55,7 @@ def runner_of(*clients: tuple[int, ...], apart: bool = False) -> RayRunner:
     made._hosts = [SimpleNamespace(ready=SimpleNamespace(remote=lambda n=n: f"ready {n}")) for n in range(len(clients))]
     made._under_way = {}
     made._apart = apart
+    made._dealing = Dealing(clients, lambda client, window: 1)
     return made
 
 
@@ -190,13 +192,13 @@ def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.Mo
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(coordinator, "register_tensors", lambda: None)
     monkeypatch.setattr(coordinator, "set_torch", lambda *_: None)
-    monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: None))
+    monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda _: SimpleNamespace(streams=())))
     monkeypatch.setattr(coordinator, "RayRunner", lambda *_: SimpleNamespace(machines={}, peaks=list))
     monkeypatch.setattr(coordinator, "Simulation", Rounds)
     config = SimpleNamespace(resources=SimpleNamespace(address=None))
     restored = [Record()]
     kept = weakref.ref(restored[0])
-    made = Coordinator(Start(config, [None], None, b"", restored, False))
+    made = Coordinator(Start(config, [None], [], None, b"", restored, False))
     del restored
     events = made.events()
     held = next(events)

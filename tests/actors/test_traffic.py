@@ -1,4 +1,4 @@
-"""State stays where it belongs: what crosses between actors is the model, mail and sums, whatever the clients hold."""
+"""What crosses between actors is the model, mail and sums, whatever clients hold; clients that move, by reference."""
 
 import io
 import pickle
@@ -13,6 +13,7 @@ import torch
 from raysim import config as configs
 from raysim.actors import placing, process
 from raysim.actors import runner as ray_runner
+from raysim.actors.host import Host, Performed
 from raysim.engine.orders import Reply
 from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import place
@@ -62,12 +63,14 @@ class Traffic:
     def sizes(self) -> dict[str, list[int]]:
         performs = [args for name, args in self.calls if name == "perform"]
         evaluates = [args for name, args in self.calls if name == "evaluate"]
-        assert len(performs) + len(evaluates) == len(self.calls)
+        gives = [args for name, args in self.calls if name == "give"]
+        assert len(performs) + len(evaluates) + len(gives) == len(self.calls)
         return {
             "put": [size(value) for value in self.put],
             "perform": sorted(size(args) for args in performs),
             "evaluate": sorted(size(args) for args in evaluates),
-            "replies": sorted(size(reply) for reply in self.replies if isinstance(reply, Reply)),
+            "give": sorted(size(args) for args in gives),
+            "replies": sorted(size(reply) for reply in self.replies if isinstance(reply, Performed)),
         }
 
 
@@ -120,8 +123,12 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
         places = placing.Places(place(config, Capacity(CPUS, 0, None)))
-        runner = ray_runner.RayRunner(config, ray.put(federation), places)
-        hosts = runner._hosts
+        data, actor = ray.put(federation), ray.remote(Host)
+        hosts = [
+            actor.options(**where).remote(config, data, list(own))
+            for where, own in zip(places.options(), places.placement.clients, strict=True)
+        ]
+        runner = ray_runner.RayRunner(config, federation.streams, hosts, places)
         try:
             runner._hosts = [_Tapped(host, traffic) for host in hosts]
             patch.setattr(ray_runner, "ray", _TappedRay(traffic))
@@ -136,7 +143,7 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
 def run(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     def traffic(**overrides: object) -> Traffic:
         own = {key.replace("__", "."): value for key, value in overrides.items()}
-        return traffic_of(configs.load(small, own), monkeypatch)
+        return traffic_of(configs.load(small, {"resources.rebalance": False, **own}), monkeypatch)
 
     return traffic
 
@@ -146,7 +153,7 @@ def weights_of(traffic: Traffic) -> list[Weights]:
 
 
 def performed(traffic: Traffic) -> list[Reply]:
-    return [reply for reply in traffic.replies if isinstance(reply, Reply)]
+    return [answer.reply for answer in traffic.replies if isinstance(answer, Performed)]
 
 
 def hoard(**knobs: int) -> dict[str, Any]:
@@ -203,3 +210,21 @@ def test_a_round_of_resnet18_moves_one_broadcast_and_one_sum_per_host(run: Any) 
     assert len(sizes["put"]) == 2  # the initial model, and the one that the round made
     assert all(broadcast <= found <= broadcast + OVERHEAD for found in sizes["put"])
     assert max(sizes["perform"] + sizes["evaluate"]) <= OVERHEAD
+
+
+def test_a_client_that_moves_crosses_by_reference(run: Any) -> None:
+    """Four slow clients of which two take part: where both live on one host, one of them moves, with its megabyte."""
+    kept = 2**20
+    slow = {"misbehaving:Slow": {"client": -1, "seconds": 0.04}}
+    traffic = run(
+        resources__clients_per_actor=2,
+        resources__rebalance=True,
+        participation={"count": 2},
+        methods={"misbehaving:Hoarder": {"kept": kept}, **slow},
+    )
+    sizes = traffic.sizes()
+    assert sizes["give"]
+    assert max(sizes["give"] + sizes["perform"]) <= OVERHEAD
+    assert max(sizes["replies"]) < kept // 10
+    assert len(sizes["put"]) == len(weights_of(traffic)) == 2 * ROUNDS + 1
+    assert all(size(answer) < kept // 10 for answer in traffic.replies)

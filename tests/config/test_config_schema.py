@@ -84,6 +84,7 @@ DEFAULTS: dict[str, object] = {
         "custom": {},
         "placement": "spread",
         "workers": "auto",
+        "rebalance": True,
         "address": None,
         "dashboard": False,
         "deterministic": True,
