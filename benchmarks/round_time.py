@@ -26,7 +26,7 @@ from rich.table import Table
 from workload import config, saved
 
 from raysim import config as configs
-from raysim.actors import placing, process, runner
+from raysim.actors import placing, process, runner, wire
 from raysim.actors.cluster import own_cluster
 from raysim.api.client import Client
 from raysim.api.server import Server
@@ -54,7 +54,7 @@ COORDINATOR = {
     "draw the cohort": [(Server, "sample"), (Exchange, "gather")],
     "make orders": [(Exchange, "order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
-    "post the model": [(runner.RayRunner, "_by_reference")],
+    "post the model": [(runner.RayRunner, "_stored")],
     "send orders": [(runner.RayRunner, "begin"), (runner.RayRunner, "_start")],
     "wait": [(ray, "wait")],
     "take answers": [(runner.RayRunner, "_answer")],
@@ -142,7 +142,7 @@ def rounds(simulation: Simulation, shares: Shares, many: int) -> tuple[int, floa
 
 def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
     shares, federation = Shares(), build_federation(asked)
-    process.register_tensors()
+    wire.register_tensors()
     places = placing.Places(place(asked, this_machine()))
     try:
         hosts = runner.RayRunner(asked, ray.put(federation), places)

@@ -12,8 +12,9 @@ import torch
 from raysim.actors import cluster, failures, placing
 from raysim.actors.host import Host
 from raysim.actors.placing import Places, this_node
-from raysim.actors.process import hide_gpus, register_tensors
+from raysim.actors.process import hide_gpus
 from raysim.actors.runner import RayRunner
+from raysim.actors.wire import register_tensors
 from raysim.actors.workers import choose_start
 from raysim.config import Config
 from raysim.engine.events import Checkpoint, Event, Finished, Notice, Started

@@ -8,11 +8,9 @@ import ray
 import torch
 
 from raysim.actors.process import set_up_actor
-from raysim.api.messages import Post
+from raysim.actors.wire import pack, unseal
 from raysim.config import Config
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Order, Reply
-from raysim.evaluation.scoring import Chunk, Scores
 from raysim.federation.federation import Federation
 from raysim.system.device import describe_machine, set_torch
 from raysim.system.errors import convert_to_run_error
@@ -22,8 +20,7 @@ from raysim.system.footprint import Peak, own_peak
 class Host:
     """Actor that owns some of the clients, in a separate process.
 
-    A post's value is sent to it as a reference: the value is stored in the object store, once per node, until a host
-    fetches it.
+    What `perform` and `evaluate` are given and return is as raysim.actors.wire makes it.
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
@@ -42,10 +39,11 @@ class Host:
         """Return the peak memory of this process."""
         return own_peak()
 
-    def perform(self, order: Order, mail: Any, posted: Sequence[Post]) -> Reply:
-        """Carry out an order and return the sum over this host's clients; the mail is one object for all hosts."""
+    def perform(self, message: bytes, *fetched: Any) -> Any:
+        """Carry out an order and return the sum over this host's clients, packed."""
         with convert_to_run_error():
-            return self._host.perform(replace(order, mail=mail), _taken(posted))
+            order, mail, posts = unseal(message, fetched)
+            return pack(self._host.perform(replace(order, mail=mail), posts))
 
     def snapshot(self) -> dict[int, bytes]:
         """Return a record of every client here."""
@@ -56,12 +54,8 @@ class Host:
         """Restore the clients of this host from their records."""
         self._host.restore(records)
 
-    def evaluate(self, parts: Sequence[Chunk], posted: Sequence[Post]) -> Scores:
-        """Count the correct predictions on these parts of the test sets."""
+    def evaluate(self, message: bytes, *fetched: Any) -> Any:
+        """Count the correct predictions on some chunks of the test sets; return the counts, packed."""
         with convert_to_run_error():
-            return self._host.evaluate(parts, _taken(posted))
-
-
-def _taken(posted: Sequence[Post]) -> list[Post]:
-    values = ray.get([post.value for post in posted])
-    return [replace(post, value=value) for post, value in zip(posted, values, strict=True)]
+            chunks, _, posts = unseal(message, fetched)
+            return pack(self._host.evaluate(chunks, posts))

@@ -9,22 +9,25 @@ import ray
 from raysim.actors import failures
 from raysim.actors.placing import Places
 from raysim.actors.turns import Turns
-from raysim.api.messages import Post, count_bytes
+from raysim.actors.wire import seal, store, unpack
+from raysim.api.messages import Post
 from raysim.config import Config
 from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores, merge_scores
 from raysim.system.footprint import Peak, own_peak
 
-LARGE_MAIL = 64 * 2**10  # bytes
-
 
 @dataclass(eq=False)
 class _Call:
-    """One call to a host, with all posts that it needs; only those that the host does not hold are sent."""
+    """One call to a host, with all posts that it needs; only those that the host does not hold are sent.
+
+    `asked` is an order without its mail, or the chunks of an evaluation; mail and posts are as `wire.store` made them.
+    """
 
     host: int
     method: str
-    arguments: tuple[Any, ...]
+    asked: Any
+    mail: Any
     posted: Sequence[Post]
     done: bool = False
     answer: Any = None
@@ -67,16 +70,14 @@ class RayRunner:
 
     def begin(self, order: Order, posts: Sequence[Post]) -> list[_Call]:
         """Have every client of the order carry it out as soon as there is room; return the calls to the hosts."""
-        large = count_bytes(order.mail) > LARGE_MAIL
-        mail = ray.put(order.mail) if large else order.mail  # a host fetches it, or receives it with the call
+        mail, posted = store(order.mail), self._stored(posts)
         return self._queued(
-            _Call(host, "perform", (_part(order, own), mail), self._by_reference(posts))
-            for host, own in self._parts(order.clients)
+            _Call(host, "perform", _part(order, own), mail, posted) for host, own in self._parts(order.clients)
         )
 
     def finish(self, ticket: list[_Call]) -> Reply:
         """Wait until an order is carried out, and return the merged reply."""
-        reply = Reply(ticket[0].arguments[0].cohort if ticket else 0)
+        reply = Reply(ticket[0].asked.cohort if ticket else 0)
         for part in self._answers(ticket):
             reply.merge(part)
         return reply
@@ -84,9 +85,9 @@ class RayRunner:
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Distribute the parts over the hosts, and return the merged counts."""
         count = len(self._hosts)
-        posted = self._by_reference(posts)
+        mail, posted = store(None), self._stored(posts)
         shares = [(h, parts[h::count]) for h in range(count) if parts[h::count]]
-        calls = self._queued(_Call(h, "evaluate", (own,), posted) for h, own in shares)
+        calls = self._queued(_Call(h, "evaluate", own, mail, posted) for h, own in shares)
         return merge_scores(list(self._answers(calls)))
 
     def _queued(self, calls: Iterable[_Call]) -> list[_Call]:
@@ -120,7 +121,7 @@ class RayRunner:
             missing = [post for post in call.posted if held.get(post.name) != post.version]
             held |= {post.name: post.version for post in missing}
             method = getattr(self._hosts[call.host], call.method)
-            self._under_way[method.remote(*call.arguments, missing)] = call
+            self._under_way[method.remote(*seal(call.asked, call.mail, missing))] = call
 
     def _ready(self, places: Places) -> list[tuple[str, str]]:
         """Wait until all hosts have started. Notice if a node is lost meanwhile, as its hosts would never start."""
@@ -149,12 +150,12 @@ class RayRunner:
                 self._turns.end(call.host)
                 self._start()
 
-    def _by_reference(self, posts: Sequence[Post]) -> list[Post]:
-        """Return the posts as references; each version is put into the object store once."""
+    def _stored(self, posts: Sequence[Post]) -> list[Post]:
+        """Return the posts as bytes, or large ones as references; each version is pickled or put once."""
         for post in posts:
             known = self._posted.get(post.name)
             if known is None or known.version != post.version:
-                self._posted[post.name] = replace(post, value=ray.put(post.value))
+                self._posted[post.name] = replace(post, value=store(post.value))
         return [self._posted[post.name] for post in posts]
 
     def _answer_all(self, answers: Sequence[Any]) -> list[Any]:
@@ -164,12 +165,12 @@ class RayRunner:
     def _answer(self, host: int, answer: Any) -> Any:
         """Wait for a host's answer."""
         with failures.explain_ray_errors(lambda: self._who(host)):
-            return ray.get([answer])[0]
+            return unpack(ray.get(answer))
 
     def _who(self, host: int) -> str:
         """Name the clients of a lost host: all of them, or the one in progress if they are computed one at a time."""
         asked = (call for call in self._under_way.values() if call.host == host and call.method == "perform")
         one = next(asked, None) if self._apart else None
-        clients = self.placement.clients[host] if one is None else one.arguments[0].clients
+        clients = self.placement.clients[host] if one is None else one.asked.clients
         listed = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
         return f"the host of client{'s' if len(clients) > 1 else ''} {listed}"
