@@ -78,6 +78,7 @@ SETTINGS: list[tuple[int, str | int, dict[str, Any]]] = [
     (100, "auto", {"kind": "synchronous"}),
     (1000, "auto", {"kind": "synchronous"}),
     (100, "auto", {"kind": "asynchronous", "concurrency": 10, "buffer_size": 10}),
+    (1000, "auto", {"kind": "asynchronous", "concurrency": 10, "buffer_size": 10}),
 ]
 
 
