@@ -66,10 +66,11 @@ def _seconds_per_sample(config: Config, federation: Federation, model: FlatModel
     """Return the seconds that the evaluation of a sample takes, the second time."""
     clock, runner = _clock(config), LocalRunner(config, federation)
     post = Post("model", 0, model.weights())
-    runner.evaluate([Chunk(0, 0)], [post])
+    tested = len(federation.tasks[0].test)
+    runner.evaluate([Chunk(0, 0, tested)], [post])
     began = clock()
-    runner.evaluate([Chunk(0, 0)], [post])
-    return (clock() - began) / len(federation.tasks[0].test)
+    runner.evaluate([Chunk(0, 0, tested)], [post])
+    return (clock() - began) / tested
 
 
 def _clock(config: Config) -> Callable[[], float]:
