@@ -63,7 +63,7 @@ class ClientHost:
                 self.model.load(self.posts["model"].value)
                 with locate_errors(f"client {number}, round {order.phase.round}"):
                     self.serve(self.clients[number], order, reply)
-        return reply
+        return reply.settle()
 
     def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
         """Have one client, which has the server's model, carry out the order, and add what it sends to the reply."""
