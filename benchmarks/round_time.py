@@ -31,6 +31,7 @@ from raysim.actors.cluster import own_cluster
 from raysim.api.client import Client
 from raysim.api.server import Server
 from raysim.data.pixels import Source
+from raysim.engine import orders
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import ExactSum
 from raysim.engine.exchange import Exchange, Traffic
@@ -70,7 +71,7 @@ HOST = {
     "forward": [(MnistCnn, "__call__"), (Client, "cross_entropy")],
     "backward": [(torch.Tensor, "backward")],
     "SGD step": [(LocalSgd, "step")],
-    "exact sum": [(ExactSum, "add")],
+    "exact sum": [(ExactSum, "add_unchecked"), (orders, "magnitude"), (Reply, "settle")],
     "the rest": [(ClientHost, "perform")],
 }
 SETTINGS: list[tuple[int, str | int, dict[str, Any]]] = [
