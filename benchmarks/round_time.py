@@ -28,6 +28,7 @@ from workload import config, saved
 from raysim import config as configs
 from raysim.actors import placing, process, runner, wire
 from raysim.actors.cluster import own_cluster
+from raysim.actors.host import Host
 from raysim.api.client import Client
 from raysim.api.server import Server
 from raysim.data.pixels import Source
@@ -147,9 +148,11 @@ def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float
     wire.register_tensors()
     places = placing.Places(place(asked, this_machine()))
     try:
-        hosts = runner.RayRunner(asked, ray.put(federation), places)
+        data, host = ray.put(federation), ray.remote(Host)
+        dealt = zip(places.options(), places.placement.clients, strict=True)
+        hosts = [host.options(**where).remote(asked, data, list(own)) for where, own in dealt]
         with shares.of(COORDINATOR):
-            return shares, *rounds(Simulation(asked, federation, hosts), shares, many)
+            return shares, *rounds(Simulation(asked, federation, runner.RayRunner(asked, hosts, places)), shares, many)
     finally:
         places.give_back()
 

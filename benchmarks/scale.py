@@ -70,7 +70,7 @@ class Resident(RunDisplay):
             me = psutil.Process()
             held = self.found.setdefault(event.round, Counter({"driver": me.memory_info().rss}))
             for process in me.children(recursive=True):
-                held[process.name()] += process.memory_info().rss
+                held[process.name().partition(".")[0]] += process.memory_info().rss  # Ray adds what an actor does
 
     def say(self, text: str) -> None:
         pass

@@ -125,8 +125,9 @@ class Remote:
             places.give_back()
             raise
         host: Any = ray.remote(Host)
-        hosts = [
-            host.options(**where, **how).remote(config, federation, list(own))
+        seen = config.resources.dashboard or config.resources.address is not None
+        hosts = [  # Ray's GCS keeps 3 KB of every call, which nobody looks at without a dashboard
+            host.options(**where, **how, enable_task_events=seen).remote(config, federation, list(own))
             for where, how, own in zip(places.options(), on_hosts, placement.clients, strict=True)
         ]
         start = Start(config, [federation], hosts, places, None if saved is None else saved.server, clients, apart)

@@ -11,6 +11,7 @@ import ray
 from raysim import config as configs
 from raysim.actors import placing, wire
 from raysim.actors import runner as ray_runner
+from raysim.actors.host import Host
 from raysim.engine.orders import Reply
 from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import place
@@ -111,8 +112,10 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
         places = placing.Places(place(config, Capacity(CPUS, 0, None)))
-        runner = ray_runner.RayRunner(config, ray.put(federation), places)
-        hosts = runner._hosts
+        data, host = ray.put(federation), ray.remote(Host)
+        dealt = zip(places.options(), places.placement.clients, strict=True)
+        hosts = [host.options(**where).remote(config, data, list(own)) for where, own in dealt]
+        runner = ray_runner.RayRunner(config, hosts, places)
         try:
             runner._hosts = [_Tapped(host, traffic) for host in hosts]
             patch.setattr(ray_runner, "ray", _TappedRay(traffic))
