@@ -26,13 +26,13 @@ from rich.table import Table
 from workload import config, saved
 
 from raysim import config as configs
-from raysim.actors import placing, process, runner
+from raysim.actors import placing, process, runner, wire
 from raysim.actors.cluster import own_cluster
 from raysim.actors.dealing import Dealing
-from raysim.actors.host import Host
 from raysim.api.client import Client
 from raysim.api.server import Server
 from raysim.data.pixels import Source
+from raysim.engine import orders
 from raysim.engine.events import RoundDone
 from raysim.engine.exact_sum import ExactSum
 from raysim.engine.exchange import Exchange, Traffic
@@ -57,7 +57,7 @@ COORDINATOR = {
     "make orders": [(Exchange, "order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
     "deal clients": [(Dealing, "deal"), (Dealing, "note")],
-    "post the model": [(runner.RayRunner, "_by_reference")],
+    "post the model": [(runner.RayRunner, "_stored")],
     "send orders": [(runner.RayRunner, "begin"), (runner.RayRunner, "_start")],
     "wait": [(ray, "wait")],
     "take answers": [(runner.RayRunner, "_answer")],
@@ -73,7 +73,7 @@ HOST = {
     "forward": [(MnistCnn, "__call__"), (Client, "cross_entropy")],
     "backward": [(torch.Tensor, "backward")],
     "SGD step": [(LocalSgd, "step")],
-    "exact sum": [(ExactSum, "add")],
+    "exact sum": [(ExactSum, "add_unchecked"), (orders, "magnitude"), (Reply, "settle")],
     "the rest": [(ClientHost, "perform")],
 }
 SETTINGS: list[tuple[int, str | int, dict[str, Any]]] = [
@@ -81,6 +81,7 @@ SETTINGS: list[tuple[int, str | int, dict[str, Any]]] = [
     (100, "auto", {"kind": "synchronous"}),
     (1000, "auto", {"kind": "synchronous"}),
     (100, "auto", {"kind": "asynchronous", "concurrency": 10, "buffer_size": 10}),
+    (1000, "auto", {"kind": "asynchronous", "concurrency": 10, "buffer_size": 10}),
 ]
 
 
@@ -145,14 +146,10 @@ def rounds(simulation: Simulation, shares: Shares, many: int) -> tuple[int, floa
 
 def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
     shares, federation = Shares(), build_federation(asked)
-    process.register_tensors()
+    wire.register_tensors()
     places = placing.Places(place(asked, this_machine()))
     try:
-        data, actor = ray.put(federation), ray.remote(Host)
-        hosts = [
-            actor.options(**where).remote(asked, data, list(own))
-            for where, own in zip(places.options(), places.placement.clients, strict=True)
-        ]
+        hosts = runner.start_hosts(asked, ray.put(federation), places)
         remote = runner.RayRunner(asked, federation.streams, hosts, places)
         with shares.of(COORDINATOR):
             return shares, *rounds(Simulation(asked, federation, remote), shares, many)

@@ -10,10 +10,10 @@ import ray
 import torch
 
 from raysim.actors import cluster, failures, placing
-from raysim.actors.host import Host
 from raysim.actors.placing import Places, this_node
-from raysim.actors.process import hide_gpus, register_tensors
-from raysim.actors.runner import RayRunner
+from raysim.actors.process import hide_gpus
+from raysim.actors.runner import RayRunner, start_hosts
+from raysim.actors.wire import register_tensors
 from raysim.actors.workers import choose_start
 from raysim.config import Config
 from raysim.engine.events import Checkpoint, Event, Finished, Notice, Started
@@ -124,11 +124,7 @@ class Remote:
         except BaseException:
             places.give_back()
             raise
-        host: Any = ray.remote(Host)
-        hosts = [
-            host.options(**where, **how).remote(config, federation, list(own))
-            for where, how, own in zip(places.options(), on_hosts, placement.clients, strict=True)
-        ]
+        hosts = start_hosts(config, federation, places, on_hosts)
         start = Start(config, [federation], hosts, places, None if saved is None else saved.server, clients, apart)
         self._places = places
         actor: Any = ray.remote(Coordinator)

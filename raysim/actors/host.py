@@ -9,11 +9,10 @@ import ray
 import torch
 
 from raysim.actors.process import set_up_actor
-from raysim.api.messages import Post
+from raysim.actors.wire import pack, unseal
 from raysim.config import Config
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Order, Reply
-from raysim.evaluation.scoring import Chunk, Scores
+from raysim.engine.orders import Reply
 from raysim.federation.federation import Federation
 from raysim.system.device import describe_machine, set_torch
 from raysim.system.errors import convert_to_run_error
@@ -42,8 +41,7 @@ class Performed:
 class Host:
     """Actor that owns some of the clients, in a separate process.
 
-    A post's value is sent to it as a reference: the value is stored in the object store, once per node, until a host
-    fetches it.
+    What `perform` and `evaluate` are given and return is as raysim.actors.wire makes it.
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
@@ -62,19 +60,21 @@ class Host:
         """Return the peak memory of this process."""
         return own_peak()
 
-    def perform(self, order: Order, mail: Any, posted: Sequence[Post], *arriving: Transfer) -> Performed:
-        """Carry out an order and return the sum over this host's clients; the mail is one object for all hosts.
+    def perform(self, message: bytes, *fetched: Any) -> Any:
+        """Carry out an order and return what came of it (Performed), packed.
 
-        `arriving` are clients of the order that live here from now on.
+        Clients of the order that live here from now on come last, each host's as a Transfer.
         """
         with convert_to_run_error():
+            order, mail, posts = unseal(message, fetched)
+            arriving = [part for part in fetched if isinstance(part, Transfer)]
             began = time.perf_counter() - sum(transfer.seconds for transfer in arriving)
             for transfer in arriving:
                 self._host.restore(transfer.records)
             moved = sum(len(transfer.records) for transfer in arriving)
             price = (time.perf_counter() - began) / moved if moved else None
-            reply = self._host.perform(replace(order, mail=mail), _taken(posted))
-            return Performed(reply, self._host.seconds, price)
+            reply = self._host.perform(replace(order, mail=mail), posts)
+            return pack(Performed(reply, self._host.seconds, price))
 
     @ray.method(num_returns=2)
     def give(self, clients: Sequence[int]) -> tuple[None, Transfer]:
@@ -94,12 +94,8 @@ class Host:
         """Restore clients of this host from their records."""
         self._host.restore(records)
 
-    def evaluate(self, parts: Sequence[Chunk], posted: Sequence[Post]) -> Scores:
-        """Count the correct predictions on these parts of the test sets."""
+    def evaluate(self, message: bytes, *fetched: Any) -> Any:
+        """Count the correct predictions on some chunks of the test sets; return the counts, packed."""
         with convert_to_run_error():
-            return self._host.evaluate(parts, _taken(posted))
-
-
-def _taken(posted: Sequence[Post]) -> list[Post]:
-    values = ray.get([post.value for post in posted])
-    return [replace(post, value=value) for post, value in zip(posted, values, strict=True)]
+            chunks, _, posts = unseal(message, fetched)
+            return pack(self._host.evaluate(chunks, posts))

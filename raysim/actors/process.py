@@ -3,12 +3,7 @@
 import ctypes
 import os
 
-import numpy as np
-import numpy.typing as npt
-import ray
-import torch
-from torch import Tensor
-
+from raysim.actors.wire import register_tensors
 from raysim.system.capacity import MIB
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -22,14 +17,6 @@ def set_up_actor(gpus: float) -> None:
     keep_memory()
     if not gpus:
         hide_gpus()
-
-
-def register_tensors() -> None:
-    """Make Ray send tensors of this process as NumPy arrays, which it moves without pickling their contents.
-
-    Call it in every process that sends or receives tensors.
-    """
-    ray.util.register_serializer(Tensor, serializer=_array, deserializer=_tensor)
 
 
 def keep_memory() -> None:
@@ -47,12 +34,3 @@ def keep_memory() -> None:
 def hide_gpus() -> None:
     """Hide all GPUs from this actor; Ray leaves them visible to an actor that requested none."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
-
-
-def _array(tensor: Tensor) -> npt.NDArray[np.generic]:
-    return np.ascontiguousarray(tensor.detach().cpu().numpy())
-
-
-def _tensor(array: npt.NDArray[np.generic]) -> Tensor:
-    # A copy: Ray's array is read only and keeps its object in the store for as long as it is referenced.
-    return torch.from_numpy(array.copy())

@@ -8,29 +8,30 @@ import ray
 
 from raysim.actors import failures
 from raysim.actors.dealing import Dealing
-from raysim.actors.host import Performed
+from raysim.actors.host import Host, Performed
 from raysim.actors.placing import Places
 from raysim.actors.turns import Turns
-from raysim.api.messages import Post, count_bytes
+from raysim.actors.wire import seal, store, unpack
+from raysim.api.messages import Post
 from raysim.config import Config
 from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores, merge_scores
 from raysim.federation.stream import Stream
 from raysim.system.footprint import Peak, own_peak
 
-LARGE_MAIL = 64 * 2**10  # bytes
-
 
 @dataclass(eq=False)
 class _Call:
     """One call to a host, with all posts that it needs; only those that the host does not hold are sent.
 
-    `arriving` are references to the records of clients that live there from this call on.
+    `asked` is an order without its mail, the chunks of an evaluation, or clients to give away; mail and posts are as
+    `wire.store` made them. `arriving` are references to the records of clients that live there from this call on.
     """
 
     host: int
     method: str
-    arguments: tuple[Any, ...]
+    asked: Any
+    mail: Any = None
     posted: Sequence[Post] = ()
     arriving: Sequence[Any] = ()
     done: bool = False
@@ -41,6 +42,15 @@ def _part(order: Order, own: Sequence[int]) -> Order:
     """Return the part of an order that is for some of its clients, without the mail, which is sent separately."""
     windows = {client: order.windows[client] for client in own if client in order.windows}
     return replace(order, clients=tuple(own), shares={k: order.shares[k] for k in own}, windows=windows, mail=None)
+
+
+def start_hosts(
+    config: Config, federation: Any, places: Places, ways: Sequence[Mapping[str, Any]] | None = None
+) -> list[Any]:
+    """Start the host actors; `federation` is a reference to the data, `ways` are options by which each one starts."""
+    actor: Any = ray.remote(Host)
+    options = zip(places.options(), ways or [{}] * places.placement.actors, places.placement.clients, strict=True)
+    return [actor.options(**where, **how).remote(config, federation, list(own)) for where, how, own in options]
 
 
 class RayRunner:
@@ -84,17 +94,15 @@ class RayRunner:
 
     def begin(self, order: Order, posts: Sequence[Post]) -> list[_Call]:
         """Have every client of the order carry it out as soon as there is room; return the calls to the hosts."""
-        large = count_bytes(order.mail) > LARGE_MAIL
-        mail = ray.put(order.mail) if large else order.mail  # a host fetches it, or receives it with the call
-        posted, arriving = self._by_reference(posts), self._move(order)
+        mail, posted, arriving = store(order.mail), self._stored(posts), self._move(order)
         return self._queued(
-            _Call(host, "perform", (_part(order, own), mail), posted, arriving.get(host, ()))
+            _Call(host, "perform", _part(order, own), mail, posted, arriving.get(host, ()))
             for host, own in self._parts(order.clients)
         )
 
     def finish(self, ticket: list[_Call]) -> Reply:
         """Wait until an order is carried out, and return the merged reply."""
-        reply = Reply(ticket[0].arguments[0].cohort if ticket else 0)
+        reply = Reply(ticket[0].asked.cohort if ticket else 0)
         for part in self._answers(ticket):
             reply.merge(part)
         return reply
@@ -102,9 +110,9 @@ class RayRunner:
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Distribute the parts over the hosts, and return the merged counts."""
         count = len(self._hosts)
-        posted = self._by_reference(posts)
+        mail, posted = store(None), self._stored(posts)
         shares = [(h, parts[h::count]) for h in range(count) if parts[h::count]]
-        calls = self._queued(_Call(h, "evaluate", (own,), posted) for h, own in shares)
+        calls = self._queued(_Call(h, "evaluate", own, mail, posted) for h, own in shares)
         return merge_scores(list(self._answers(calls)))
 
     def _queued(self, calls: Iterable[_Call]) -> list[_Call]:
@@ -127,7 +135,7 @@ class RayRunner:
         arriving: dict[int, list[Any]] = {}
         for (old, new), clients in self._dealing.deal(order).items():
             told, given = self._hosts[old].give.remote(clients)
-            self._under_way[told] = _Call(old, "give", (clients,))
+            self._under_way[told] = _Call(old, "give", clients)
             arriving.setdefault(new, []).append(given)
         return arriving
 
@@ -147,7 +155,7 @@ class RayRunner:
             missing = [post for post in call.posted if held.get(post.name) != post.version]
             held |= {post.name: post.version for post in missing}
             method = getattr(self._hosts[call.host], call.method)
-            self._under_way[method.remote(*call.arguments, missing, *call.arriving)] = call
+            self._under_way[method.remote(*seal(call.asked, call.mail, missing), *call.arriving)] = call
             call.arriving = ()  # else the object store keeps the records until the reply is used
 
     def _ready(self, places: Places) -> list[tuple[str, str]]:
@@ -180,12 +188,12 @@ class RayRunner:
                 self._turns.end(call.host)
                 self._start()
 
-    def _by_reference(self, posts: Sequence[Post]) -> list[Post]:
-        """Return the posts as references; each version is put into the object store once."""
+    def _stored(self, posts: Sequence[Post]) -> list[Post]:
+        """Return the posts as bytes, or large ones as references; each version is pickled or put once."""
         for post in posts:
             known = self._posted.get(post.name)
             if known is None or known.version != post.version:
-                self._posted[post.name] = replace(post, value=ray.put(post.value))
+                self._posted[post.name] = replace(post, value=store(post.value))
         return [self._posted[post.name] for post in posts]
 
     def _answer_all(self, answers: Sequence[Any]) -> list[Any]:
@@ -195,13 +203,13 @@ class RayRunner:
     def _answer(self, host: int, answer: Any) -> Any:
         """Wait for a host's answer."""
         with failures.explain_ray_errors(lambda: self._who(host)):
-            return ray.get([answer])[0]
+            return unpack(ray.get(answer))
 
     def _who(self, host: int) -> str:
         """Name the clients of a lost host: all of them, or the one in progress if they are computed one at a time."""
         asked = [call for call in self._under_way.values() if call.host == host]
         one = next((call for call in asked if call.method == "perform"), None) if self._apart else None
-        leaving = [client for call in asked if call.method == "give" for client in call.arguments[0]]
-        clients = sorted([*self._dealing.clients_of(host), *leaving]) if one is None else one.arguments[0].clients
+        leaving = [client for call in asked if call.method == "give" for client in call.asked]
+        clients = sorted([*self._dealing.clients_of(host), *leaving]) if one is None else one.asked.clients
         listed = ", ".join(map(str, clients[:10])) + (", ..." if len(clients) > 10 else "")
         return f"the host of client{'s' if len(clients) > 1 else ''} {listed}"

@@ -7,7 +7,8 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from raysim.actors import cluster, failures, workers
-from raysim.actors.process import register_tensors, set_up_actor
+from raysim.actors.process import set_up_actor
+from raysim.actors.wire import register_tensors
 from raysim.config import Config
 from raysim.engine.events import Event
 from raysim.engine.whole_run import Executor, ResumeState, WholeRun

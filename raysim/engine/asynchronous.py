@@ -18,7 +18,9 @@ from raysim.system.state import Kept
 class AsynchronousUpdates(Kept):
     """Server updates in the order of the timetable. Clients compute in parallel; updates are applied in order."""
 
-    made_again: ClassVar = frozenset({"_exchange", "_server", "_schedule", "_timetable", "_tickets", "_sent", "_away"})
+    made_again: ClassVar = frozenset(
+        {"_exchange", "_server", "_schedule", "_timetable", "_tickets", "_sent", "_cohorts", "_away"}
+    )
 
     def __init__(self, exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> None:
         self._exchange = exchange
@@ -27,6 +29,7 @@ class AsynchronousUpdates(Kept):
         self._timetable = _plan_updates(exchange, clock, schedule, availability)
         self._tickets: dict[int, Any] = {}
         self._sent: dict[int, Delta] = {}
+        self._cohorts: dict[int | None, tuple[int, int, int | None]] = {}  # by the update that they make
         self._away: list[Dispatch] = []
         self._time = 0.0
 
@@ -48,6 +51,7 @@ class AsynchronousUpdates(Kept):
             exchange.update_model(reply, self._mix(update, reply.delta(server.parameters.dtype)))
         for dispatch in update.arrivals:
             self._sent.pop(dispatch.number, None)
+        self._cohorts.pop(update.number, None)
         exchange.traffic.take_by_client()
         return self._outcome(update, reply.means())
 
@@ -74,22 +78,33 @@ class AsynchronousUpdates(Kept):
         if dispatch.update is None and not dispatch.discarded:
             exchange.traffic.count_sent([client], mail, [server.model(), *posts])
             return
-        peers = [dispatch] if dispatch.update is None else self._timetable[dispatch.update - 1].arrivals
-        weights = {peer.number: self._size(peer) for peer in peers}
+        cohort, weight, arrived = self._cohort_of(dispatch)
         order = replace(
-            exchange.order("train", [client], mail, {client: weights[dispatch.number] / sum(weights.values())}),
-            cohort=len(peers),
-            arrived=exchange.count_arrived((peer.client, peer.version + 1) for peer in peers),
+            exchange.order("train", [client], mail, {client: self._size(dispatch) / weight}),
+            cohort=cohort,
+            arrived=arrived,
             discount=self._discount(dispatch),
         )
         self._tickets[dispatch.number] = exchange.begin(order, posts)
         if self._schedule.mixing == "models":
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
 
+    def _cohort_of(self, dispatch: Dispatch) -> tuple[int, int, int | None]:
+        """Return how many updates are to be applied together with this one, their weights' sum, and `count_arrived`."""
+        known = self._cohorts.get(dispatch.update)
+        if known is None:
+            peers = [dispatch] if dispatch.update is None else self._timetable[dispatch.update - 1].arrivals
+            arrived = self._exchange.count_arrived((peer.client, peer.version + 1) for peer in peers)
+            known = len(peers), sum(self._size(peer) for peer in peers), arrived
+            if dispatch.update is not None:
+                self._cohorts[dispatch.update] = known
+        return known
+
     def _shares(self, update: Update) -> dict[int, float]:
         """Return the cohort's weights, of sum 1, by the data that each client had when it was sent the model."""
         sizes = {dispatch.client: self._size(dispatch) for dispatch in update.arrivals}
-        return {client: sizes[client] / sum(sizes.values()) for client in sorted(sizes)}
+        total = sum(sizes.values())
+        return {client: sizes[client] / total for client in sorted(sizes)}
 
     def _size(self, dispatch: Dispatch) -> int:
         """Return an update's weight: 1, or the number of samples that its client had when it was sent the model."""

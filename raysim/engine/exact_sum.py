@@ -4,12 +4,16 @@ The result of floating-point addition depends on its order, so a run's bits woul
 hosts. Here every client's weighted value becomes a whole number of steps of 2^-44 (deltas) or of two limbs, 2^-34 and
 the remainder in 2^-76 (everything else: Fisher values of 1e-10 beside activations of 1e5). Integers add exactly.
 
-int64 wraps silently and NaN casts to -2^63, so a value is checked before it is weighted: finite, and at most `bound`.
-As the weights of a sum add up to at most 1, its integers then stay below 2^62.
+int64 wraps silently and NaN casts to -2^63, so a value must be finite, and at most `bound`. As the weights of a sum add
+up to at most 1, its integers then stay below 2^62. What a sum holds before its values are found to be so means nothing.
+
+Everything is computed where the values are. Only a check reads a number, for which a GPU has to be waited for.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,6 +21,7 @@ from torch import Tensor
 
 WEIGHT_BITS = 62
 HEAVIEST = 2**62 + 2**40  # weight 1, and a margin for the rounding of shares
+BLOCK = 2**18  # values added at a time, so that a large model needs no more memory than this for what lies between
 
 
 @dataclass(frozen=True)
@@ -26,9 +31,29 @@ class Grid:
     bits: tuple[int, ...]
     bound: float
 
+    def check(self, largest: float) -> None:
+        """Check the largest magnitude of some values. Raises OutOfRange."""
+        if not largest <= self.bound or math.isinf(largest):  # the first is also true of NaN
+            most = "" if math.isinf(self.bound) else f" and at most {self.bound:g}"
+            raise OutOfRange(f"{largest:g}, allowed: finite{most}")
+
 
 DELTAS = Grid(bits=(44,), bound=2.0**18)
 WIDE = Grid(bits=(34, 76), bound=2.0**28)
+NO_SUM = Grid(bits=(), bound=math.inf)
+
+
+def magnitude(value: Tensor) -> Tensor:
+    """Return the largest absolute value (float64 [], where the values are), NaN if one is NaN."""
+    if not value.numel():
+        return torch.zeros((), dtype=torch.float64, device=value.device)
+    signed = value.detach() if value.dtype != torch.bool else value.double()
+    largest = [block.abs().max() for block in _blocks(signed)]
+    return (largest[0] if len(largest) == 1 else torch.stack(largest).max()).double()
+
+
+def _blocks(vector: Tensor) -> Sequence[Tensor]:
+    return (vector,) if vector.numel() <= BLOCK else vector.reshape(-1).split(BLOCK)
 
 
 class OutOfRange(ValueError):
@@ -39,7 +64,8 @@ class OutOfRange(ValueError):
 class ExactSum:
     """The sum of weight * value over clients, and the sum of the weights, both exact.
 
-    `limbs` is int64, on the CPU, of shape [number of limbs, *shape of the values]; `weight` counts steps of 2^-62.
+    `limbs` is int64, of shape [number of limbs, *shape of the values], on the device of the first value that was added;
+    `weight` counts steps of 2^-62.
     """
 
     grid: Grid
@@ -53,18 +79,26 @@ class ExactSum:
             OutOfRange: the value is not finite or too large.
             ValueError: the weight is negative, or the sum of the weights exceeds 1.
         """
-        largest = float(value.abs().max()) if value.numel() else 0.0
-        if not largest <= self.grid.bound:  # also true of NaN
-            raise OutOfRange(f"{largest:g}, allowed: finite and at most {self.grid.bound:g}")
+        self.grid.check(float(magnitude(value)))
+        self.add_unchecked(value, weight)
+
+    def add_unchecked(self, value: Tensor, weight: float) -> None:
+        """Add weight * value, of which `grid.check(magnitude(value))` is still to be asked.
+
+        Raises:
+            ValueError: the weight is negative, or the sum of the weights exceeds 1.
+        """
         self._weigh(round(weight * 2.0**WEIGHT_BITS))
         if self.limbs is None:
-            self.limbs = torch.zeros(len(self.grid.bits), *value.shape, dtype=torch.int64)
-        rest = value.detach().to(torch.float64, copy=True).mul_(weight)
-        for limb, bits in enumerate(self.grid.bits):
-            whole = (rest * 2.0**bits).round_()
-            self.limbs[limb] += whole.to(torch.int64).cpu()
-            if limb + 1 < len(self.grid.bits):
+            self.limbs = torch.zeros(len(self.grid.bits), *value.shape, dtype=torch.int64, device=value.device)
+        vectors = value.detach(), *self.limbs.unbind()
+        for block in zip(*map(_blocks, vectors), strict=True):
+            rest = block[0].to(self.limbs.device, torch.float64, copy=True).mul_(weight)
+            for limb, bits in zip(block[1:-1], self.grid.bits, strict=False):
+                whole = (rest * 2.0**bits).round_()
+                limb.add_(whole.to(torch.int64))
                 rest -= whole.mul_(2.0**-bits)  # exact: both are multiples of rest's last bit
+            block[-1].add_(rest.mul_(2.0 ** self.grid.bits[-1]).round_().to(torch.int64))
 
     def merge(self, other: ExactSum) -> None:
         """Add another host's sum to this one."""
@@ -96,5 +130,5 @@ class ExactSum:
         assert self.limbs is not None
         value = torch.zeros(self.limbs.shape[1:], dtype=torch.float64)
         for limb, bits in zip(self.limbs.flip(0), self.grid.bits[::-1], strict=True):
-            value += limb.double() * 2.0**-bits
+            value += limb.double().mul_(2.0**-bits)
         return value

@@ -1,5 +1,6 @@
 """Messages between the server and its clients: sending orders, receiving replies, driving plans, counting bytes."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
@@ -102,7 +103,7 @@ class Exchange(Kept):
             RunError: one of them has no data in this round.
         """
         server = self.server
-        absent = sorted(set(chosen) - set(server.present))
+        absent = sorted(client for client in set(chosen) if not _contains(server.present, client))
         if absent:
             raise RunError(f"select chose the clients {absent}, allowed: those with data now, server.present")
         server.cohort = tuple(sorted(set(chosen)))
@@ -208,3 +209,8 @@ class Exchange(Kept):
             reply = self.receive(self.begin(order, ask.posts))
             server.records |= reply.means()
             answer = reply.of(half.name, half.knobs.replies, server.parameters.dtype)
+
+
+def _contains(ascending: Sequence[int], number: int) -> bool:
+    place = bisect_left(ascending, number)
+    return place < len(ascending) and ascending[place] == number

@@ -70,7 +70,7 @@ class ClientHost:
                 with locate_errors(f"client {number}, round {order.phase.round}"):
                     self.serve(self.clients[number], order, reply)
                 self.seconds[number] = time.perf_counter() - began
-        return reply
+        return reply.settle()
 
     def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
         """Have one client, which has the server's model, carry out the order, and add what it sends to the reply."""

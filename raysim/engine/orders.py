@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from raysim.api.messages import Delta, Reduction, Term, count_bytes
-from raysim.engine.exact_sum import DELTAS, WIDE, ExactSum, Grid, OutOfRange
+from raysim.engine.exact_sum import DELTAS, NO_SUM, WIDE, ExactSum, Grid, OutOfRange, magnitude
 from raysim.system.errors import Diverged
 
 
@@ -51,15 +51,20 @@ class Order:
 
 @dataclass
 class Reply:
-    """The reduced replies of some clients to one order: a host's part, or, once merged, the cohort's."""
+    """The reduced replies of some clients to one order: a host's part, or, once merged, the cohort's.
+
+    What clients send stays where it was computed, unread, until `settle` takes it off the device; then records are
+    floats. `unchecked` says of what was taken until then whose it is, which values are allowed, and the largest one.
+    """
 
     cohort: int
     sums: dict[str, ExactSum] = field(default_factory=dict)
     by_client: dict[str, dict[int, Tensor]] = field(default_factory=dict)
     integers: tuple[int, Tensor] | None = None
-    records: dict[str, dict[int, float]] = field(default_factory=dict)
+    records: dict[str, dict[int, Any]] = field(default_factory=dict)
     bytes_up: dict[int, int] = field(default_factory=dict)
     steps: int = 0
+    unchecked: list[tuple[str, Grid, Tensor]] = field(default_factory=list)
 
     def take_delta(self, client: int, delta: Delta, integers: Tensor, weight: float, where: str) -> None:
         """Add one client's update; the integer buffers are those of the lowest client id."""
@@ -81,7 +86,33 @@ class Reply:
     def take_records(self, client: int, records: Mapping[str, Tensor | float]) -> None:
         """Add the numbers that the client recorded."""
         for name, value in records.items():
-            self.records.setdefault(name, {})[client] = float(value)
+            number = (
+                value.detach().to(torch.float64, copy=True).reshape(()) if isinstance(value, Tensor) else float(value)
+            )
+            self.records.setdefault(name, {})[client] = number
+
+    def settle(self) -> Reply:
+        """Check what was taken and move it to the CPU; return the reply. A GPU is waited for once.
+
+        Raises:
+            Diverged: a client sent what is not finite or too large.
+        """
+        waiting = [(of, k) for of in self.records.values() for k, number in of.items() if isinstance(number, Tensor)]
+        largest = [found for _, _, found in self.unchecked]
+        numbers = _read([*largest, *(of[client] for of, client in waiting)])
+        for (what, grid, _), found in zip(self.unchecked, numbers, strict=False):
+            try:
+                grid.check(found)
+            except OutOfRange as error:
+                raise _diverged(what, str(error)) from None
+        for (of, client), number in zip(waiting, numbers[len(largest) :], strict=True):
+            of[client] = number
+        self.unchecked.clear()
+        for total in self.sums.values():
+            total.limbs = None if total.limbs is None else total.limbs.cpu()
+        self.by_client = {name: {k: term.cpu() for k, term in of.items()} for name, of in self.by_client.items()}
+        self.integers = self.integers and (self.integers[0], self.integers[1].cpu())
+        return self
 
     def merge(self, other: Reply) -> None:
         """Add another host's part."""
@@ -130,17 +161,14 @@ class Reply:
         sums = {name: ExactSum(**{**kept, "grid": Grid(**kept["grid"])}) for name, kept in state["sums"].items()}
         return cls(**{**state, "sums": sums})
 
-    def _add(self, name: str, grid: Any, value: Tensor, weight: float, what: str) -> None:
-        try:
-            self.sums.setdefault(name, ExactSum(grid)).add(value, weight)
-        except OutOfRange as found:
-            raise _diverged(what, str(found)) from None
+    def _add(self, name: str, grid: Grid, value: Tensor, weight: float, what: str) -> None:
+        self.unchecked.append((what, grid, magnitude(value)))
+        self.sums.setdefault(name, ExactSum(grid)).add_unchecked(value, weight)
 
     def _copy(self, value: Tensor, what: str) -> Tensor:
-        """Copy a finite value to the CPU, as it may be a view of a tensor that the host's next client overwrites."""
-        if not bool(value.isfinite().all()):
-            raise _diverged(what, f"{float(value.abs().max()):g}, allowed: finite")
-        return value.detach().to("cpu", copy=True)
+        """Copy a value, as it may be a view of a tensor that the host's next client overwrites."""
+        self.unchecked.append((what, NO_SUM, magnitude(value)))
+        return value.detach().clone()
 
     def _count(self, client: int, nbytes: int) -> None:
         self.bytes_up[client] = self.bytes_up.get(client, 0) + nbytes
@@ -148,6 +176,11 @@ class Reply:
 
 def _diverged(what: str, found: str) -> Diverged:
     return Diverged(f"{what}: found {found}; a smaller training.optimizer.lr or training.clip_norm may help")
+
+
+def _read(numbers: Sequence[Tensor]) -> list[float]:
+    """Return these numbers (float64 []), in one transfer."""
+    return [] if not numbers else torch.stack([number.to(numbers[0].device) for number in numbers]).tolist()
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -23,14 +23,17 @@ SAMPLERS: Mapping[str, str] = {
 
 def uniform(server: Server, count: int, draws: np.random.Generator) -> Sequence[int]:
     """Uniformly, without replacement."""
-    return [int(k) for k in draws.choice(server.present, size=count, replace=False)]
+    present = server.present
+    return [present[k] for k in draws.choice(len(present), size=count, replace=False)]
 
 
 def by_size(server: Server, count: int, draws: np.random.Generator) -> Sequence[int]:
     """One after the other, without replacement, each with a probability in proportion to its samples of now."""
-    sizes = [server.size(k) for k in server.present]
-    chances = [size / sum(sizes) for size in sizes]
-    return [int(k) for k in draws.choice(server.present, size=count, replace=False, p=chances)]
+    present = server.present
+    sizes = [server.size(k) for k in present]
+    total = sum(sizes)
+    chosen = draws.choice(len(present), size=count, replace=False, p=[size / total for size in sizes])
+    return [present[k] for k in chosen]
 
 
 def round_robin(server: Server, count: int, draws: np.random.Generator) -> Sequence[int]:

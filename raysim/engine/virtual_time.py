@@ -13,6 +13,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule, Hinge, LogNormal, NoDiscount, Pareto, Speeds, Staleness
 from raysim.system import seeding
@@ -110,6 +113,7 @@ class EventSimulation:
     _buffer: list[Dispatch] = field(default_factory=list, init=False)
     _time: float = field(default=0.0, init=False)
     _count: int = field(default=0, init=False)
+    _present: tuple[Sequence[int], npt.NDArray[np.bool_]] = field(default=((), np.zeros(0, dtype=bool)), init=False)
 
     def timetable(self) -> Iterator[Update]:
         """Yield all server updates of the run, in order."""
@@ -133,18 +137,33 @@ class EventSimulation:
     def _dispatch(self, update: Update) -> None:
         """Send the model to idle clients, drawn uniformly, until as many train as may do so at a time."""
         version = update.number - 1
-        away = {dispatch.client for _, _, dispatch in self._under_way}
-        idle = [k for k in self.present(version) if k not in away]
+        away = [dispatch.client for _, _, dispatch in self._under_way]
+        idle = self._idle_at(version, away)
         free = self.schedule.concurrency - len(away)
+        if not len(idle) or free <= 0:
+            return
         draws = seeding.generator(self.seed, "dispatch", self._count)
-        chosen = draws.choice(idle, size=min(free, len(idle)), replace=False) if idle and free > 0 else ()
-        for client in map(int, chosen):
-            drops = seeding.generator(self.seed, "dropout", client, self._count).random() < self.dropout
+        for client in draws.choice(idle, size=min(free, len(idle)), replace=False).tolist():
+            drops = self.dropout > 0 and self._drops_out(client)
             back = self._time + self.seconds(client, version)
             dispatch = Dispatch(self._count, client, version, self._time, back, drops)
             heapq.heappush(self._under_way, (back, dispatch.number, dispatch))
             update.dispatched.append(dispatch)
             self._count += 1
+
+    def _idle_at(self, version: int, away: Sequence[int]) -> npt.NDArray[np.int64]:
+        """Return the clients that are present and not away, ascending."""
+        present = self.present(version)
+        if self._present[0] is not present:
+            mask = np.zeros(max(present, default=-1) + 1, dtype=bool)
+            mask[list(present)] = True
+            self._present = present, mask
+        idle = self._present[1].copy()
+        idle[[client for client in away if client < len(idle)]] = False
+        return np.flatnonzero(idle)
+
+    def _drops_out(self, client: int) -> bool:
+        return seeding.generator(self.seed, "dropout", client, self._count).random() < self.dropout
 
     def _back_next(self) -> list[Dispatch]:
         """Return the dispatches that end at the next moment at which any does, in the order in which they were sent."""

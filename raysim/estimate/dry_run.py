@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -9,6 +10,7 @@ from itertools import islice
 from raysim.api.messages import Post
 from raysim.config import Config
 from raysim.engine.events import RoundDone
+from raysim.engine.orders import Order, Reply
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate.dry_host import META, DryHost
@@ -23,8 +25,9 @@ class DryRun:
     """What a run would come to, all clients together.
 
     `up` and `down` are bytes by method, "model" being the model and its updates. `beginnings` counts the batches of an
-    epoch over clients' first phases of a later stage, `evaluations` those of all test sets. `unknown` are the methods
-    whose client halves look at values: bytes are an upper bound for them, and steps are those of the usual local loop.
+    epoch over clients' first phases of a later stage, `evaluations` those of all test sets, `orders` the orders by the
+    number of clients that each is for. `unknown` are the methods whose client halves look at values: bytes are an upper
+    bound for them, and steps are those of the usual local loop.
     """
 
     rounds: int
@@ -32,6 +35,7 @@ class DryRun:
     steps: int
     beginnings: int
     evaluations: int
+    orders: Mapping[int, int]
     up: Mapping[str, int]
     down: Mapping[str, int]
     unknown: Sequence[str]
@@ -54,6 +58,7 @@ def dry_run(config: Config, federation: Federation) -> DryRun:
         steps=exchange.steps,
         beginnings=host.beginnings,
         evaluations=runner.evaluations,
+        orders=runner.orders,
         up={"model": exchange.traffic.up - host.sent.total(), **host.sent},
         down=exchange.traffic.down_by_method,
         unknown=host.unknown,
@@ -75,11 +80,17 @@ def simulate(config: Config, federation: Federation, runner: DryRunner) -> tuple
 
 
 class DryRunner(LocalRunner):
-    """A runner on a dry host; `evaluations` counts those of all test sets."""
+    """A runner on a dry host; see DryRun for what it counts."""
 
     def __init__(self, host: DryHost) -> None:
         self.host = host
         self.evaluations = 0
+        self.orders: Counter[int] = Counter()
+
+    def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
+        """Have every client of the order carry it out, and return the reply."""
+        self.orders[len(order.clients)] += 1
+        return super().begin(order, posts)
 
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Find no answer right."""

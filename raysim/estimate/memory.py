@@ -9,17 +9,17 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from raysim.api.client import cut_into_batches
 from raysim.api.method import overrides
 from raysim.config import Config
 from raysim.engine.compatibility import choose_memory, make_methods
 from raysim.estimate.client_memory import Ints, measure_halves
-from raysim.evaluation.scoring import CHUNK
+from raysim.evaluation.scoring import chunk_size
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 from raysim.memory import MemoryKind
+from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
 from raysim.system.capacity import CAN_FORK, MIB
 
@@ -30,8 +30,7 @@ FORKED_BYTES = 30 * MIB
 SERVER_BYTES = (150 if torch.version.cuda else 90) * MIB
 # What there is once: Ray's own processes and the pages of libraries that all processes share.
 SHARED_BYTES = (600 if torch.version.cuda else 400) * MIB
-KEPT_BYTES = 512 * MIB  # of freed memory, what a host's allocator keeps in blocks of up to LARGEST_KEPT
-LARGEST_KEPT = 32 * MIB
+KEPT_BYTES = 512 * MIB  # of freed memory, what a host's allocator keeps
 SUM_VECTORS = 9  # of the model's length, while a client's update is rounded and added exactly
 
 
@@ -123,10 +122,10 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     batches = np.array([len(cut_into_batches(samples, size, model.normalises)) for samples in largest])
     of_halves, tables = measure_halves(config, federation, batches)
     posts = 1 + sum(bool(method.replies) for method in methods.values())  # a method's means come back as posts
-    outputs, widest = _activations(model, federation.shape)
-    tested = min(CHUNK, max(len(task.test) for task in federation.tasks)) * widest
-    evaluating = 4 * tested  # a layer's input, output and shortcut, and the convolution's own
-    kept = max(size * outputs, evaluating if tested <= LARGEST_KEPT else 0)
+    outputs, widest = measure_activations(model, federation.shape)
+    tested = min(chunk_size(widest), max(len(task.test) for task in federation.tasks))
+    evaluating = 4 * tested * widest  # a layer's input, output and shortcut, and the convolution's own
+    kept = max(size * outputs, evaluating)
     split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
     data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test))
     return replace(
@@ -134,8 +133,8 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
         data=data,
         coordinator=(2 + 4 * posts) * vector,
         host=(2 + posts) * vector + min(kept, KEPT_BYTES),
-        working=max(SUM_VECTORS * vector, evaluating if tested > LARGEST_KEPT else 0) + int(tables.max()),
-        gpu=data + (2 + posts + SUM_VECTORS) * vector + max(size * outputs, evaluating) + int(tables.max()),
+        working=SUM_VECTORS * vector + int(tables.max()),
+        gpu=data + (2 + posts + SUM_VECTORS) * vector + kept + int(tables.max()),
         clients=[
             int(own)
             + _memory(federation, kind, stream)
@@ -180,21 +179,3 @@ def _read(federation: Federation, kind: MemoryKind | None, stream: Stream, train
         return 0
     each = federation.dataset.train.x[:1].nbytes + federation.dataset.train.y[:1].nbytes
     return each * (trained + _entries(federation, kind, stream))
-
-
-def _activations(model: FlatModel, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the bytes of all layers' outputs for one sample, and of the largest one."""
-    sizes: list[int] = []
-
-    def note(module: nn.Module, given: object, output: object) -> None:
-        if isinstance(output, Tensor):
-            sizes.append(output.nbytes // 2)
-
-    hooks = [module.register_forward_hook(note) for module in model.module.modules() if not list(module.children())]
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            model.module(torch.zeros(2, *shape, dtype=model.dtype))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return sum(sizes), max(sizes, default=0)

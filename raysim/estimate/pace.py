@@ -1,8 +1,11 @@
 """How fast this machine would compute a run: its model, batches and methods, really trained on a few batches."""
 
+import pickle
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+
+import torch
 
 from raysim.api.messages import Post
 from raysim.config import Config
@@ -21,17 +24,25 @@ TESTED = 100  # samples
 LEAST, MOST = 2, 16  # batches of a round
 PATIENCE = 5.0  # seconds that training should take, and after which no further task is begun
 BACKWARD = 3  # a step against a forward pass on as many samples
+TRIED = 10_000  # times that the reference work is done
+REFERENCE = 0.077  # seconds that it takes the machine of the following ones, which are fitted to real runs
+ROUND = 0.0005  # of a round in one process beside its clients' steps: the server's part, and its record
+ROUND_ON_RAY, CALL = 0.0026, 0.0026  # of a round, and of each call to a host, which two cores share with the rest
 
 
 @dataclass(frozen=True)
 class Pace:
     """Seconds of one core: of a gradient step with all that the methods do beside it; of what they do once before a
-    client's first phase of a task, for each batch of that phase's epoch; of the evaluation of a sample.
+    client's first phase of a task, for each batch of that phase's epoch; of the evaluation of a sample. Seconds that
+    pass beside these: of a round, with --local and on Ray, and of a call to a host there.
     """
 
     step: float
     beginning: float
     sample: float
+    round: float
+    round_on_ray: float
+    call: float
 
 
 def pace(config: Config, federation: Federation, model: FlatModel) -> Pace:
@@ -45,7 +56,19 @@ def pace(config: Config, federation: Federation, model: FlatModel) -> Pace:
         batches = min(max(int(PATIENCE / (TASKS * ROUNDS * step)), LEAST), MOST)
         seconds = _seconds_per_step(*_miniature(config, federation, batches), model)
     first, later = seconds[-ROUNDS:]
-    return Pace(min(first, later), max(first - later, 0.0) if len(seconds) > ROUNDS else 0.0, sample)
+    beginning = max(first - later, 0.0) if len(seconds) > ROUNDS else 0.0
+    slowness = _seconds_of_reference() / REFERENCE
+    overhead = [slowness * seconds for seconds in (ROUND, ROUND_ON_RAY, CALL)]
+    return Pace(min(first, later), beginning, sample, *overhead)
+
+
+def _seconds_of_reference() -> float:
+    """Return the seconds of work like that of rounds and messages: small objects, bytes and tensors of Python's."""
+    began = time.process_time()
+    for number in range(TRIED):
+        told = pickle.loads(pickle.dumps({client: (number, float(client), str(client)) for client in range(10)}))
+        torch.zeros(100).add_(len(told)).tolist()
+    return time.process_time() - began
 
 
 def _seconds_per_step(config: Config, federation: Federation, model: FlatModel) -> list[float]:
@@ -66,10 +89,11 @@ def _seconds_per_sample(config: Config, federation: Federation, model: FlatModel
     """Return the seconds that the evaluation of a sample takes, the second time."""
     clock, runner = _clock(config), LocalRunner(config, federation)
     post = Post("model", 0, model.weights())
-    runner.evaluate([Chunk(0, 0)], [post])
+    tested = len(federation.tasks[0].test)
+    runner.evaluate([Chunk(0, 0, tested)], [post])
     began = clock()
-    runner.evaluate([Chunk(0, 0)], [post])
-    return (clock() - began) / len(federation.tasks[0].test)
+    runner.evaluate([Chunk(0, 0, tested)], [post])
+    return (clock() - began) / tested
 
 
 def _clock(config: Config) -> Callable[[], float]:

@@ -43,6 +43,7 @@ class Availability:
         self._attendance = attendance
         self.rows = tuple(rows)
         self._present: tuple[int, tuple[int, ...]] = (0, ())
+        self._changes: list[int] = []
 
     @property
     def rounds(self) -> int:
@@ -61,10 +62,23 @@ class Availability:
 
     def present(self, round: int) -> tuple[int, ...]:
         """Return the clients that have data in a round, ascending."""
-        if self._present[0] != round:
-            there = (k for k in range(len(self._streams)) if self.window(k, round) is not None)
-            self._present = round, tuple(there)
+        self._changes = self._changes or self._find_changes()
+        since = self._changes[bisect_right(self._changes, round) - 1]
+        if self._present[0] != since:
+            there = (k for k in range(len(self._streams)) if self.window(k, since) is not None)
+            self._present = since, tuple(there)
         return self._present[1]
+
+    def _find_changes(self) -> list[int]:
+        """Return the rounds at which clients may come or go, ascending: between two of them the same are present."""
+        found = {1}
+        for stream, there in zip(self._streams, self._attendance, strict=True):
+            present = False
+            for window, begin in enumerate(there.begins):
+                if present != (present := stream.size(window) > 0):
+                    found.add(begin)
+            found.add(there.gone)
+        return sorted(found)
 
     def row(self, round: int) -> int:
         """Return a round's row of the accuracy matrix, from 0; it is its task, if all clients have the same one."""

@@ -12,7 +12,9 @@ from raysim.estimate.dry_run import DryRun, dry_run
 from raysim.estimate.memory import MemoryNeed, estimate_memory
 from raysim.estimate.pace import pace
 from raysim.estimate.placement import Placement
+from raysim.evaluation.scoring import chunk_size, split_into_chunks
 from raysim.federation.federation import Federation, build_federation
+from raysim.models.activations import measure_activations
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.capacity import GIB, MIB, Capacity, fit, this_machine
@@ -218,7 +220,7 @@ def _count(count: float, what: str) -> str:
 
 
 def _time(config: Config, federation: Federation, model: FlatModel, cost: DryRun, capacity: Capacity) -> str:
-    """Estimate the run's time from this machine's time for a step and for the evaluation of a sample."""
+    """Estimate the run's time from this machine's for a step, for the evaluation of a sample, and for rounds."""
     away = ["the data"] * bool(federation.dataset.missing) + ["the GPUs"] * _lacks_gpus(config, capacity)
     if away:
         return f"not known: it is measured where {' and '.join(away)} are"
@@ -228,12 +230,18 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: DryRun
     each = f"{measured.step * 1e3:.2g} ms a step and {measured.sample * 1e3:.2g} ms a test sample, measured here"
     if config.resources.address is not None:
         return f"about {_duration(training + evaluating)} of one core like this one: {each}"
-    cores = max(1, min(int(capacity.cpus), placement.place(config, capacity).actors))
+    hosts = placement.place(config, capacity).actors
+    cores = max(1, min(int(capacity.cpus), hosts))
     schedule = config.schedule
     cohort = schedule.concurrency if isinstance(schedule, AsynchronousSchedule) else -(-cost.updates // cost.rounds)
     busy = max(1, min(cores, cohort))
-    lasting = _duration(training / busy + evaluating / cores)
-    return f"about {lasting} beside starting, {_count(busy, 'host')} at a time: {each}"
+    chunks = len(split_into_chunks(federation, chunk_size(measure_activations(model, federation.shape)[1])))
+    calls = cost.evaluations * min(hosts, chunks) + sum(min(hosts, k) * many for k, many in cost.orders.items())
+    rounds = cost.rounds * measured.round_on_ray + calls * measured.call
+    lasting = _duration(training / busy + evaluating / cores + rounds)
+    alone = _duration(training + evaluating + cost.rounds * measured.round)
+    also = f"{rounds / cost.rounds * 1e3:.2g} ms more a round"
+    return f"about {lasting} beside starting, {_count(busy, 'host')} at a time, or {alone} with --local: {each}; {also}"
 
 
 def _duration(seconds: float) -> str:

@@ -14,7 +14,7 @@ import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
 import raysim
-from raysim.actors import cluster, coordinator, failures, runner
+from raysim.actors import cluster, coordinator, failures, runner, wire
 from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.dealing import Dealing
 from raysim.actors.host import Host
@@ -34,12 +34,10 @@ def fake_ray(answers: dict[Any, Any], unready: int = 0) -> Any:
     """Ray with its answers by reference, errors among them; for some waits only the first is there."""
     waits = []
 
-    def get(references: Any) -> Any:
-        found = [answers[reference] for reference in references]
-        for each in found:
-            if isinstance(each, Exception):
-                raise each
-        return found
+    def get(reference: Any) -> Any:
+        if isinstance(answers[reference], Exception):
+            raise answers[reference]
+        return answers[reference]
 
     def wait(references: Any, **options: Any) -> Any:
         waits.append(options)
@@ -76,7 +74,7 @@ def test_where_clients_are_computed_apart_the_one_is_named(monkeypatch: pytest.M
     made = runner_of((0, 1), (2, 3), apart=True)
     for host, client in ((0, 1), (1, 3), (1, 2)):
         order = Order("train", (client,), {}, {}, 1, None)
-        made._under_way[f"call to {client}"] = _Call(host, "perform", (order, None), ())
+        made._under_way[f"call to {client}"] = _Call(host, "perform", order, None, ())
     monkeypatch.setattr(runner, "ray", fake_ray({"x": ActorDiedError()}))
     with pytest.raises(Lost, match=r"^the host of client 3 died: its process ended"):
         made._answer(1, "x")
@@ -90,15 +88,14 @@ def test_so_are_the_coordinator_and_a_sweeps_run() -> None:
     )
 
 
-def test_a_method_that_ends_its_process_is_no_loss_of_an_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_ends_its_process_is_no_loss_of_an_actor() -> None:
     """Ray takes SystemExit for the wish to end the actor, and says no more."""
-    monkeypatch.setattr("raysim.actors.host.ray", SimpleNamespace(get=lambda references: []))
     made = object.__new__(Host)
     made._host = SimpleNamespace(perform=lambda order, posts: sys.exit(3))
     with pytest.raises(
         RunError, match=r"^SystemExit: 3 \(.*<lambda>, .*\.py:\d+\); --local helps to debug it"
     ) as ended:
-        made.perform(Order("train", (0,), {}, {}, 1, None), None, ())
+        made.perform(*wire.seal(Order("train", (0,), None, {}, 1, None), wire.store({}), ()))
     assert ended.value.__notes__[0].startswith("Traceback (most recent call last):")
 
 

@@ -2,23 +2,20 @@
 
 import io
 import pickle
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import ray
-import torch
 
 from raysim import config as configs
-from raysim.actors import placing, process
+from raysim.actors import placing, wire
 from raysim.actors import runner as ray_runner
-from raysim.actors.host import Host, Performed
+from raysim.actors.host import Performed
 from raysim.engine.orders import Reply
 from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import place
 from raysim.federation.federation import build_federation
-from raysim.models.flat import Weights
 from raysim.system.capacity import Capacity
 from raysim.system.seeding import torch_untouched
 
@@ -32,16 +29,10 @@ OVERHEAD = 4096  # bytes of names, shares, records and pickle's own, per message
 
 
 class _ByReference(pickle.Pickler):
-    """An object in the object store counts where it is put, not where its reference goes; tensors travel as arrays.
-
-    What torch pickles of a tensor has its address in it, in decimals: as many as the address happens to have.
-    """
+    """An object in the object store counts where it is put, not where its reference goes."""
 
     def persistent_id(self, found: Any) -> str | None:
         return found.hex() if isinstance(found, ray.ObjectRef) else None
-
-    def reducer_override(self, found: Any) -> Any:
-        return (torch.from_numpy, (found.cpu().numpy(),)) if isinstance(found, torch.Tensor) else NotImplemented
 
 
 def size(message: Any) -> int:
@@ -52,7 +43,7 @@ def size(message: Any) -> int:
 
 @dataclass
 class Traffic:
-    """Everything that crosses after the start: what is put, what calls carry, what they return."""
+    """Everything that crosses after the start: what is put, what calls carry, what they return; all of it packed."""
 
     put: list[Any] = field(default_factory=list)
     calls: list[tuple[str, Any]] = field(default_factory=list)
@@ -70,7 +61,7 @@ class Traffic:
             "perform": sorted(size(args) for args in performs),
             "evaluate": sorted(size(args) for args in evaluates),
             "give": sorted(size(args) for args in gives),
-            "replies": sorted(size(reply) for reply in self.replies if isinstance(reply, Performed)),
+            "replies": sorted(size(reply) for reply in self.replies if isinstance(wire.unpack(reply), Performed)),
         }
 
 
@@ -109,29 +100,26 @@ class _TappedRay:
         self._traffic.put.append(value)
         return ray.put(value)
 
-    def get(self, references: Sequence[Any]) -> Any:
-        replies = ray.get(references)
-        self._traffic.replies += replies
-        self._traffic.abreast -= len(replies)
-        return replies
+    def get(self, reference: Any) -> Any:
+        reply = ray.get(reference)
+        self._traffic.replies.append(reply)
+        self._traffic.abreast -= 1
+        return reply
 
 
 def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traffic:
     """Run with this process in the coordinator's place, and note what crosses once the hosts are ready."""
-    process.register_tensors()
+    wire.register_tensors()
     traffic = Traffic()
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
         places = placing.Places(place(config, Capacity(CPUS, 0, None)))
-        data, actor = ray.put(federation), ray.remote(Host)
-        hosts = [
-            actor.options(**where).remote(config, data, list(own))
-            for where, own in zip(places.options(), places.placement.clients, strict=True)
-        ]
+        hosts = ray_runner.start_hosts(config, ray.put(federation), places)
         runner = ray_runner.RayRunner(config, federation.streams, hosts, places)
         try:
             runner._hosts = [_Tapped(host, traffic) for host in hosts]
             patch.setattr(ray_runner, "ray", _TappedRay(traffic))
+            patch.setattr(wire, "ray", _TappedRay(traffic))
             for _ in Simulation(config, federation, runner).events():
                 pass
         finally:
@@ -148,12 +136,18 @@ def run(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     return traffic
 
 
-def weights_of(traffic: Traffic) -> list[Weights]:
-    return [value for value in traffic.put if isinstance(value, Weights)]
+def posted(traffic: Traffic) -> list[Any]:
+    """The posts that calls carry: Weights by value, or None where a reference stands for them."""
+    found = []
+    for message, *_ in (arguments for name, (arguments, _) in traffic.calls if name != "give"):
+        _, names, (_, *posts) = pickle.loads(message)
+        assert all(name == "model" for name, _ in names)
+        found += [None if post is None else wire.unpack(post) for post in posts]
+    return found
 
 
 def performed(traffic: Traffic) -> list[Reply]:
-    return [answer.reply for answer in traffic.replies if isinstance(answer, Performed)]
+    return [answer.reply for answer in map(wire.unpack, traffic.replies) if isinstance(answer, Performed)]
 
 
 def hoard(**knobs: int) -> dict[str, Any]:
@@ -163,15 +157,13 @@ def hoard(**knobs: int) -> dict[str, Any]:
 def test_only_the_model_mail_and_sums_cross(run: Any) -> None:
     mail = 2**18  # bytes
     traffic = run(resources__clients_per_actor=1, evaluation__every_rounds=1, dataset__test=1600, **hoard(mailed=mail))
-    sizes, weights = traffic.sizes(), weights_of(traffic)
+    sizes, weights = traffic.sizes(), posted(traffic)
     versions = 2 * ROUNDS + 1  # the initial model, and one of each round
-    assert len(weights) == versions
-    assert len(sizes["put"]) == versions + 2 * ROUNDS  # large mail is put once for all hosts too
-    assert sum(sizes["put"]) <= versions * (weights[0].nbytes + OVERHEAD) + 2 * ROUNDS * (mail + OVERHEAD)
-    assert max(sizes["perform"] + sizes["evaluate"]) <= OVERHEAD
+    assert len(weights) == CLIENTS * versions  # once to a host, though every version is trained from and evaluated
+    assert len(sizes["put"]) == 2 * ROUNDS  # large mail is put once for all hosts; the model is small
+    assert sum(sizes["put"]) <= 2 * ROUNDS * (mail + OVERHEAD)
+    assert max(sizes["perform"] + sizes["evaluate"]) <= weights[0].nbytes + OVERHEAD
     assert max(sizes["replies"]) <= (len(weights[0].parameters) + 8 * 2) * LIMB + OVERHEAD
-    posted = [post for _, (args, _) in traffic.calls for post in args[-1]]
-    assert len(posted) == CLIENTS * versions  # once to a host, though every version is trained from and evaluated
     assert traffic.most_abreast == CPUS  # four hosts share three CPUs: one waits its turn
 
 
@@ -182,7 +174,7 @@ def test_what_clients_hold_and_how_many_share_a_host_does_not_change_what_crosse
     assert all("Hoarder.digest" in reply.sums for reply in performed(few))
 
     crowd = run(clients__count=12, resources__clients_per_actor=6, **hoard(kept=0))
-    assert len(weights_of(crowd)) == len(weights_of(few)) == 2 * ROUNDS + 1
+    assert len(posted(crowd)) == len(posted(few)) == 2 * (2 * ROUNDS + 1)  # of two hosts
     assert len(performed(crowd)) == len(performed(few)) == 2 * 2 * ROUNDS  # one of each of two hosts
     assert {len(reply.bytes_up) for reply in performed(crowd)} == {6}
     assert max(crowd.sizes()["replies"]) < max(few.sizes()["replies"]) + 1000  # what 4 clients more record
@@ -208,6 +200,7 @@ def test_a_round_of_resnet18_moves_one_broadcast_and_one_sum_per_host(run: Any) 
     assert all(whole <= found <= whole + OVERHEAD for found in sizes["replies"])
     broadcast = 4 * (parameters + statistics)
     assert len(sizes["put"]) == 2  # the initial model, and the one that the round made
+    assert posted(traffic) == [None] * 3  # both hosts train, and one has all test samples, before and after
     assert all(broadcast <= found <= broadcast + OVERHEAD for found in sizes["put"])
     assert max(sizes["perform"] + sizes["evaluate"]) <= OVERHEAD
 
@@ -226,5 +219,5 @@ def test_a_client_that_moves_crosses_by_reference(run: Any) -> None:
     assert sizes["give"]
     assert max(sizes["give"] + sizes["perform"]) <= OVERHEAD
     assert max(sizes["replies"]) < kept // 10
-    assert len(sizes["put"]) == len(weights_of(traffic)) == 2 * ROUNDS + 1
+    assert not sizes["put"]
     assert all(size(answer) < kept // 10 for answer in traffic.replies)

@@ -5,6 +5,7 @@ positions and draws are on the CPU. So what would wait can be seen on a CPU too:
 for on the CPU, compared as a whole, or indexed by a mask, whose count a GPU must be asked for.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -21,9 +22,11 @@ from raysim.algorithms import c_flag, re_fed
 from raysim.algorithms.c_flag import CFlag
 from raysim.algorithms.parts.gradient_table import Components
 from raysim.algorithms.re_fed import ReFed
-from raysim.api import client
+from raysim.api import Delta, Term, client
 from raysim.engine import hosted_client, local_training
-from raysim.engine.orders import Phase
+from raysim.engine.host import ClientHost
+from raysim.engine.orders import Phase, Reply
+from raysim.system.errors import Diverged
 
 IMAGES = {"dataset": {"name": "synthetic", "classes": 4, "shape": [1, 28, 28], "train": 48, "test": 20}}
 METHODS: dict[str, dict[str, Any]] = {
@@ -158,6 +161,61 @@ def test_no_step_of_a_loop_of_its_own_waits(
     simulate(tiny(**IMAGES, model={"name": "mnist_cnn"}, **more))
     assert seen.found == []
     assert called == {place for _, place in LOOPS[name]}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_client_of_an_order_waits_until_its_sums_are_done(
+    name: str, simulate: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, checks, sums, what is kept by client and records; of all clients of a host, in the host's own method."""
+    seen, served = Waits(), []
+    serve = seen.watched(ClientHost.serve)
+
+    def counted(*given: Any) -> None:
+        served.append(given[1].id)
+        serve(*given)
+
+    monkeypatch.setattr(ClientHost, "serve", counted)
+    simulate(tiny(**IMAGES, model={"name": "mnist_cnn"}, methods=METHODS[name]))
+    assert seen.found == []
+    assert len(served) >= 3 * 4  # three clients, two tasks of two rounds
+
+
+def test_what_clients_send_is_read_once_when_all_is_there() -> None:
+    """Tensors without values take part in everything until then; with values, it is one transfer and no more checks."""
+    for device in ("meta", "cpu"):
+        reply = Reply(2)
+        for number in (1, 0):
+            ones = torch.ones(3, device=device)
+            update = Delta(ones, torch.ones(0, device=device))
+            reply.take_delta(number, update, torch.tensor([number], device=device), 0.5, f"client {number}")
+            reply.take_term(number, "m.mean", Term(2 * ones), "mean", 0.5, "")
+            reply.take_term(number, "m.each", Term(ones * number), "by_client", 0.5, "")
+            reply.take_records(number, {"loss": ones[0], "steps": 3})
+        assert all(total.limbs is not None and total.limbs.device.type == device for total in reply.sums.values())
+        if device == "meta":
+            with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+                reply.settle()
+    seen = Waits()
+    with seen.watching():
+        reply.settle()
+    assert [name for name in seen.found if name != "cpu"] == ["tolist"]
+    assert len(seen.found) == 1 + 2  # and one copy of what each client sent by itself
+    assert reply.sums["parameters"].mean().tolist() == [1.0] * 3
+    assert reply.sums["m.mean"].mean().tolist() == [2.0] * 3
+    assert reply.by_client["m.each"][1].tolist() == [1.0] * 3
+    assert reply.integers is not None
+    assert (reply.integers[0], reply.integers[1].tolist()) == (0, [0])
+    assert reply.records == {"loss": {1: 1.0, 0: 1.0}, "steps": {1: 3.0, 0: 3.0}}
+
+
+def test_the_first_client_that_diverges_is_named_though_others_came_after() -> None:
+    reply = Reply(3)
+    for number, value in enumerate((1.0, math.nan, math.inf)):
+        update = Delta(torch.tensor([value]), torch.zeros(0))
+        reply.take_delta(number, update, torch.zeros(0, dtype=torch.int64), 0.3, f"client {number} diverged")
+    with pytest.raises(Diverged, match=r"^client 1 diverged, the update of its parameters: found nan, allowed: finite"):
+        reply.settle()
 
 
 WAITING: dict[str, Callable[[Any], object]] = {

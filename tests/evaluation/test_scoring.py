@@ -5,12 +5,14 @@ import pytest
 import torch
 from torch import nn
 
+from raysim.config.lookup import resolve
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
-from raysim.evaluation import scoring
-from raysim.evaluation.scoring import Chunk, accuracies, merge_scores, score, split_into_chunks
+from raysim.evaluation.scoring import Chunk, accuracies, chunk_size, merge_scores, score, split_into_chunks
 from raysim.federation.availability import Availability
 from raysim.federation.federation import Federation, build_federation
+from raysim.models.activations import measure_activations
+from raysim.models.flat import FlatModel
 
 # rows of the test split: sample (= logits of classes 0..3), label
 ROWS = [
@@ -42,7 +44,7 @@ def task(classes, test, pixels=None):
 
 def scored(federation, parts=None, module=None):
     source = federation.source("test", torch.device("cpu"))
-    return score(module or nn.Identity(), torch.float32, source, federation, parts or split_into_chunks(federation))
+    return score(module or nn.Identity(), torch.float32, source, federation, parts or split_into_chunks(federation, 9))
 
 
 def by_task_of(scores):
@@ -109,20 +111,37 @@ def test_with_one_task_of_all_classes_they_are_equal():
     assert count(federation) == {"class_il": [3], "task_il": [3]}
 
 
-def test_chunks_cover_every_test_set_once(classes, monkeypatch):
-    monkeypatch.setattr(scoring, "CHUNK", 2)
-    assert split_into_chunks(classes) == [Chunk(0, 0), Chunk(0, 2), Chunk(1, 0), Chunk(1, 2)]
+def test_chunks_cover_every_test_set_once(classes):
+    assert split_into_chunks(classes, 2) == [Chunk(0, 0, 2), Chunk(0, 2, 3), Chunk(1, 0, 2), Chunk(1, 2, 4)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_chunks_do_not_change_counts(classes, monkeypatch, size):
-    monkeypatch.setattr(scoring, "CHUNK", size)
-    assert count(classes) == {"class_il": [1, 2], "task_il": [2, 3]}
+def test_chunks_do_not_change_counts(classes, size):
+    assert count(classes, split_into_chunks(classes, size)) == {"class_il": [1, 2], "task_il": [2, 3]}
 
 
-def test_hosts_share_the_chunks_and_the_counts_are_added(classes, monkeypatch):
-    monkeypatch.setattr(scoring, "CHUNK", 2)
-    parts = split_into_chunks(classes)
+@pytest.mark.parametrize(
+    ("name", "shape", "knobs", "widest", "size"),
+    [
+        ("mlp", (784,), {"hidden": [200]}, 4 * 784, 500),
+        ("mnist_cnn", (1, 28, 28), {}, 4 * 10 * 24 * 24, 500),
+        ("mcmahan_cnn", (1, 28, 28), {}, 4 * 32 * 28 * 28, 334),
+        ("resnet18", (3, 32, 32), {}, 4 * 64 * 32 * 32, 128),
+        ("resnet18", (3, 256, 256), {}, 4 * 64 * 256 * 256, 2),
+    ],
+)
+def test_a_chunk_is_what_the_widest_layer_has_room_for_in_32_mib(name, shape, knobs, widest, size):
+    """A 5 x 5 convolution of MNIST's 28 x 28 leaves 24 x 24 unpadded; 2^25 / 100,352 = 334.4; 2^25 / 2^18 = 128."""
+    model = FlatModel(resolve("model", name)(shape, 10, **knobs))
+    model.module.train()
+    before = {key: value.clone() for key, value in model.module.state_dict().items()}
+    found = measure_activations(model, shape)[1]
+    assert (found, chunk_size(found)) == (widest, size)
+    assert all(torch.equal(value, before[key]) for key, value in model.module.state_dict().items())
+
+
+def test_hosts_share_the_chunks_and_the_counts_are_added(classes):
+    parts = split_into_chunks(classes, 2)
     counted = [scored(classes, parts[:1]), scored(classes, parts[1:3]), scored(classes, parts[3:])]
     assert by_task_of(counted[0]) == {"class_il": [1, 0], "task_il": [2, 0]}
     whole = scored(classes)

@@ -103,7 +103,7 @@ def test_hosts_that_share_the_clients_come_to_the_same_bits(tiny, host_of):
     host: ClientHost = host_of(config)
     from raysim.evaluation.scoring import split_into_chunks
 
-    parts = split_into_chunks(host.federation)
+    parts = split_into_chunks(host.federation, 2)
     whole = host.evaluate(parts)
     shared = merge_scores([host.evaluate(parts[n::2]) for n in (1, 0)])
     assert summarise_clients(shared, host.federation) == summarise_clients(whole, host.federation)

@@ -67,6 +67,21 @@ def test_clients_without_data_are_not_present():
     assert calendar.rounds < ALWAYS
 
 
+def test_who_is_present_is_what_the_windows_say_and_is_looked_up_once_between_changes():
+    """Nine clients of any times and empty windows; the tenth has data in rounds 4 to 7, and nobody else changes."""
+    draws = np.random.default_rng(0)
+    streams = [Stream(numbered(*draws.integers(0, 2, 4))) for _ in range(9)]
+    times = [Attendance(sorted(draws.integers(1, 9, 4).tolist()), int(draws.integers(3, 12))) for _ in range(9)]
+    calendar = Availability(streams, times, [12])
+    for round in [*range(1, 13), *range(12, 0, -1)]:
+        assert calendar.present(round) == tuple(k for k in range(9) if calendar.window(k, round) is not None)
+    assert len({calendar.present(round) for round in range(1, 13)}) > 5
+
+    calm = Availability([Stream(numbered(3, 3))] * 2, [Attendance([1, 2]), Attendance([4, 5], gone=8)], [9])
+    assert [calm.present(round) for round in (3, 4, 7, 8)] == [(0,), (0, 1), (0, 1), (0,)]
+    assert calm.present(5) is calm.present(6)
+
+
 def test_asynchronous_boundaries(tiny):
     """3 clients with 12 + 12 samples in windows of 10, 2 rounds each: 3 windows, 6 rounds, rows after 3 and 6."""
     scenario = {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"}

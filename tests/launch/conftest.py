@@ -10,7 +10,8 @@ from raysim.system.capacity import GIB, Capacity
 @pytest.fixture
 def lines(tiny, monkeypatch):
     """A function that yields the lines about a config, as `raysim check` prints them."""
-    monkeypatch.setattr(checking, "pace", lambda *_: Pace(step=1.0, beginning=2.0, sample=0.1))
+    seconds = Pace(step=1.0, beginning=2.0, sample=0.1, round=0.5, round_on_ray=1.0, call=0.25)
+    monkeypatch.setattr(checking, "pace", lambda *_: seconds)
 
     def estimate(memory=8 * GIB, gpus=0, **overrides):
         monkeypatch.setattr(checking, "this_machine", lambda: Capacity(2, gpus, memory))

@@ -1,0 +1,109 @@
+"""What the runner and its hosts send each other: small messages as bytes, large ones through the object store.
+
+Ray moves bytes without looking into them; for any other value it runs serialisers of its own, argument by argument.
+"""
+
+import io
+import pickle
+from collections import ChainMap
+from collections.abc import Sequence
+from copyreg import dispatch_table as usual
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import ray
+import torch
+from torch import Tensor
+
+from raysim.api.messages import Post
+
+LARGE = 96 * 2**10  # bytes; Ray sends arguments and replies of up to 100 KiB without its object store
+
+
+@dataclass(frozen=True, eq=False)
+class Large:
+    """A packed value with more than LARGE bytes of arrays, of which those beyond (uint8 [n]) lie apart, uncopied."""
+
+    packed: bytes
+    arrays: list[npt.NDArray[np.uint8]]
+
+
+def register_tensors() -> None:
+    """Make Ray send tensors of this process as NumPy arrays, which it moves without pickling their contents.
+
+    Call it in every process that sends or receives tensors.
+    """
+    ray.util.register_serializer(Tensor, serializer=_taken_apart, deserializer=lambda parts: _put_together(*parts))
+
+
+def pack(value: Any) -> Any:
+    """Return a value as bytes, or as Large; one that only Ray can pickle as it is."""
+    packed, arrays, inside = io.BytesIO(), [], 0
+
+    def keep_inside(array: pickle.PickleBuffer) -> bool:
+        nonlocal inside
+        size = array.raw().nbytes
+        if inside + size > LARGE:
+            arrays.append(np.frombuffer(array.raw(), np.uint8))
+            return False
+        inside += size
+        return True
+
+    pickler = pickle.Pickler(packed, pickle.HIGHEST_PROTOCOL, buffer_callback=keep_inside)
+    pickler.dispatch_table = REDUCED
+    try:
+        pickler.dump(value)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return value
+    return Large(packed.getvalue(), arrays) if arrays else packed.getvalue()
+
+
+def store(value: Any) -> Any:
+    """Return a small value as bytes, and a reference to one that is not, which is put into the object store."""
+    packed = pack(value)
+    return packed if isinstance(packed, bytes) else ray.put(packed)
+
+
+def unpack(message: Any) -> Any:
+    """Return the value that was packed; its tensors are writable."""
+    if isinstance(message, Large):
+        return pickle.loads(message.packed, buffers=message.arrays)
+    return pickle.loads(message) if isinstance(message, bytes) else message
+
+
+def seal(asked: Any, mail: Any, posts: Sequence[Post]) -> list[Any]:
+    """Return a call's arguments: bytes, then references, which Ray fetches; mail and posts are as `store` made them."""
+    stored = [mail, *(post.value for post in posts)]
+    inside = [part if isinstance(part, bytes) else None for part in stored]
+    names = [(post.name, post.version) for post in posts]
+    return [pickle.dumps((asked, names, inside)), *(part for part in stored if not isinstance(part, bytes))]
+
+
+def unseal(message: bytes, fetched: Sequence[Any]) -> tuple[Any, Any, list[Post]]:
+    """Return what was asked, the mail and the posts, given a call's arguments."""
+    asked, names, inside = pickle.loads(message)
+    left = iter(fetched)
+    mail, *values = (unpack(next(left) if part is None else part) for part in inside)
+    return asked, mail, [Post(name, version, value) for (name, version), value in zip(names, values, strict=True)]
+
+
+def _taken_apart(tensor: Tensor) -> tuple[torch.dtype, tuple[int, ...], npt.NDArray[np.uint8]]:
+    """Return a tensor's dtype, shape and bytes; NumPy lacks some dtypes."""
+    return tensor.dtype, tuple(tensor.shape), tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+
+
+def _put_together(dtype: torch.dtype, shape: tuple[int, ...], data: Any) -> Tensor:
+    """Return a tensor with memory of its own: Ray's arrays are read only, and keep their object in the store."""
+    tensor = torch.empty(shape, dtype=dtype)
+    tensor.view(-1).view(torch.uint8).numpy()[:] = np.frombuffer(data, np.uint8)
+    return tensor
+
+
+def _reduce(tensor: Tensor) -> tuple[Any, ...]:
+    dtype, shape, data = _taken_apart(tensor)
+    return _put_together, (dtype, shape, pickle.PickleBuffer(data.data))
+
+
+REDUCED = ChainMap[Any, Any]({Tensor: _reduce}, usual)
