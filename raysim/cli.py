@@ -116,7 +116,7 @@ def _run(given: Sequence[str]) -> int:
 
 def _session(asked: argparse.Namespace) -> "AbstractContextManager[Session | None]":
     """Open the session of the Ray that a run will start, if it will fork its actors: its server imports meanwhile."""
-    own = asked.config or os.path.join(asked.out or "", "config.yaml")
+    own = os.path.join(asked.out or "", "config.yaml") if asked.config is None else asked.config
     if asked.local or (asked.resume and not os.path.exists(own)):
         return nullcontext()
     from raysim.config import apply_overrides, check_own_keys, open_document

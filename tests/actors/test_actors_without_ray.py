@@ -224,6 +224,7 @@ def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.Mo
 
     call = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=stream))
     made = object.__new__(Remote)
+    made._notice = None
     made._actor = SimpleNamespace(events=call, written=SimpleNamespace(remote=lambda: None))
     made._places = SimpleNamespace(give_back=lambda: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: reference.event, kill=lambda _: None))

@@ -92,6 +92,11 @@ RAY = {
     "ray, two clients each": Run(
         on_ray(2, methods={"scaffold": {}, "der": {}}, training={"rounds_per_task": 2, "local_epochs": 2}), way="ray"
     ),
+    "ray, spawned": Run(
+        {**on_ray(2, methods={"fedprox": {"mu": 0.1}}), "resources.workers": "spawned", "resources.rebalance": False},
+        way="ray",
+    ),
+    "ray, forked": Run({**on_ray(2, methods={"fedavgm": {}, "der": {}}), "resources.workers": "forked"}, way="ray"),
     "ray, packed": Run({**on_ray("auto", methods={"c_flag": {"sample_size": 4}}), **domains(3)}, way="ray"),
     "ray, fedbuff": Run(
         on_ray("auto", participation={}, methods={"fed_a_gem": {"reference": "with_update"}})
