@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 TOLERANCE = 0.02
-SHARE = 0.05
+SHARE = 0.2
 STATUS = Path("/proc/self/status")
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import ray
 
 import raysim
 from raysim.actors.joining import on_loopback
@@ -58,7 +60,10 @@ class LosesANode(RunDisplay):
         if isinstance(event, RoundDone) and event.round == self.after and not self.gone:
             self.gone = True
             (lost,) = self.nodes.worker_nodes
+            alive = [actor for actor in ray._private.state.actors().values() if actor["State"] == "ALIVE"]
+            hosts = [psutil.Process(actor["Pid"]) for actor in alive if actor["Address"]["NodeID"] == lost.node_id]
             self.nodes.remove_node(lost, allow_graceful=False)
+            psutil.wait_procs(hosts, timeout=60)  # the run could end before they do
 
     def say(self, text: str) -> None:
         self.told.append(text)

@@ -29,6 +29,7 @@ class Watching(RunDisplay):
 
     def __init__(self, act: Callable[[], object] = lambda: None) -> None:
         self.act = act
+        self.before = {actor.pid for actor in actors()}  # of the last run, while they end
         self.parents: list[str] = []
         self.said: list[str] = []
 
@@ -36,7 +37,8 @@ class Watching(RunDisplay):
         if isinstance(event, Notice):
             self.said.append(event.text)
         if isinstance(event, Started):
-            self.parents = [" ".join(actor.parent().cmdline()) for actor in actors()]
+            own = [actor for actor in actors() if actor.pid not in self.before]
+            self.parents = [" ".join(actor.parent().cmdline()) for actor in own]
             self.act()
 
 
