@@ -27,7 +27,7 @@ Moves = Mapping[tuple[int, int], Sequence[int]]
 """The clients that move, by their old and their new host."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Spent:
     """What a client took in a round that began for it with `op`: its samples, and the seconds of all its orders."""
 
@@ -112,24 +112,28 @@ class Dealing:
     def _balance(self, load: npt.NDArray[np.float64], movable: dict[int, list[tuple[float, int]]]) -> dict[int, int]:
         """Return the clients that move and their new hosts: none unless the last host then ends so much sooner.
 
-        The host that ends last gives the one that ends first what brings the two closest, as long as that pays. Both
-        take the price of the move: one makes the record, the other waits for it and makes a client of it.
+        The host that ends last gives the one that would end its smallest client first what brings the two closest, as
+        long as that pays. Both take the price of a move: one makes the record, the other waits for it and takes it in.
         """
         before, going, counts = float(load.max()), dict[int, int](), self._counts.copy()
         most = FULLEST * math.ceil(len(self.home) / len(load))
         for own in movable.values():
             own.sort()
         while True:
-            late, soon = int(load.argmax()), int(np.where(counts < most, load, math.inf).argmin())
-            own, slow, slow_too = movable[late], self._slowness[late], self._slowness[soon]
+            late = int(load.argmax())
+            if not (own := movable[late]):
+                break
+            then = load + own[0][0] * self._slowness
+            soon = int(np.where(counts < most, then, math.inf).argmin())
+            slow, slow_too = self._slowness[late], self._slowness[soon]
             place = bisect(own, ((load[late] - load[soon]) / (slow + slow_too), -1))
             ends = {
                 index: max(load[late] - own[index][0] * slow, load[soon] + own[index][0] * slow_too) + self._price
                 for index in (place - 1, place)
                 if 0 <= index < len(own)
             }
-            index = min(ends, key=ends.__getitem__, default=-1)
-            if index < 0 or soon == late or ends[index] >= load[late]:
+            index = min(ends, key=ends.__getitem__)
+            if soon == late or ends[index] >= load[late]:
                 break
             cost, client = own.pop(index)
             load[[late, soon]] += [self._price - cost * slow, self._price + cost * slow_too]
