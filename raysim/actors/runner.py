@@ -102,8 +102,9 @@ class RayRunner:
 
     def finish(self, ticket: list[_Call]) -> Reply:
         """Wait until an order is carried out, and return the merged reply."""
-        reply = Reply(ticket[0].asked.cohort if ticket else 0)
-        for part in self._answers(ticket):
+        answers = self._answers(ticket)
+        reply: Reply = next(answers, None) or Reply(0)
+        for part in answers:
             reply.merge(part)
         return reply
 

@@ -97,7 +97,8 @@ def _taken_apart(tensor: Tensor) -> tuple[torch.dtype, tuple[int, ...], npt.NDAr
 def _put_together(dtype: torch.dtype, shape: tuple[int, ...], data: Any) -> Tensor:
     """Return a tensor with memory of its own: Ray's arrays are read only, and keep their object in the store."""
     tensor = torch.empty(shape, dtype=dtype)
-    tensor.view(-1).view(torch.uint8).numpy()[:] = np.frombuffer(data, np.uint8)
+    if len(data):
+        tensor.view(-1).view(torch.uint8).numpy()[:] = np.frombuffer(data, np.uint8)
     return tensor
 
 

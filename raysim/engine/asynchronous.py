@@ -1,7 +1,6 @@
 """A server update under an asynchronous schedule: FedBuff's buffer of deltas, or FedAsync's mixing of one model."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import fsum
 from typing import Any, ClassVar
 
@@ -44,7 +43,7 @@ class AsynchronousUpdates(Kept):
             exchange.receive(self._tickets.pop(dispatch.number))
         reply = Reply(len(update.arrivals))
         for dispatch in update.arrivals:
-            reply.merge(exchange.receive(self._tickets.pop(dispatch.number)).numbered(dispatch.number))
+            reply.merge(exchange.receive(self._tickets.pop(dispatch.number)).number(dispatch.number))
         server.cohort = tuple(sorted({dispatch.client for dispatch in update.arrivals}))
         server.shares = self._shares(update)
         if update.arrivals:
@@ -79,12 +78,8 @@ class AsynchronousUpdates(Kept):
             exchange.traffic.count_sent([client], mail, [server.model(), *posts])
             return
         cohort, weight, arrived = self._cohort_of(dispatch)
-        order = replace(
-            exchange.order("train", [client], mail, {client: self._size(dispatch) / weight}),
-            cohort=cohort,
-            arrived=arrived,
-            discount=self._discount(dispatch),
-        )
+        more = {"cohort": cohort, "arrived": arrived, "discount": self._discount(dispatch)}
+        order = exchange.order("train", [client], mail, {client: self._size(dispatch) / weight}, **more)
         self._tickets[dispatch.number] = exchange.begin(order, posts)
         if self._schedule.mixing == "models":
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)

@@ -40,19 +40,19 @@ class Traffic(Kept):
     def count_sent(self, clients: Sequence[int], mail: Mapping[str, Any], posts: Iterable[Post]) -> None:
         """Count an order that is sent to these clients: mail by method, and posts, which carry their method's name."""
         sizes = [(post, post.name.partition(".")[0], count_bytes(post.value)) for post in posts]
-        letters = {name: nbytes for name, letter in mail.items() if (nbytes := count_bytes(letter))}
-        letter = sum(letters.values())
-        by_method = Counter({name: len(clients) * nbytes for name, nbytes in letters.items()})
+        letters = [(name, nbytes) for name, letter in mail.items() if (nbytes := count_bytes(letter))]
         for client in clients:
-            held, total = self._held.setdefault(client, {}), letter
+            held, sent = self._held.setdefault(client, {}), list(letters)
             for post, method, size in sizes:
                 if held.get(post.name) != post.version:
                     held[post.name] = post.version
-                    by_method[method] += size
-                    total += size
+                    sent.append((method, size))
+            total = 0
+            for method, size in sent:
+                self.down_by_method[method] += size
+                total += size
+            self.down += total
             self._by_client[client] = self._by_client.get(client, 0) + total
-        self.down += by_method.total()
-        self.down_by_method += by_method
 
     def count_received(self, bytes_up: Mapping[int, int]) -> None:
         """Count the replies."""
@@ -130,8 +130,12 @@ class Exchange(Kept):
         uniform = self.config.aggregation.weights == "uniform"
         return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)
 
-    def order(self, op: str, clients: Sequence[int], mail: Any, shares: Mapping[int, float]) -> Order:
-        """Return the order to do `op` now, for clients that make up a whole cohort. See Order. Raises RunError."""
+    def order(self, op: str, clients: Sequence[int], mail: Any, shares: Mapping[int, float], **more: Any) -> Order:
+        """Return the order to do `op` now, by default for clients that make up a whole cohort. See Order.
+
+        Raises:
+            RunError: one of the clients has no data now.
+        """
         server = self.server
         windows = {client: server.window(client) for client in clients}
         usual = next(iter(windows.values()), 0)
@@ -141,9 +145,9 @@ class Exchange(Kept):
             clients=tuple(clients),
             mail=mail,
             shares=shares,
-            cohort=len(clients),
             phase=Phase(server.round, usual, lr),
             windows={client: window for client, window in windows.items() if window != usual},
+            **{"cohort": len(clients), **more},
         )
 
     def begin(self, order: Order, posts: Sequence[Post]) -> Any:

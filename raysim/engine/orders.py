@@ -117,7 +117,9 @@ class Reply:
     def merge(self, other: Reply) -> None:
         """Add another host's part."""
         for name, part in other.sums.items():
-            self.sums.setdefault(name, part.fresh()).merge(part)
+            if name not in self.sums:
+                self.sums[name] = part.fresh()
+            self.sums[name].merge(part)
         for name, terms in other.by_client.items():
             self.by_client.setdefault(name, {}).update(terms)
         for name, numbers in other.records.items():
@@ -127,9 +129,10 @@ class Reply:
         self.bytes_up.update(other.bytes_up)
         self.steps += other.steps
 
-    def numbered(self, number: int) -> Reply:
-        """Return one client's reply with its records under another number, as it may reply twice to one update."""
-        return replace(self, records={name: dict.fromkeys([number], *v.values()) for name, v in self.records.items()})
+    def number(self, number: int) -> Reply:
+        """Put one client's records under another number, as it may reply twice to one update; return its reply."""
+        self.records = {name: dict.fromkeys([number], *of.values()) for name, of in self.records.items()}
+        return self
 
     def delta(self, dtype: torch.dtype) -> Delta:
         """Return the mean update."""
