@@ -4,6 +4,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,9 +89,9 @@ def _listening() -> Iterator[tuple[str, str]]:
     """The interfaces that this process and its children listen on, with their names."""
     me = psutil.Process()
     for process in (me, *me.children(recursive=True)):
-        for connection in process.net_connections("inet"):
-            if connection.status == psutil.CONN_LISTEN:
-                yield process.name(), connection.laddr.ip
+        with suppress(psutil.NoSuchProcess):  # a worker's command that has handed over and ended
+            name, connections = process.name(), process.net_connections("inet")
+            yield from ((name, each.laddr.ip) for each in connections if each.status == psutil.CONN_LISTEN)
 
 
 def test_three_nodes_give_the_bits_of_one_and_hold_the_data_once(
