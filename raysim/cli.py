@@ -124,7 +124,7 @@ def _session(asked: argparse.Namespace) -> "AbstractContextManager[Session | Non
     document = open_document(own)
     apply_overrides(document, asked.overrides)
     resources = check_own_keys(document).resources
-    if resources.workers == "spawned" or resources.address is not None or sys.platform != "linux":
+    if not resources.forks or resources.address is not None:
         return nullcontext()
     from raysim.actors.session import open_session
 

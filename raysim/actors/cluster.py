@@ -18,7 +18,6 @@ from raysim.actors.session import Session, open_session
 from raysim.config import Config
 from raysim.config.own_code import find_own_code
 from raysim.config.schema import RAYS_OWN
-from raysim.estimate.memory import may_fork
 from raysim.system import interrupts
 from raysim.system.capacity import CAN_FORK, Capacity
 from raysim.system.errors import ConfigError, Lost, RunError
@@ -47,7 +46,7 @@ def cluster_of(
     address = configs[0].resources.address
     if address is None:
         dashboard = any(config.resources.dashboard for config in configs)
-        forked = any(may_fork(config) for config in configs)
+        forked = any(config.resources.forks for config in configs)
         return own_cluster(machine, dashboard, say, (file, command), session, forked)
     return joined_cluster(address, sorted({str(path) for config in configs for path in find_own_code(config)}))
 

@@ -23,6 +23,9 @@ from raysim.federation.federation import Federation
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.system.device import describe_differences, set_torch
 from raysim.system.errors import Lost, convert_to_run_error
+from raysim.system.interrupts import delay_interrupts
+
+PATIENCE = 5  # seconds to wait for the coordinator's end
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ class Remote:
         clients = [] if saved is None else [ray.put({k: saved.clients[k] for k in own}) for own in placement.clients]
         places = Places(placement)
         try:
-            (beside, *on_hosts), self._notice = choose_start(config.resources.workers, [this_node(), *places.nodes()])
+            (beside, *on_hosts), self._notice = choose_start(config.resources, [this_node(), *places.nodes()])
         except BaseException:
             places.give_back()
             raise
@@ -148,9 +151,12 @@ class Remote:
                     del event, reference  # otherwise the object store keeps a checkpoint until the next event
                 raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
         finally:
-            if not cluster.own_has_ended():  # else both would wait for an answer
-                ray.kill(self._actor)
-                self._places.give_back()
+            if not cluster.own_has_ended():  # else all would wait for an answer
+                with delay_interrupts():
+                    ray.kill(self._actor)
+                    # its end comes first: it would take its hosts' for a failure, which Ray would show
+                    ray.wait([self._actor.written.remote()], timeout=PATIENCE)
+                    self._places.give_back()
 
     def stop(self) -> None:
         """Ask the run to end after the round in progress."""

@@ -49,7 +49,7 @@ class RayRun:
             num_gpus=takes.gpus_per_actor,
             resources=takes.custom,
             max_concurrency=2,
-            **workers.start_here(takes.workers),
+            **workers.start_here(takes),
         )
         self._actor = placed.remote(config, ray.put(federation), ray.put(resume_from))
         self.coming = self._actor.events.options(num_returns="streaming").remote()

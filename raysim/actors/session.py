@@ -25,9 +25,9 @@ LONGEST_PARENT = 21  # of the 103 bytes that macOS has for a socket's path (Linu
 class Session:
     """A folder of this user's alone, for the files of one Ray and for the socket of its fork server, if it has one."""
 
-    def __init__(self, folder: Path, reaper_pipe: IO[bytes], forks: ForkServer | None) -> None:
+    def __init__(self, folder: Path, reaper_pipe: IO[bytes]) -> None:
         self.rays = folder / RAYS
-        self.forks = forks
+        self.forks: ForkServer | None = None
         self._pipe = reaper_pipe
 
     def announce(self, file: Path, command: str) -> None:
@@ -52,9 +52,11 @@ def open_session(forked: bool) -> Iterator[Session]:
     script = [sys.executable, "-I", "-S", reaper.__file__, folder]
     waiting = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
     assert waiting.stdin is not None
-    session = Session(Path(folder), waiting.stdin, ForkServer(Path(folder)) if forked else None)
+    session = Session(Path(folder), waiting.stdin)
     try:
         session.rays.mkdir()
+        if forked:
+            session.forks = ForkServer(Path(folder))
         yield session
     finally:
         with delay_interrupts():

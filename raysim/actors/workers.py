@@ -14,6 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raysim.actors import session
 from raysim.actors.forking.request import RAYLET
 from raysim.actors.forking.starting import ForkServer, answers, python_command
+from raysim.config.schema import Resources
 from raysim.system.capacity import CAN_FORK
 from raysim.system.errors import ConfigError, single_line
 
@@ -22,11 +23,11 @@ OWN: list[ForkServer] = []  # of the cluster that this process has started
 FOLDERS: dict[tuple[str, str], str] = {}  # of servers on a cluster that this process has joined, by job and node
 
 
-def choose_start(wanted: str, nodes: Sequence[str]) -> tuple[list[dict[str, Any]], str | None]:
+def choose_start(wanted: Resources, nodes: Sequence[str]) -> tuple[list[dict[str, Any]], str | None]:
     """Choose how actors start.
 
     Args:
-        wanted: resources.workers of the config.
+        wanted: what the config says of resources.
         nodes: the id of each actor's node.
 
     Returns:
@@ -35,11 +36,11 @@ def choose_start(wanted: str, nodes: Sequence[str]) -> tuple[list[dict[str, Any]
     Raises:
         ConfigError: forked workers are wanted, and a node cannot have them.
     """
-    if wanted == "spawned" or not CAN_FORK:
+    if not wanted.forks:
         return [{} for _ in nodes], None
     commands, refused = _own(nodes) if OWN else _joined(nodes)
     lacking = [f"{node[:8]} ({reason})" for node, reason in refused.items()]
-    if lacking and wanted == "forked":
+    if lacking and wanted.workers == "forked":
         raise ConfigError(
             f"resources.workers: found forked, which {', '.join(lacking)} of the cluster's nodes cannot have; "
             "allowed: auto or spawned"
@@ -49,7 +50,7 @@ def choose_start(wanted: str, nodes: Sequence[str]) -> tuple[list[dict[str, Any]
     return environments, line
 
 
-def start_here(wanted: str) -> dict[str, Any]:
+def start_here(wanted: Resources) -> dict[str, Any]:
     """Return the options of an actor that is forked on a cluster of this process's own, and not elsewhere."""
     return choose_start(wanted, [""])[0][0] if OWN else {}
 
@@ -75,9 +76,13 @@ def _joined(nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, str]]
         try:
             FOLDERS[job, node], commands[node] = ray.get(answer, timeout=0)
         except (RayError, GetTimeoutError) as error:
-            cause = error.cause if isinstance(error, RayTaskError) else error
-            refused[node] = single_line(str(cause).strip().splitlines()[-1] or type(cause).__name__)
+            refused[node] = last_line(error.cause if isinstance(error, RayTaskError) else error)
     return commands, refused
+
+
+def last_line(error: BaseException) -> str:
+    """Return the last line of what an error says, or its name if it says nothing."""
+    return single_line((str(error).strip().splitlines() or [type(error).__name__])[-1])
 
 
 def serve_this_node(folder: str | None) -> tuple[str, str]:

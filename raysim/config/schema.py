@@ -19,6 +19,7 @@ from raysim.config.experiment import (
 )
 from raysim.config.key_schema import Allowed
 from raysim.config.timing import Clients, Schedule, SynchronousSchedule
+from raysim.system.capacity import CAN_FORK
 
 FOLDER_NAME = re.compile(r"\w([\w .+=@,-]*[\w+=@])?")
 LONGEST_NAME = 200  # bytes; file systems allow 255
@@ -83,6 +84,11 @@ class Resources(Block):
     """Whether the cluster that is started has Ray's dashboard, on this machine only."""
     deterministic: bool = True
     """Whether GPUs compute the same bits every time, at some cost."""
+
+    @property
+    def forks(self) -> bool:
+        """Whether actors are to be forked, where their node allows it."""
+        return self.workers != "spawned" and CAN_FORK
 
 
 class EvaluationConfig(Block):

@@ -78,8 +78,10 @@ class AsynchronousUpdates(Kept):
             exchange.traffic.count_sent([client], mail, [server.model(), *posts])
             return
         cohort, weight, arrived = self._cohort_of(dispatch)
-        more = {"cohort": cohort, "arrived": arrived, "discount": self._discount(dispatch)}
-        order = exchange.order("train", [client], mail, {client: self._size(dispatch) / weight}, **more)
+        share, discount = self._size(dispatch) / weight, self._discount(dispatch)
+        order = exchange.order(
+            "train", [client], mail, {client: share}, cohort=cohort, arrived=arrived, discount=discount
+        )
         self._tickets[dispatch.number] = exchange.begin(order, posts)
         if self._schedule.mixing == "models":
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)

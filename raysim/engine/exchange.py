@@ -130,7 +130,17 @@ class Exchange(Kept):
         uniform = self.config.aggregation.weights == "uniform"
         return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)
 
-    def order(self, op: str, clients: Sequence[int], mail: Any, shares: Mapping[int, float], **more: Any) -> Order:
+    def order(
+        self,
+        op: str,
+        clients: Sequence[int],
+        mail: Any,
+        shares: Mapping[int, float],
+        *,
+        cohort: int | None = None,
+        arrived: int | None = None,
+        discount: float = 1.0,
+    ) -> Order:
         """Return the order to do `op` now, by default for clients that make up a whole cohort. See Order.
 
         Raises:
@@ -145,9 +155,11 @@ class Exchange(Kept):
             clients=tuple(clients),
             mail=mail,
             shares=shares,
+            cohort=len(clients) if cohort is None else cohort,
             phase=Phase(server.round, usual, lr),
             windows={client: window for client, window in windows.items() if window != usual},
-            **{"cohort": len(clients), **more},
+            arrived=arrived,
+            discount=discount,
         )
 
     def begin(self, order: Order, posts: Sequence[Post]) -> Any:

@@ -15,16 +15,8 @@ from raysim.engine.exchange import Exchange
 from raysim.engine.runner import Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
-from raysim.evaluation.scoring import (
-    ClientSummary,
-    Scores,
-    accuracies,
-    chunk_size,
-    split_into_chunks,
-    summarise_clients,
-)
+from raysim.evaluation.scoring import ClientSummary, Scores, accuracies, chunks_for, summarise_clients
 from raysim.federation.federation import Federation
-from raysim.models.activations import measure_activations
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.errors import locate_errors
@@ -64,7 +56,7 @@ class Simulation(Kept):
         self.schedule: SynchronousRounds | AsynchronousUpdates = SynchronousRounds(self.exchange, clock)
         if isinstance(config.schedule, AsynchronousSchedule):
             self.schedule = AsynchronousUpdates(self.exchange, clock, config.schedule, federation.availability)
-        self.chunks = split_into_chunks(federation, chunk_size(measure_activations(self.model, federation.shape)[1]))
+        self.chunks = chunks_for(self.model, federation)
         self.virtual_time = 0.0
         self._tested: tuple[int, Scores] | None = None
         self.stopping = threading.Event()  # set by any thread; may be replaced by another event, even one set already

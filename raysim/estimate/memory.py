@@ -21,7 +21,7 @@ from raysim.federation.stream import Stream
 from raysim.memory import MemoryKind
 from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
-from raysim.system.capacity import CAN_FORK, MIB
+from raysim.system.capacity import MIB
 
 # Private memory of a process that has imported torch and Ray, as measured: the CUDA build's libraries are larger.
 PROCESS_BYTES = (335 if torch.version.cuda else 190) * MIB
@@ -106,12 +106,7 @@ class MemoryNeed:
 
 def processes_alone(config: Config) -> MemoryNeed:
     """Return what a run takes whose data and clients are not known."""
-    return MemoryNeed(forked=may_fork(config))
-
-
-def may_fork(config: Config) -> bool:
-    """Return whether actors are to be forked, where their node allows it."""
-    return config.resources.workers != "spawned" and CAN_FORK
+    return MemoryNeed(forked=config.resources.forks)
 
 
 def estimate_memory(config: Config, federation: Federation, model: FlatModel) -> MemoryNeed:

@@ -40,7 +40,7 @@ def place(config: Config, capacity: Capacity, need: MemoryNeed | None = None) ->
         ConfigError: it has not.
     """
     wanted = config.resources
-    if wanted.workers == "forked" and not CAN_FORK:
+    if wanted.workers == "forked" and not wanted.forks:
         raise ConfigError("resources.workers: found forked, allowed: auto or spawned, as this system is not Linux")
     check_gpus(config, capacity)
     check_custom(config, capacity)

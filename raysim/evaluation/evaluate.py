@@ -17,14 +17,12 @@ from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.evaluation.scoring import (
     ClientSummary,
     accuracies,
-    chunk_size,
+    chunks_for,
     describe_clients,
     score,
-    split_into_chunks,
     summarise_clients,
 )
 from raysim.federation.federation import build_federation, undealt
-from raysim.models.activations import measure_activations
 from raysim.models.building import check_model
 from raysim.system.device import set_torch
 from raysim.system.errors import ConfigError
@@ -67,7 +65,7 @@ def evaluate(directory: str | Path, overrides: Sequence[str] | Mapping[str, obje
         set_torch(device, config.resources.deterministic)
         federation = build_federation(config) if config.evaluation.per_client else undealt(config)
         model = check_model(config, federation.shape, federation.classes)
-        chunks = split_into_chunks(federation, chunk_size(measure_activations(model, federation.shape)[1]))
+        chunks = chunks_for(model, federation)
         module = model.module.to(device)
         counted = score(module, model.dtype, federation.source("test", device), federation, chunks)
     return Evaluated(

@@ -16,6 +16,8 @@ from typing_extensions import TypedDict
 from raysim.data.pixels import Source
 from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.federation.federation import Federation
+from raysim.models.activations import measure_activations
+from raysim.models.flat import FlatModel
 from raysim.system.device import to_device
 
 MOST_SAMPLES = 500
@@ -51,6 +53,11 @@ def chunk_size(widest: int) -> int:
     The same for a model wherever it is, as a matrix product may round differently with another number of rows.
     """
     return max(1, min(MOST_SAMPLES, WIDEST // max(widest, 1)))
+
+
+def chunks_for(model: FlatModel, federation: Federation) -> list[Chunk]:
+    """Split all test sets into chunks of the size that suits the model."""
+    return split_into_chunks(federation, chunk_size(measure_activations(model, federation.shape)[1]))
 
 
 def split_into_chunks(federation: Federation, size: int) -> list[Chunk]:

@@ -12,9 +12,8 @@ from raysim.estimate.dry_run import DryRun, dry_run
 from raysim.estimate.memory import MemoryNeed, estimate_memory
 from raysim.estimate.pace import pace
 from raysim.estimate.placement import Placement
-from raysim.evaluation.scoring import chunk_size, split_into_chunks
+from raysim.evaluation.scoring import chunks_for
 from raysim.federation.federation import Federation, build_federation
-from raysim.models.activations import measure_activations
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.capacity import GIB, MIB, Capacity, fit, this_machine
@@ -235,7 +234,7 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: DryRun
     schedule = config.schedule
     cohort = schedule.concurrency if isinstance(schedule, AsynchronousSchedule) else -(-cost.updates // cost.rounds)
     busy = max(1, min(cores, cohort))
-    chunks = len(split_into_chunks(federation, chunk_size(measure_activations(model, federation.shape)[1])))
+    chunks = len(chunks_for(model, federation))
     calls = cost.evaluations * min(hosts, chunks) + sum(min(hosts, k) * many for k, many in cost.orders.items())
     rounds = cost.rounds * measured.round_on_ray + calls * measured.call
     lasting = _duration(training / busy + evaluating / cores + rounds)

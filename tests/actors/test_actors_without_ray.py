@@ -14,7 +14,7 @@ import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
 import raysim
-from raysim.actors import cluster, coordinator, failures, runner, wire
+from raysim.actors import cluster, coordinator, failures, runner, wire, workers
 from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.dealing import Dealing
 from raysim.actors.host import Host
@@ -205,6 +205,14 @@ def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.Mo
     made.written()
     held = next(events)
     assert Rounds.left == [None]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(RuntimeError("a traceback\nand its last line\n"), "and its last line"), (TimeoutError(), "TimeoutError")],
+)
+def test_a_node_without_forks_is_told_in_a_word(error: Exception, words: str) -> None:
+    assert workers.last_line(error) == words
 
 
 def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

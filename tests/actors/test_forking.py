@@ -19,7 +19,9 @@ from raysim.actors.forking import request, server
 from raysim.actors.forking.starting import ForkServer, answers, python_command
 from raysim.system.capacity import CAN_FORK
 
-pytestmark = pytest.mark.skipif(not CAN_FORK, reason="workers are forked on Linux only")
+pytestmark = pytest.mark.skipif(
+    not CAN_FORK, reason="no Linux, where alone workers are forked; the other tests here have them spawned"
+)
 
 TELL = """
 import atexit, json, os, sys

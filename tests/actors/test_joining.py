@@ -86,12 +86,13 @@ def config(small: dict[str, Any], head: Head) -> dict[str, Any]:
 def test_a_run_shows_the_token_and_leaves_the_cluster_as_it_was(
     config: dict[str, Any], head: Head, tmp_path: Path
 ) -> None:
+    config["resources"]["workers"] = "spawned"  # so that each process has its own torch
     ended = run(config, head.environment(head.home), tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     result = raysim.load(tmp_path / "out")
     assert {key: getattr(result, key) for key in ENOUGH} == ENOUGH
     assert result.actors == 2
-    assert result.peak_memory_bytes > 1.6 * PROCESS_BYTES  # of this process alone it would be 1.2 times it
+    assert result.peak_memory_bytes > 2.5 * PROCESS_BYTES  # of this process alone it would be less than half of it
     until = time.monotonic() + LIMIT  # the cluster ends actors after their driver has left
     while actors := [name for name in names_below(head.process) if "Host" in name or "Coordinator" in name]:
         assert time.monotonic() < until, actors

@@ -65,7 +65,10 @@ def left_behind(path: Path, holds: str = session.RAYS) -> Path:
     return path
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@pytest.mark.skipif(
+    os.geteuid() != 0,
+    reason="only root can act as another user; owner and mode, which keep others out, are tested for all",
+)
 def test_another_user_can_do_nothing_with_it(temporary: Path) -> None:
     """Ray gives everybody all rights to what it makes."""
     unix = socket.AF_UNIX

@@ -96,7 +96,9 @@ def test_many_small_arrays_are_large_together() -> None:
 
 
 def test_what_pickle_refuses_is_left_to_ray() -> None:
-    function = lambda x: x + 1  # noqa: E731
+    def function(x: int) -> int:
+        return x + 1
+
     assert wire.pack(function) is function
     assert wire.unpack(function) is function
 

@@ -17,7 +17,9 @@ from raysim.system.errors import ConfigError
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.usefixtures("cluster"),
-    pytest.mark.skipif(not CAN_FORK, reason="workers are forked on Linux only"),
+    pytest.mark.skipif(
+        not CAN_FORK, reason="no Linux, where alone workers are forked; the other tests here have them spawned"
+    ),
 ]
 
 Facts = Callable[[raysim.Result], Mapping[str, Any]]

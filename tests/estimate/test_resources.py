@@ -13,7 +13,7 @@ NODE = Capacity(cpus=8, gpus=0, memory=64 * GIB)
 
 @pytest.fixture(autouse=True)
 def linux(monkeypatch):
-    monkeypatch.setattr("raysim.estimate.memory.CAN_FORK", True)
+    monkeypatch.setattr("raysim.config.schema.CAN_FORK", True)
     monkeypatch.setattr("raysim.estimate.placement.CAN_FORK", True)
 
 
@@ -146,7 +146,7 @@ def test_memory_counts_processes_and_what_they_hold_and_its_limit_is_80_percent(
 
 def test_forked_workers_need_linux(placed, monkeypatch):
     assert placed(3, workers="forked").memory_bytes == SHARED_BYTES + SERVER_BYTES + PROCESS_BYTES + 4 * FORKED_BYTES
-    monkeypatch.setattr("raysim.estimate.memory.CAN_FORK", False)
+    monkeypatch.setattr("raysim.config.schema.CAN_FORK", False)
     monkeypatch.setattr("raysim.estimate.placement.CAN_FORK", False)
     assert placed(3).memory_bytes == SHARED_BYTES + 5 * PROCESS_BYTES
     with pytest.raises(ConfigError, match=r"^resources\.workers: found forked, allowed: auto or spawned, as this"):

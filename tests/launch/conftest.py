@@ -12,6 +12,7 @@ def lines(tiny, monkeypatch):
     """A function that yields the lines about a config, as `raysim check` prints them."""
     seconds = Pace(step=1.0, beginning=2.0, sample=0.1, round=0.5, round_on_ray=1.0, call=0.25)
     monkeypatch.setattr(checking, "pace", lambda *_: seconds)
+    monkeypatch.setattr("raysim.config.schema.CAN_FORK", True)
 
     def estimate(memory=8 * GIB, gpus=0, **overrides):
         monkeypatch.setattr(checking, "this_machine", lambda: Capacity(2, gpus, memory))

@@ -20,10 +20,13 @@ import sys
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, NoReturn
 
 from raysim.actors.forking.request import GREETING, RAYLET, SIZE
 
+WITHOUT_RAY = ("raysim.engine.whole_run",)  # and with it torch
+WITH_RAY = ("ray._private.workers.default_worker", "raysim.actors.coordinator", "raysim.actors.runs")
 IDLE = 60  # seconds
 SLOW = 10  # seconds in which a request must have come once it was greeted
 ME = "/proc/self/task"
@@ -116,8 +119,8 @@ def _close(descriptors: list[int]) -> None:
 
 def serve_cluster(number: int, folder: str | None = None) -> None:
     """Serve until the cluster has ended; in a child, be its worker."""
-    import raysim.engine.whole_run  # and with it torch
-
+    for module in WITHOUT_RAY:
+        import_module(module)
     told = sys.stdin.read()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if not told:
@@ -126,11 +129,8 @@ def serve_cluster(number: int, folder: str | None = None) -> None:
         del os.environ[name]
     os.environ.update(json.loads(told))
     raylet = os.pidfd_open(int(os.environ[RAYLET]))
-    import ray._private.workers.default_worker  # noqa: F401
-
-    import raysim.actors.coordinator
-    import raysim.actors.runs  # noqa: F401
-
+    for module in WITH_RAY:
+        import_module(module)
     gc.collect()
     gc.freeze()  # else the collector would write to the pages that children share
     with socket.socket(fileno=number) as listener:
