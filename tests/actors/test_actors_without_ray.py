@@ -234,12 +234,19 @@ def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.Mo
     made = object.__new__(Remote)
     made._notice = None
     made._actor = SimpleNamespace(events=call, written=SimpleNamespace(remote=lambda: None))
-    made._places = SimpleNamespace(give_back=lambda: None)
-    monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: reference.event, kill=lambda _: None))
+    ended: list[str] = []
+    made._places = SimpleNamespace(give_back=lambda: ended.append("hosts"))
+    ray = SimpleNamespace(
+        get=lambda reference: reference.event,
+        kill=lambda _: ended.append("coordinator"),
+        wait=lambda answers, timeout: ended.append("waited"),
+    )
+    monkeypatch.setattr(coordinator, "ray", ray)
     monkeypatch.setattr(cluster, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
     for event in made.events():
         del event
     assert left == [None, None]
+    assert ended == ["coordinator", "waited", "hosts"]  # the coordinator would take its hosts' end for a failure
 
 
 # before Ray starts
