@@ -33,6 +33,7 @@ class Start:
     """What a run starts with: its hosts, and the records of a checkpoint if the run resumes from one.
 
     `federation` and `clients` (one for each host) are references inside lists, so that Ray does not fetch them.
+    `forked` is how many hosts are to be forked.
     """
 
     config: Config
@@ -42,6 +43,7 @@ class Start:
     server: bytes | None
     clients: list[Any]
     apart: bool
+    forked: int
 
 
 class Coordinator:
@@ -66,6 +68,8 @@ class Coordinator:
             simulation = Simulation(start.config, federation, runner, start.server)
             simulation.stopping = self._stopping
             joined = start.config.resources.address is not None
+            if alone := start.forked - runner.forked:
+                yield Notice(f"{alone} of {len(start.hosts)} hosts started by themselves: no fork server answered them")
             self._start = None
             del start  # otherwise the object store keeps the clients' records for the whole run
             if notice := describe_differences(runner.machines):
@@ -128,7 +132,8 @@ class Remote:
             places.give_back()
             raise
         hosts = start_hosts(config, federation, places, on_hosts)
-        start = Start(config, [federation], hosts, places, None if saved is None else saved.server, clients, apart)
+        server, forked = None if saved is None else saved.server, sum(map(bool, on_hosts))
+        start = Start(config, [federation], hosts, places, server, clients, apart, forked)
         self._places = places
         actor: Any = ray.remote(Coordinator)
         self._actor = actor.options(**placing.beside_the_driver(), **beside, max_concurrency=2).remote(start)

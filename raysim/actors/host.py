@@ -8,6 +8,7 @@ from typing import Any
 import ray
 import torch
 
+from raysim.actors.forking.starting import is_forked
 from raysim.actors.process import set_up_actor
 from raysim.actors.wire import pack, unseal
 from raysim.config import Config
@@ -19,6 +20,15 @@ from raysim.system.errors import convert_to_run_error
 from raysim.system.footprint import Peak, own_peak
 
 TRAVEL = 100e6  # bytes that are assumed to go from node to node in a second
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A host that has started: its node's address and id, its kind of machine, whether its process was forked."""
+
+    node: str
+    machine: str
+    forked: bool
 
 
 @dataclass(frozen=True)
@@ -51,10 +61,10 @@ class Host:
         with convert_to_run_error():
             self._host = ClientHost(config, federation, clients, device)
 
-    def ready(self) -> tuple[str, str]:
-        """Return the node's address and id and its kind of machine; Ray answers once the constructor has finished."""
+    def ready(self) -> Ready:
+        """Return what is to be known of this host; Ray answers once the constructor has finished."""
         node = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:8]}"
-        return node, describe_machine(self._host.model.device)
+        return Ready(node, describe_machine(self._host.model.device), is_forked())
 
     def peak(self) -> Peak:
         """Return the peak memory of this process."""

@@ -17,12 +17,16 @@ class Turns(Generic[Call]):
     Args:
         nodes: the node of each host.
         cpus: each host's share of its node's CPUs; None if hosts have CPUs of their own, and then no call waits.
+
+    `abreast` are the first hosts of each node, as many as may compute at a time.
     """
 
     def __init__(self, nodes: Sequence[str], cpus: float | None) -> None:
         hosts = Counter(nodes)
         self._nodes = nodes
         self._free = {n: math.inf if cpus is None else math.ceil(round(cpus * hosts[n], 4)) for n in hosts}
+        numbers = [nodes[:host].count(node) for host, node in enumerate(nodes)]
+        self.abreast = [h for h, node in enumerate(nodes) if numbers[h] < self._free[node]]
         self._shared = cpus is not None
         self._busy: set[int] = set()
         self._waiting: dict[str, deque[tuple[int, Call]]] = {node: deque() for node in hosts}

@@ -38,9 +38,10 @@ SUM_VECTORS = 9  # of the model's length, while a client's update is rounded and
 class MemoryNeed:
     """The bytes of a run's parts, beside its processes' libraries.
 
-    `data` are the samples; `coordinator` and `host` what each of these processes holds, `working` what a host takes
-    more while it computes, `clients` what a host holds for each client that it owns. `gpu` is what a host with a share
-    of a GPU has there beside its clients: the samples, vectors of the model's length, and a batch's activations.
+    `data` are the samples; `coordinator` and `host` what each of these processes holds, `working` what hosts take more
+    while they compute, those that do so at a time, who also evaluate; `clients` what a host holds for each client that
+    it owns. `gpu` is what a host with a share of a GPU has there beside its clients: the samples, vectors of the
+    model's length, and a batch's activations.
     `savings` are the bytes that methods would keep less at a knob of theirs, all clients together, by KEY=VALUE.
     `forked` is how actors start.
     """
@@ -62,7 +63,7 @@ class MemoryNeed:
     @property
     def alone(self) -> int:
         """The bytes of a run that is all in one process."""
-        return PROCESS_BYTES + self._held(range(len(self.clients))) + self.data + self.coordinator
+        return PROCESS_BYTES + self.host + self.working + self._of_clients + self.data + self.coordinator
 
     @property
     def driver(self) -> int:
@@ -76,7 +77,11 @@ class MemoryNeed:
 
     def host_with(self, clients: Sequence[int]) -> int:
         """Return the bytes of one host with these clients, at work."""
-        return self.process + self._held(clients)
+        return self.resting_with(clients) + self.working
+
+    def resting_with(self, clients: Sequence[int]) -> int:
+        """Return the bytes of one host with these clients, while others of its node compute."""
+        return self.process + self.host + sum(self.clients[client] for client in clients)
 
     def gpu_with(self, clients: Sequence[int]) -> int:
         """Return the bytes of one host with these clients on its GPU, beside what CUDA itself takes."""
@@ -95,9 +100,6 @@ class MemoryNeed:
             + min(actors, at_once) * self.working
             + self._of_clients
         )
-
-    def _held(self, clients: Sequence[int]) -> int:
-        return self.host + self.working + sum(self.clients[client] for client in clients)
 
     @cached_property
     def _of_clients(self) -> int:
@@ -119,17 +121,18 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     posts = 1 + sum(bool(method.replies) for method in methods.values())  # a method's means come back as posts
     outputs, widest = measure_activations(model, federation.shape)
     tested = min(chunk_size(widest), max(len(task.test) for task in federation.tasks))
+    training = size * outputs
     evaluating = 4 * tested * widest  # a layer's input, output and shortcut, and the convolution's own
-    kept = max(size * outputs, evaluating)
+    kept = min(training, KEPT_BYTES)
     split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
     data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test))
     return replace(
         processes_alone(config),
         data=data,
         coordinator=(2 + 4 * posts) * vector,
-        host=(2 + posts) * vector + min(kept, KEPT_BYTES),
-        working=SUM_VECTORS * vector + int(tables.max()),
-        gpu=data + (2 + posts + SUM_VECTORS) * vector + kept + int(tables.max()),
+        host=(2 + posts) * vector + kept,
+        working=SUM_VECTORS * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept),
+        gpu=data + (2 + posts + SUM_VECTORS) * vector + max(training, evaluating) + int(tables.max()),
         clients=[
             int(own)
             + _memory(federation, kind, stream)

@@ -91,29 +91,35 @@ def hosts_by_node(placement: Placement, capacity: Capacity) -> list[int]:
 
 def _check_nodes(config: Config, capacity: Capacity, cpus: float, actors: int, need: MemoryNeed) -> None:
     """Refuse hosts that a cluster's nodes have no memory for. Raises ConfigError."""
-    wanted, clients = config.resources, config.clients.count
+    clients = config.clients.count
 
     def largest(hosts: int) -> int:
-        return max(need.host_with(range(first, clients, hosts)) for first in range(hosts))
+        return max(need.resting_with(range(first, clients, hosts)) for first in range(hosts))
 
     def room(hosts: int) -> float:
         each = largest(hosts)
-        return sum(
-            min(
-                math.inf if node.memory is None else node.memory // each,
-                node.room(cpus, wanted.gpus_per_actor, wanted.custom),
-            )
-            for node in capacity.nodes
-        )
+        return sum(_room(config, node, cpus, each, need.working) for node in capacity.nodes)
 
     if not capacity.nodes or room(actors) >= actors:
         return
     fewer = next((hosts for hosts in range(actors - 1, 0, -1) if room(hosts) >= hosts), None)
     less = f"set resources.clients_per_actor={math.ceil(clients / fewer)}" if fewer else _smaller(need)
+    most = largest(actors) + need.working
     raise ConfigError(
-        f"resources.clients_per_actor: {_of(actors)} of up to {largest(actors) / GIB:.2g} GiB each, the cluster's "
+        f"resources.clients_per_actor: {_of(actors)} of up to {most / GIB:.2g} GiB each, the cluster's "
         f"nodes have memory for {room(actors):g} of them; {less}"
     )
+
+
+def _room(config: Config, node: Capacity, cpus: float, resting: int, working: int) -> float:
+    """Return how many hosts a node has resources and memory for, of which each takes more while it computes."""
+    hosts = node.room(cpus, config.resources.gpus_per_actor, config.resources.custom)
+    if node.memory is None:
+        return hosts
+    hosts = min(hosts, node.memory // resting)
+    while hosts and hosts * resting + at_once(config, int(hosts), cpus) * working > node.memory:
+        hosts -= 1
+    return hosts
 
 
 def at_once(config: Config, actors: int, cpus: float) -> int:

@@ -161,7 +161,8 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed) -> LabelledLines:
     all_nodes = ", ".join(f"{_count(count, 'node')} with {has}" for has, count in kinds.items())
     yield "actors", _actors(place, f"at {address}, {where} (of {all_nodes})")
     most = _largest(place, need)
-    on_a_node = f"about {_size(need.node + hosts[0] * most)} on a node with {_count(hosts[0], 'host')}"
+    resting, working = most - need.working, placement.at_once(config, hosts[0], place.cpus) * need.working
+    on_a_node = f"about {_size(need.node + hosts[0] * resting + working)} on a node with {_count(hosts[0], 'host')}"
     yield "memory", f"{on_a_node}, {_size(need.driver)} more on this one, a host up to {_size(most)}"
     yield from _gpu_memory(config, need, place.clients)
 
@@ -229,13 +230,14 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: DryRun
     each = f"{measured.step * 1e3:.2g} ms a step and {measured.sample * 1e3:.2g} ms a test sample, measured here"
     if config.resources.address is not None:
         return f"about {_duration(training + evaluating)} of one core like this one: {each}"
-    hosts = placement.place(config, capacity).actors
+    place = placement.place(config, capacity)
+    hosts, testing = place.actors, placement.at_once(config, place.actors, place.cpus)
     cores = max(1, min(int(capacity.cpus), hosts))
     schedule = config.schedule
     cohort = schedule.concurrency if isinstance(schedule, AsynchronousSchedule) else -(-cost.updates // cost.rounds)
     busy = max(1, min(cores, cohort))
     chunks = len(chunks_for(model, federation))
-    calls = cost.evaluations * min(hosts, chunks) + sum(min(hosts, k) * many for k, many in cost.orders.items())
+    calls = cost.evaluations * min(testing, chunks) + sum(min(hosts, k) * many for k, many in cost.orders.items())
     rounds = cost.rounds * measured.round_on_ray + calls * measured.call
     lasting = _duration(training / busy + evaluating / cores + rounds)
     alone = _duration(training + evaluating + cost.rounds * measured.round)

@@ -190,12 +190,12 @@ def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.Mo
     monkeypatch.setattr(coordinator, "register_tensors", lambda: None)
     monkeypatch.setattr(coordinator, "set_torch", lambda *_: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda _: SimpleNamespace(streams=())))
-    monkeypatch.setattr(coordinator, "RayRunner", lambda *_: SimpleNamespace(machines={}, peaks=list))
+    monkeypatch.setattr(coordinator, "RayRunner", lambda *_: SimpleNamespace(machines={}, forked=0, peaks=list))
     monkeypatch.setattr(coordinator, "Simulation", Rounds)
     config = SimpleNamespace(resources=SimpleNamespace(address=None))
     restored = [Record()]
     kept = weakref.ref(restored[0])
-    made = Coordinator(Start(config, [None], [], None, b"", restored, False))
+    made = Coordinator(Start(config, [None], [], None, b"", restored, False, 0))
     del restored
     events = made.events()
     held = next(events)

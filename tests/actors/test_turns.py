@@ -51,3 +51,10 @@ def test_hosts_with_cpus_of_their_own_never_wait():
     for call in range(7):
         turns.wait(0, call)
     assert turns.begin() == list(range(7))
+
+
+def test_as_many_hosts_of_each_node_as_may_compute_at_a_time_are_abreast():
+    """At 0.6 CPUs each, a (hosts 0, 2, 4) has 2 turns, b and c have 1 each; with CPUs of their own all compute."""
+    assert Turns[int](NODES, 0.6).abreast == [0, 1, 2, 3]
+    assert Turns[int](NODES, 0.3).abreast == [0, 1, 3]
+    assert Turns[int](NODES, None).abreast == list(range(5))

@@ -9,6 +9,7 @@ import pytest
 
 import raysim
 from raysim.actors import workers
+from raysim.actors.forking.starting import ForkServer
 from raysim.engine.events import Event, Notice, Started
 from raysim.launch.display import RunDisplay
 from raysim.system.capacity import CAN_FORK
@@ -92,6 +93,16 @@ def test_a_server_that_dies_takes_nobody_with_it_and_the_next_run_has_another(
     carried_out("forked", act=first.kill)
     assert all(SERVER in parent for parent in carried_out("forked").parents)
     assert server() != first
+
+
+def test_where_no_server_answers_they_start_by_themselves_and_one_line_says_so(
+    carried_out: Callable[..., Watching], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ForkServer, "keep", lambda _: None)
+    server().kill()
+    seen = carried_out("auto")
+    assert not any(SERVER in parent for parent in seen.parents)
+    assert seen.said == ["2 of 2 hosts started by themselves: no fork server answered them"]
 
 
 def refuse(folder: str | None) -> tuple[str, str]:

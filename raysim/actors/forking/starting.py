@@ -85,6 +85,11 @@ def python_command(folder: Path) -> str:
     return shlex.join([sys.executable, "-I", "-S", request.__file__, str(folder / SOCKET)])
 
 
+def is_forked() -> bool:
+    """Return whether this process is a child of a fork server."""
+    return str(SERVER) in sys.orig_argv
+
+
 def answers(folder: Path) -> bool:
     """Return whether there is a server in this folder."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as asker:
