@@ -262,6 +262,18 @@ def test_hosts_that_the_nodes_have_no_memory_for_are_refused(placed):
         placed(12, Capacity(2, 0, None, {}, [Capacity(2, 0, each - 1)]), need, clients_per_actor=12)
 
 
+def test_of_a_nodes_hosts_those_that_compute_at_a_time_need_memory_to_work(placed):
+    """On 2 CPUs, 4 hosts at rest and 2 at work: 4 (P + 1 GiB) + 2 x 3 GiB. A CPU demanded for each: all 4 at work."""
+    need = MemoryNeed(host=GIB, working=3 * GIB, clients=[0] * 4)
+    node = Capacity(2, 0, 4 * (PROCESS_BYTES + GIB) + 2 * 3 * GIB)
+    assert placed(4, Capacity(2, 0, None, {}, [node]), need).actors == 4
+    less = replace(node, memory=node.memory - 1)
+    with pytest.raises(ConfigError, match=r"4 actors of .* memory for 3 of them; set resources.clients_per_actor=2"):
+        placed(4, Capacity(2, 0, None, {}, [less]), need)
+    with pytest.raises(ConfigError, match="4 actors of .* memory for 2 of them"):
+        placed(4, Capacity(2, 0, None, {}, [node]), need, cpus_per_actor=0.5)
+
+
 QUOTA, PERIOD = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
 
 
