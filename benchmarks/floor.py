@@ -1,6 +1,6 @@
 """Seconds per round of raysim on Ray, compared with the same client updates in bare processes (the floor).
 
-    python benchmarks/floor.py [--samples N] [--rounds N] [--repeats N]
+    python benchmarks/floor.py [--samples N] [--rounds N] [--repeats N] [--workers KIND]
 
 10, 100 and 1,000 clients share the same samples. The floor is one bare process per core, which trains its share of the
 clients in plain torch on images in its memory and adds to a vector in shared memory. Both perform the same steps on the
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
-from timing import NICENESS, WARM_UP, Clock
+from timing import NICENESS, WARM_UP, Clock, add_workers
 from torch import multiprocessing, nn
 from workload import BATCH, LR, images, saved, with_raysim
 
@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=60000, help="over all clients; a multiple of 1000 (60000)")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds of each run (5)")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
+    add_workers(parser)
     asked = parser.parse_args()
     console = Console(width=110)
     table = Table("clients", "samples", "per actor", "floor s", "raysim s", "ratio", "range", "floor CPU s", "ratio")
@@ -108,7 +109,7 @@ def main() -> None:
             turns = []
             for turn in range(asked.repeats):
                 bare = floor(setting.clients, asked.samples, asked.rounds)
-                resources = {"clients_per_actor": setting.clients_per_actor}
+                resources = {"clients_per_actor": setting.clients_per_actor, "workers": asked.workers}
                 out = Path(folder, f"{number}-{turn}")
                 turns.append((bare, with_raysim(data, setting.clients, asked.rounds, out, resources=resources)))
             seconds = [median([s for turn in turns for s in turn[side].seconds]) for side in (0, 1)]

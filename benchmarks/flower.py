@@ -1,6 +1,6 @@
 """Seconds per round of raysim compared with Flower's simulation, both on Ray, with and without training.
 
-    python benchmarks/flower.py [--python PATH] [--samples N] [--rounds N] [--repeats N]
+    python benchmarks/flower.py [--python PATH] [--samples N] [--rounds N] [--repeats N] [--workers KIND]
 
 The model, data, clients, steps and cores are the same; raysim packs its clients (clients_per_actor: auto), as Flower
 does. The two alternate, so that other load on the machine affects both. Flower pins its own version of Ray, so it runs
@@ -26,6 +26,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from timing import add_workers
 from workload import BATCH, saved, with_raysim
 
 from raysim.system.capacity import this_machine
@@ -85,6 +86,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=6000, help="over all clients; a multiple of 100 (6000)")
     parser.add_argument("--rounds", type=int, default=10, help="timed rounds of each run (10)")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
+    add_workers(parser)
     asked = parser.parse_args()
     python = asked.python or environment()
     table = Table("clients", "samples", "clients do", "Flower s", "raysim s", "Flower / raysim", "range")
@@ -95,7 +97,7 @@ def main() -> None:
             for turn in range(asked.repeats):
                 theirs = with_flower(python, data, setting, asked.rounds)
                 out = Path(folder, f"{number}-{turn}")
-                packed = {"clients_per_actor": "auto"}
+                packed = {"clients_per_actor": "auto", "workers": asked.workers}
                 ours = with_raysim(data, setting.clients, asked.rounds, out, methods=setting.methods, resources=packed)
                 turns.append((theirs, ours.seconds))
             seconds = [median([s for turn in turns for s in turn[side]]) for side in (0, 1)]

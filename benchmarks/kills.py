@@ -1,6 +1,6 @@
 """Kill a run's processes at random moments, and check that it recovers with the same bits.
 
-    python benchmarks/kills.py [--kills N] [--what host ...] [--seed N]
+    python benchmarks/kills.py [--kills N] [--what host ...] [--seed N] [--workers KIND]
 
 Kills (SIGKILL) a host, the coordinator, the driver and a node N times each. Runs with different methods and schedules
 alternate, with three kills per run, so that 18 kills cover all of them. A run must end with the bits of the same run
@@ -31,6 +31,7 @@ import yaml
 from killing import Kill, Killer, Replace, actor, at_most, nodes
 from rich.console import Console
 from rich.table import Table
+from timing import add_workers
 
 import raysim
 from raysim.actors.cluster import own_cluster
@@ -188,7 +189,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20, help="kills of each kind (20)")
     parser.add_argument("--what", nargs="+", choices=kinds, default=kinds, help="the kinds (all)")
     parser.add_argument("--seed", type=int, default=0, help="what the moments are drawn from (0)")
+    add_workers(parser)
     asked = parser.parse_args()
+    BASE["resources"]["workers"] = asked.workers
     console = Console(width=120)
     table = Table(
         "killed", "kills", "losses", "runs", "same bits", "rounds again per loss", "seconds to the next round", box=None

@@ -1,6 +1,6 @@
 """Memory by number of clients, and per additional client: packed onto one host per CPU, and with one actor each.
 
-    python benchmarks/memory.py [--repeats N]
+    python benchmarks/memory.py [--repeats N] [--workers KIND]
 
 Measures the peak of a whole run (PSS of all its processes, Ray's included: peak_memory_bytes in summary.json), with
 each run in its own process. The 12,000 images and the tasks (two rotations) are the same for every number of clients,
@@ -22,6 +22,7 @@ from statistics import median
 
 from rich.console import Console
 from rich.table import Table
+from timing import add_workers
 from workload import saved
 
 from raysim.system.capacity import this_machine
@@ -31,7 +32,7 @@ PACKED, APART = (10, 100, 1000, 4000), (4, 8, 16)
 MIB = 2**20
 
 
-def peak(data: Path, clients: int, per_actor: str, out: Path) -> int:
+def peak(data: Path, clients: int, per_actor: str, workers: str, out: Path) -> int:
     """Return the peak memory of a run in bytes."""
     asked = [
         "name=memory",
@@ -42,6 +43,7 @@ def peak(data: Path, clients: int, per_actor: str, out: Path) -> int:
         "training={rounds_per_task: 1, batch_size: 32, optimizer: {lr: 0.01}}",
         "methods={der: {}}",
         f"resources.clients_per_actor={per_actor}",
+        f"resources.workers={workers}",
         "logging.tensorboard=false",
     ]
     empty = out.with_suffix(".yaml")
@@ -67,6 +69,7 @@ def rows(table: Table, how: str, sizes: Sequence[int], found: Sequence[float]) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
+    add_workers(parser)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         what, data = saved(folder, SAMPLES)
@@ -75,7 +78,7 @@ def main() -> None:
         for turn in range(asked.repeats):
             for how, per_actor, clients in cases:
                 out = Path(folder, f"{turn}-{per_actor}-{clients}")
-                found[how, clients].append(peak(data, clients, per_actor, out))
+                found[how, clients].append(peak(data, clients, per_actor, asked.workers, out))
     table = Table("", "clients", "peak, MiB", "KiB per further client", "since the first row")
     for how, sizes in (("packed", PACKED), ("one actor each", APART)):
         rows(table, how, sizes, [median(found[how, n]) for n in sizes])

@@ -1,6 +1,6 @@
 """Seconds per round on two nodes compared with one, with the same total number of CPUs and the same hosts.
 
-    python benchmarks/nodes.py [--rounds N] [--repeats N] [--settings N ...]
+    python benchmarks/nodes.py [--rounds N] [--repeats N] [--settings N ...] [--workers KIND]
 
 Both clusters run on this machine's loopback interface (ray.cluster_utils), so this measures the cost of moving the
 model and the sums from one object store to another, without that of a network. Each node's store has 1 GiB, so that
@@ -22,6 +22,7 @@ from statistics import median
 from clusters import cluster
 from rich.console import Console
 from rich.table import Table
+from timing import add_workers
 from workload import saved, with_raysim
 
 from raysim.system.capacity import this_machine
@@ -53,7 +54,7 @@ def cluster_of(nodes: int, cpus: int) -> Iterator[str]:
         yield there.address
 
 
-def seconds(setting: Setting, address: str, data: Path, rounds: int) -> list[float]:
+def seconds(setting: Setting, address: str, workers: str, data: Path, rounds: int) -> list[float]:
     """Return the seconds of the rounds of one run."""
     with tempfile.TemporaryDirectory() as folder:
         clock = with_raysim(
@@ -63,7 +64,7 @@ def seconds(setting: Setting, address: str, data: Path, rounds: int) -> list[flo
             Path(folder, "run"),
             model={"name": setting.model},
             methods={} if setting.trains else {"workload:Idle": {}},
-            resources={"address": address, "clients_per_actor": setting.clients_per_actor},
+            resources={"address": address, "clients_per_actor": setting.clients_per_actor, "workers": workers},
         )
     return clock.seconds
 
@@ -80,6 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15, help="timed rounds of each run (15)")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
+    add_workers(parser)
     parser.add_argument("--settings", type=int, nargs="*", help="which settings, by number from 1 (all)")
     asked = parser.parse_args()
     chosen = [SETTINGS[number - 1] for number in asked.settings or range(1, len(SETTINGS) + 1)]
@@ -92,7 +94,7 @@ def main() -> None:
             name, data = saved(folder, setting.clients * setting.samples)
             turns = []
             for _ in range(asked.repeats):
-                one, two = (seconds(setting, address, data, asked.rounds) for address in addresses)
+                one, two = (seconds(setting, address, asked.workers, data, asked.rounds) for address in addresses)
                 turns.append((one, two))
             table.add_row(*row(setting, turns))
             console.print(f"{number + 1} of {len(chosen)} settings done", highlight=False)

@@ -1,6 +1,6 @@
 """Seconds that a raysim command takes in addition to its rounds, compared with starting torch and Ray alone.
 
-    python benchmarks/startup.py [--repeats N]
+    python benchmarks/startup.py [--repeats N] [--workers KIND]
 
 Each command is its own process, and all alternate; figures are medians. raysim's are of the whole command
 (scikit-learn's digits, an MLP) minus its one round: imports, starting Ray and the hosts, evaluating the untrained
@@ -20,6 +20,7 @@ from statistics import median
 
 from rich.console import Console
 from rich.table import Table
+from timing import add_workers
 
 from raysim.system.capacity import this_machine
 
@@ -66,11 +67,12 @@ def start(way: list[str], config: Path, out: Path) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5, help="repetitions (5)")
+    add_workers(parser)
     asked = parser.parse_args()
     found: dict[str, list[float]] = {name: [] for name in (*BARE, *WAYS)}
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "startup.yaml")
-        config.write_text(CONFIG, encoding="utf-8")
+        config.write_text(f"{CONFIG}resources: {{workers: {asked.workers}}}\n", encoding="utf-8")
         for turn in range(asked.repeats):
             for name, code in BARE.items():
                 found[name].append(seconds(["-c", code]))

@@ -1,6 +1,6 @@
 """Utilisation of the cores under synchronous and asynchronous schedules, with clients of unequal size, or few of many.
 
-    python benchmarks/throughput.py [--updates N] [--repeats N]
+    python benchmarks/throughput.py [--updates N] [--repeats N] [--workers KIND]
 
 Ten clients share 3,000 samples by Dirichlet(0.3), with one client per actor and packed; both schedules perform the same
 number of client updates. And 100 of 1,000 clients of 60 samples each take part in a round. Packed clients stay on their
@@ -20,7 +20,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from timing import WARM_UP, cpu_seconds
+from timing import WARM_UP, add_workers, cpu_seconds
 from workload import BATCH, LR, saved
 
 import raysim
@@ -95,6 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=20, help="server updates of each run (20)")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
+    add_workers(parser)
     asked = parser.parse_args()
     cores = this_machine().cpus
     table = Table("clients", "schedule", "cores busy", "client updates per second")
@@ -106,7 +107,7 @@ def main() -> None:
             for turn in range(asked.repeats):
                 for way, knobs in ways.items():
                     out = Path(folder, clients, f"{way} {turn}")
-                    found[way].append(run(knobs, data, asked.updates, out))
+                    found[way].append(run(knobs | {"resources.workers": asked.workers}, data, asked.updates, out))
             for way, stretches in found.items():
                 busy = median(s.cpu / s.seconds / cores for s in stretches)
                 speed = median(s.client_updates / s.seconds for s in stretches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from dataclasses import dataclass, field
 
@@ -9,6 +10,12 @@ import psutil
 
 WARM_UP = 2  # rounds that are not timed
 NICENESS = 15  # that of Ray's workers, also given to bare processes, so that other programs slow both equally
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that says how raysim's actors start."""
+    kinds = ("auto", "forked", "spawned")
+    parser.add_argument("--workers", choices=kinds, default="auto", help="resources.workers of raysim's runs (auto)")
 
 
 @dataclass

@@ -270,7 +270,7 @@ def test_of_a_nodes_hosts_those_that_compute_at_a_time_need_memory_to_work(place
     less = replace(node, memory=node.memory - 1)
     with pytest.raises(ConfigError, match=r"4 actors of .* memory for 3 of them; set resources.clients_per_actor=2"):
         placed(4, Capacity(2, 0, None, {}, [less]), need)
-    with pytest.raises(ConfigError, match="4 actors of .* memory for 2 of them"):
+    with pytest.raises(ConfigError, match=r"4 actors of .* memory for 2 of them"):
         placed(4, Capacity(2, 0, None, {}, [node]), need, cpus_per_actor=0.5)
 
 
