@@ -74,7 +74,7 @@ class Resources(Block):
     placement: Literal["spread", "pack"] = "spread"
     """Whether host actors are spread over a cluster's nodes or packed onto few."""
     workers: Literal["auto", "forked", "spawned"] = "auto"
-    """How an actor's process starts: forked from one that has imported torch (Linux: 30 MB each), or spawned by Ray
+    """How an actor's process starts: forked from one that has imported torch (Linux: 36 MB each), or spawned by Ray
     (335 MB each); auto is forked where it can be."""
     rebalance: bool = True
     """Whether clients that share actors move between them before a round, so that all actors end it together."""

@@ -25,8 +25,8 @@ from raysim.system.capacity import MIB
 
 # Private memory of a process that has imported torch and Ray, as measured: the CUDA build's libraries are larger.
 PROCESS_BYTES = (335 if torch.version.cuda else 190) * MIB
-# The same where it was forked from one that has (see raysim.actors.forking), and what that one adds to its node.
-FORKED_BYTES = 30 * MIB
+# The same where it was forked (see raysim.actors.forking) and has trained, and what the process adds that forks.
+FORKED_BYTES = 36 * MIB
 SERVER_BYTES = (150 if torch.version.cuda else 90) * MIB
 # What there is once: Ray's own processes and the pages of libraries that all processes share.
 SHARED_BYTES = (600 if torch.version.cuda else 400) * MIB

@@ -32,7 +32,7 @@ def test_it_says_what_would_start_and_what_that_costs(check):
     assert said["bytes up"] == said["bytes down"] == "2,832 (2.8 KiB; 708 bytes a round)"
     here = "1 coordinator and 3 hosts on this machine (2 CPUs, 0 GPUs)"
     assert said["actors"] == f"{here}; each host has 1 client, 0.6666 CPUs, 0 GPUs"
-    assert said["memory"].endswith(" of the 8.0 GiB here, a host up to 30.0 MiB")
+    assert said["memory"].endswith(" of the 8.0 GiB here, a host up to 36.0 MiB")
     hosts, each = "2 hosts at a time, or 68.0 s with --local", "1e+03 ms a step and 1e+02 ms a test sample"
     beside = "2.1e+03 ms more a round"
     assert said["time"] == f"about 41.5 s beside starting, {hosts}: {each}, measured here; {beside}"
@@ -89,7 +89,7 @@ def test_of_a_cluster_it_says_where_the_actors_would_go(check, answering):
     where = f"5 hosts at {NOBODY}, 2 on 2 nodes, 1 on 1 node {nodes}; each host has 1 client, 1 CPU, 0 GPUs"
     assert said["actors"] == f"1 coordinator and {where}"
     assert " on a node with 2 hosts, " in said["memory"]
-    assert said["memory"].endswith(" more on this one, a host up to 30.0 MiB")
+    assert said["memory"].endswith(" more on this one, a host up to 36.0 MiB")
     said = check(resources={"address": NOBODY, "placement": "pack", "custom": {"fast": 0.5}, "clients_per_actor": 2})
     where = f"2 hosts at {NOBODY}, 2 on 1 node {nodes}; each host has 1 or 2 clients, 1 CPU, 0 GPUs, 0.5 fast"
     assert said["actors"] == f"1 coordinator and {where}"
