@@ -158,8 +158,9 @@ def test_only_the_model_mail_and_sums_cross(run: Any) -> None:
     mail = 2**18  # bytes
     traffic = run(resources__clients_per_actor=1, evaluation__every_rounds=1, dataset__test=1600, **hoard(mailed=mail))
     sizes, weights = traffic.sizes(), posted(traffic)
-    versions = 2 * ROUNDS + 1  # the initial model, and one of each round
-    assert len(weights) == CLIENTS * versions  # once to a host, though every version is trained from and evaluated
+    # once to a host, though every version is trained from and evaluated: the initial model and one of each round, but
+    # the last only to the hosts that evaluate, of which there are as many as CPUs
+    assert len(weights) == CLIENTS * 2 * ROUNDS + CPUS
     assert len(sizes["put"]) == 2 * ROUNDS  # large mail is put once for all hosts; the model is small
     assert sum(sizes["put"]) <= 2 * ROUNDS * (mail + OVERHEAD)
     assert max(sizes["perform"] + sizes["evaluate"]) <= weights[0].nbytes + OVERHEAD

@@ -1,11 +1,13 @@
 """Actors are forked where they can be, start by themselves where not, and no bit knows of it."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import ray
 
 import raysim
 from raysim.actors import workers
@@ -46,8 +48,12 @@ class Watching(RunDisplay):
 
 
 def actors() -> list[psutil.Process]:
-    below = psutil.Process().children(recursive=True)
-    return [process for process in below if process.name().startswith(("ray::Host", "ray::Coordinat"))]
+    """The actors of this cluster; a server that forked them on a joined node is not below this process."""
+    found = []
+    for actor in ray._private.state.actors().values():
+        with suppress(psutil.Error):  # it has ended
+            found += [psutil.Process(actor["Pid"])] * (actor["State"] == "ALIVE")
+    return found
 
 
 @pytest.fixture(scope="module")

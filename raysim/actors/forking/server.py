@@ -143,4 +143,6 @@ def serve_cluster(number: int, folder: str | None = None) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 2 and os.fork():
+        os._exit(0)  # else a Ray worker would be the server's parent, and Ray ends the children of a worker that ends
     serve_cluster(int(sys.argv[1]), *sys.argv[2:])

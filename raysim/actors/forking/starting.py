@@ -73,6 +73,8 @@ class ForkServer:
                 start_new_session=True,
                 env=environment,
             )
+        if own:
+            self._process.wait()
 
     def _tell(self) -> None:
         assert self._process.stdin is not None
