@@ -5,7 +5,7 @@ checkpointed with the memory. All random draws come from the generator that it i
 """
 
 from bisect import insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +60,7 @@ class RandomReplacement(Policy):
 
 
 class _Grouped(Policy):
-    """Policy that decides sample by sample, by group (class or task)."""
+    """Policy that decides by group (class or task)."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -70,16 +70,10 @@ class _Grouped(Policy):
         return labels
 
     def _choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
-        groups = self._groups(labels, tasks).tolist()
-        return np.array([self._choose_slot(group, draws) for group in groups], np.int64)
+        return np.array(self._choose_slots(self._groups(labels, tasks).tolist(), draws), np.int64)
 
-    def _choose_slot(self, group: int, draws: np.random.Generator) -> int:
-        raise AssertionError("a grouped policy decides one sample at a time")
-
-    def _fill_slot(self) -> int:
-        """Return the first slot that has not been written."""
-        self.filled += 1
-        return self.filled - 1
+    def _choose_slots(self, groups: list[int], draws: np.random.Generator) -> list[int]:
+        raise AssertionError("a grouped policy says how it decides")
 
 
 class ClassBalanced(_Grouped):
@@ -89,36 +83,67 @@ class ClassBalanced(_Grouped):
     a reservoir of its class's present size, so that all samples of a class are held with the same probability.
     """
 
-    made_again = frozenset({"largest"})
-
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
         self.held: dict[int, list[int]] = {}  # the slots of each class, in ascending order
         self.counts: dict[int, int] = {}  # samples offered so far, by class
         self.full: list[int] = []  # the classes known to have been the largest: not all of their samples are held
-        self.largest: list[int] = []  # the classes that have the most slots, ascending; empty if they are not known
 
-    def _choose_slot(self, group: int, draws: np.random.Generator) -> int:
-        mine = self.held.setdefault(group, [])
-        self.counts[group] = self.counts.get(group, 0) + 1
-        if self.filled < self.capacity:
-            mine.append(self._fill_slot())
-            return mine[-1]
-        if group not in self.full:
-            if not self.largest:  # sizes change only below, so no class becomes the largest unnoticed
-                most = max(map(len, self.held.values()))
-                self.largest = sorted(group for group, slots in self.held.items() if len(slots) == most)
-                self.full = sorted({*self.full, *self.largest})
-            if group not in self.largest:
-                victims = self.held[self.largest.pop(int(draws.integers(len(self.largest))))]
-                if len(mine) + 1 == len(victims):
-                    insort(self.largest, group)
-                    insort(self.full, group)
-                slot = victims.pop(int(draws.integers(len(victims))))
-                insort(mine, slot)
-                return slot
-        drawn = int(draws.integers(self.counts[group]))
-        return mine[drawn] if drawn < len(mine) else -1
+    def _choose_slots(self, groups: list[int], draws: np.random.Generator) -> list[int]:
+        begin, self.filled = self.filled, min(self.filled + len(groups), self.capacity)
+        slots = list(range(begin, self.filled))
+        for group, slot in zip(groups, slots, strict=False):
+            self.held.setdefault(group, []).append(slot)
+        if slots:
+            self.counts = {group: len(held) for group, held in self.held.items()}
+        others = groups[len(slots) :]
+        return [*slots, *self._replace(others, draws)] if others else slots
+
+    def _replace(self, groups: list[int], draws: np.random.Generator) -> Iterator[int]:
+        """Yield the slots of these samples, the memory having been filled."""
+        ranges = self._ranges(groups)
+        drawn = draws.integers(np.maximum(ranges, 1)).tolist()
+        largest: list[int] = []
+        for group, (classes, most), (which, place) in zip(groups, ranges, drawn, strict=True):
+            mine = self.held.setdefault(group, [])
+            if not classes:
+                yield mine[place] if place < len(mine) else -1
+                continue
+            if not largest:
+                largest = sorted(group for group, slots in self.held.items() if len(slots) == most)
+            slot = self.held[largest.pop(which)].pop(place)
+            insort(mine, slot)
+            if len(mine) == most:
+                insort(largest, group)
+            yield slot
+
+    def _ranges(self, groups: list[int]) -> list[tuple[int, int]]:
+        """Return for each sample among how many largest classes and how many slots of one it draws what it replaces.
+
+        For a sample of a class in `full` these are 0 and the number of its class's samples. All follow from sizes, so
+        they are known before a draw: classes in `full` have the most slots or one less, whichever of them lose some.
+        """
+        sizes = {group: len(slots) for group, slots in self.held.items()}
+        most = max(sizes.values())
+        largest = {group for group, size in sizes.items() if size == most}
+        full, classes, ranges = {*self.full, *largest}, len(largest), []
+        for group in groups:
+            self.counts[group] = count = self.counts.get(group, 0) + 1
+            if group in full:
+                ranges.append((0, count))
+                continue
+            ranges.append((classes, most))
+            classes -= 1
+            sizes[group] = sizes.get(group, 0) + 1
+            if sizes[group] == most:
+                full.add(group)
+                classes += 1
+            elif not classes:
+                most -= 1
+                full |= {group for group, size in sizes.items() if size == most}
+                classes = len(full)
+        self.full = sorted(full)
+        return ranges
 
 
 class ClassRing(_Grouped):
@@ -126,38 +151,45 @@ class ClassRing(_Grouped):
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self.sizes: dict[int, int] = {}  # number of slots of each group, a queue from its oldest sample to its newest
-        self.oldest: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}  # number of slots of each group, a ring from its oldest sample to its newest
         self.newest: dict[int, int] = {}
-        self.next = [-1] * capacity  # the slot behind each one in its group's queue
+        self.next = [-1] * capacity  # the slot behind each one in its group's ring; the oldest is behind the newest
 
-    def _choose_slot(self, group: int, draws: np.random.Generator) -> int:
-        mine = self.sizes.get(group, 0)
-        groups = len(self.sizes) + (mine == 0)
-        if mine >= max(1, self.capacity // groups):
-            slot = self._pop_oldest(group)
-        elif self.filled < self.capacity:
-            slot = self._fill_slot()
-        elif groups <= self.capacity:
-            slot = self._pop_oldest(max(sorted(self.sizes), key=self.sizes.__getitem__))
-        else:
-            return -1
-        self._append(group, slot)
-        return slot
+    def _choose_slots(self, groups: list[int], draws: np.random.Generator) -> list[int]:
+        sizes, newest, after = self.sizes, self.newest, self.next
+        slots, largest = [], list[int]()
+        for group in groups:
+            mine = sizes.get(group, 0)
+            if mine and mine >= self.capacity // len(sizes):
+                slot = newest[group] = after[newest[group]]  # its oldest sample's, now its newest's
+            elif mine or len(sizes) < self.capacity:
+                if self.filled < self.capacity:
+                    slot = self.filled
+                    self.filled += 1
+                else:
+                    slot = self._take_oldest(largest)
+                last = newest.get(group, slot)
+                after[slot], after[last] = after[last], slot
+                newest[group], sizes[group] = slot, mine + 1
+            else:
+                slot = -1
+            slots.append(slot)
+        return slots
 
-    def _pop_oldest(self, group: int) -> int:
-        slot = self.oldest[group]
-        self.oldest[group] = self.next[slot]
+    def _take_oldest(self, largest: list[int]) -> int:
+        """Return the slot of the oldest sample of the largest group, the first of those as large, which loses it.
+
+        largest: these groups, descending; what other groups gain does not make them as large. Empty if not known.
+        """
+        if not largest:
+            most = max(self.sizes.values())
+            largest += sorted((group for group, size in self.sizes.items() if size == most), reverse=True)
+        group = largest.pop()
+        last = self.newest[group]
+        slot = self.next[last]
+        self.next[last] = self.next[slot]
         self.sizes[group] -= 1
         return slot
-
-    def _append(self, group: int, slot: int) -> None:
-        size = self.sizes.get(group, 0)
-        if size:
-            self.next[self.newest[group]] = slot
-        else:
-            self.oldest[group] = slot
-        self.newest[group], self.sizes[group] = slot, size + 1
 
 
 class TaskRing(ClassRing):

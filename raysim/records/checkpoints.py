@@ -20,7 +20,7 @@ from raysim.records.totals import Totals
 from raysim.system.errors import RunError
 from raysim.system.files import convert_write_errors, write_whole
 
-FORMAT = 3
+FORMAT = 4
 MANIFEST, CLIENTS, SERVER = "manifest.json", "clients.bin", "server.bin"
 
 

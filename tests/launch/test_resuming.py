@@ -256,7 +256,7 @@ def test_a_checkpoint_executes_no_code(tmp_path: Path, monkeypatch: pytest.Monke
     del manifest["sha256"], manifest["format"]
     manifest["files"]["server.bin"] = hashlib.sha256(record).hexdigest()
     digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-    (newest / "manifest.json").write_text(json.dumps({"format": 3, **manifest, "sha256": digest}))
+    (newest / "manifest.json").write_text(json.dumps({"format": 4, **manifest, "sha256": digest}))
     with pytest.raises(RunError, match="a checkpoint's record cannot be read"):
         raysim.run(None, out=out, local=True, resume=True)
     assert not trace.exists()
