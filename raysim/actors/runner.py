@@ -41,7 +41,8 @@ class _Call:
 def _part(order: Order, own: Sequence[int]) -> Order:
     """Return the part of an order that is for some of its clients, without the mail, which is sent separately."""
     windows = {client: order.windows[client] for client in own if client in order.windows}
-    return replace(order, clients=tuple(own), shares={k: order.shares[k] for k in own}, windows=windows, mail=None)
+    shares = {client: order.shares[client] for client in own}
+    return Order(order.op, tuple(own), None, shares, order.cohort, order.phase, windows, order.arrived, order.discount)
 
 
 def start_hosts(

@@ -5,7 +5,6 @@ Ray moves bytes without looking into them; for any other value it runs serialise
 
 import io
 import pickle
-from collections import ChainMap
 from collections.abc import Sequence
 from copyreg import dispatch_table as usual
 from dataclasses import dataclass
@@ -52,7 +51,7 @@ def pack(value: Any) -> Any:
         return True
 
     pickler = pickle.Pickler(packed, pickle.HIGHEST_PROTOCOL, buffer_callback=keep_inside)
-    pickler.dispatch_table = REDUCED
+    pickler.dispatch_table = {**usual, Tensor: _reduce}
     try:
         pickler.dump(value)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -105,6 +104,3 @@ def _put_together(dtype: torch.dtype, shape: tuple[int, ...], data: Any) -> Tens
 def _reduce(tensor: Tensor) -> tuple[Any, ...]:
     dtype, shape, data = _taken_apart(tensor)
     return _put_together, (dtype, shape, pickle.PickleBuffer(data.data))
-
-
-REDUCED = ChainMap[Any, Any]({Tensor: _reduce}, usual)

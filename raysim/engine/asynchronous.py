@@ -1,10 +1,10 @@
 """A server update under an asynchronous schedule: FedBuff's buffer of deltas, or FedAsync's mixing of one model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Any, ClassVar
 
-from raysim.api.messages import Delta
+from raysim.api.messages import Delta, Post
 from raysim.config.timing import AsynchronousSchedule as Schedule
 from raysim.engine.exchange import Exchange
 from raysim.engine.orders import Reply
@@ -37,8 +37,10 @@ class AsynchronousUpdates(Kept):
         server, exchange = self._server, self._exchange
         update = self._timetable[server.round - 1]
         mail, posts = exchange.announce()
+        sent = [server.model(), *posts]
+        exchange.traffic.count_sent([dispatch.client for dispatch in update.dispatched], mail, sent)
         for dispatch in update.dispatched:
-            self._send(dispatch, mail, posts)
+            self._send(dispatch, mail, sent)
         for dispatch in update.discarded:
             exchange.receive(self._tickets.pop(dispatch.number))
         reply = Reply(len(update.arrivals))
@@ -71,18 +73,17 @@ class AsynchronousUpdates(Kept):
         over = self._timetable[: self._server.round]
         self._away = [d for update in over for d in update.dispatched if d.back > self._time]
 
-    def _send(self, dispatch: Dispatch, mail: Mapping[str, Any], posts: Any) -> None:
+    def _send(self, dispatch: Dispatch, mail: Mapping[str, Any], posts: Sequence[Post]) -> None:
         """Send the current model. A client that drops out, or returns after the run's end, computes nothing."""
         server, exchange, client = self._server, self._exchange, dispatch.client
         if dispatch.update is None and not dispatch.discarded:
-            exchange.traffic.count_sent([client], mail, [server.model(), *posts])
             return
         cohort, weight, arrived = self._cohort_of(dispatch)
         share, discount = self._size(dispatch) / weight, self._discount(dispatch)
         order = exchange.order(
             "train", [client], mail, {client: share}, cohort=cohort, arrived=arrived, discount=discount
         )
-        self._tickets[dispatch.number] = exchange.begin(order, posts)
+        self._tickets[dispatch.number] = exchange.runner.begin(order, posts)
         if self._schedule.mixing == "models":
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
 

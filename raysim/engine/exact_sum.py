@@ -114,11 +114,11 @@ class ExactSum:
         """Return sum(weight * value) / sum(weight), float64."""
         if self.limbs is None or self.weight == 0:
             raise ValueError("the mean of nothing")
-        return self._value() / (self.weight * 2.0**-WEIGHT_BITS)
+        return self._value().div_(self.weight * 2.0**-WEIGHT_BITS)
 
     def total(self, count: int) -> Tensor:
         """Return the sum of the values, float64, where each of `count` clients was given the weight 1 / count."""
-        return self._value() * count
+        return self._value().mul_(count)
 
     def _weigh(self, weight: int) -> None:
         if weight < 0 or self.weight + weight > HEAVIEST:
@@ -128,7 +128,8 @@ class ExactSum:
 
     def _value(self) -> Tensor:
         assert self.limbs is not None
-        value = torch.zeros(self.limbs.shape[1:], dtype=torch.float64)
-        for limb, bits in zip(self.limbs.flip(0), self.grid.bits[::-1], strict=True):
+        *higher, lowest = zip(self.limbs, self.grid.bits, strict=True)
+        value: Tensor = lowest[0].double().mul_(2.0 ** -lowest[1])
+        for limb, bits in reversed(higher):
             value += limb.double().mul_(2.0**-bits)
         return value
