@@ -22,11 +22,15 @@ PLAIN: Mapping[str, Any] = {"foreach": False, "fused": False, "maximize": False}
 
 
 class LocalSgd:
-    """Stochastic gradient descent with heavy-ball or Nesterov momentum and L2 weight decay."""
+    """Stochastic gradient descent with heavy-ball or Nesterov momentum and L2 weight decay.
+
+    `vectors` is how many of the parameters' length it keeps, its velocity, and how many more a step takes.
+    """
 
     def __init__(self, knobs: SgdConfig) -> None:
         self._knobs = knobs.model_dump(include={"momentum", "nesterov", "weight_decay"})
         self._velocity: list[Tensor | None] = [None]
+        self.vectors = int(knobs.momentum > 0), (knobs.weight_decay > 0) + knobs.nesterov
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
         """Update the parameters [P] in place, given their gradient [P]."""
@@ -36,13 +40,15 @@ class LocalSgd:
 class LocalAdam:
     """Adam (Kingma & Ba, ICLR 2015, arXiv 1412.6980) and AdamW (Loshchilov & Hutter, ICLR 2019, arXiv 1711.05101).
 
-    Adam adds the weight decay to the gradient, AdamW subtracts it from the parameters.
+    Adam adds the weight decay to the gradient, AdamW subtracts it from the parameters. `vectors` is how many of their
+    length it keeps, its moments, and how many more a step takes.
     """
 
     def __init__(self, knobs: AdamConfig | AdamWConfig) -> None:
         self._knobs = knobs
         self._steps = torch.tensor(0)
         self._moments: tuple[Tensor, Tensor] | None = None
+        self.vectors = 2, 2 + (knobs.weight_decay > 0 and not isinstance(knobs, AdamWConfig))
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
         """Update the parameters [P] in place, given their gradient [P]."""

@@ -49,7 +49,7 @@ def _measure(config: Config, federation: Federation, batches: int) -> Ints:
 
 
 class TableWatch(TorchFunctionMode):
-    """Notes the bytes of the largest matrix [n, P] that is made; vectors are counted in SUM_VECTORS."""
+    """Notes the bytes of the largest matrix [n, P] that is made; the estimate counts vectors."""
 
     def __init__(self, parameters: int) -> None:
         super().__init__()

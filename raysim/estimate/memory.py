@@ -14,6 +14,7 @@ from raysim.api.client import cut_into_batches
 from raysim.api.method import overrides
 from raysim.config import Config
 from raysim.engine.compatibility import choose_memory, make_methods
+from raysim.engine.optimizer import make_optimizer
 from raysim.estimate.client_memory import Ints, measure_halves
 from raysim.evaluation.scoring import chunk_size
 from raysim.federation.federation import Federation
@@ -31,7 +32,17 @@ SERVER_BYTES = (150 if torch.version.cuda else 90) * MIB
 # What there is once: Ray's own processes and the pages of libraries that all processes share.
 SHARED_BYTES = (600 if torch.version.cuda else 400) * MIB
 KEPT_BYTES = 512 * MIB  # of freed memory, what a host's allocator keeps
-SUM_VECTORS = 9  # of the model's length, while a client's update is rounded and added exactly
+# Vectors of the model's length; an exact sum (int64) counts as two. A host takes at work, beside what its optimizer
+# keeps and a step takes (or, as much, an update or a layer's gradient): the updates' sum, 2, and what a wide layer's
+# product packs. For a term that is summed: two limbs, 4, itself, what it is made of, what it takes the place of.
+UPDATE_VECTORS = 3
+TERM_VECTORS = 7
+# The coordinator holds while it makes a model: a module's weights and gradient, and what its trial packed, 3; the model
+# and the next, 2; the updates' sum, 2; the mean in float64, 2. For each term: its limbs, its mean in float64, and what
+# the server half keeps of it. For a half that only changes the update: two moments, and what takes their place.
+MODEL_VECTORS = 9
+SERVER_TERM_VECTORS = 7
+SERVER_UPDATE_VECTORS = 4
 
 
 @dataclass(frozen=True)
@@ -126,13 +137,18 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     kept = min(training, KEPT_BYTES)
     split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
     data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test))
+    terms = [sum(how != "by_client" for how in method.replies.values()) for method in methods.values()]
+    updating = sum(not method.replies and overrides(method.Server, "update") for method in methods.values())
+    keeps, takes = make_optimizer(config.training.optimizer).vectors
+    working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
+    serving = MODEL_VECTORS + SERVER_TERM_VECTORS * sum(terms) + SERVER_UPDATE_VECTORS * updating
     return replace(
         processes_alone(config),
         data=data,
-        coordinator=(2 + 4 * posts) * vector,
+        coordinator=serving * vector,
         host=(2 + posts) * vector + kept,
-        working=SUM_VECTORS * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept),
-        gpu=data + (2 + posts + SUM_VECTORS) * vector + max(training, evaluating) + int(tables.max()),
+        working=working * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept),
+        gpu=data + (2 + posts + working) * vector + max(training, evaluating) + int(tables.max()),
         clients=[
             int(own)
             + _memory(federation, kind, stream)

@@ -142,17 +142,17 @@ def test_a_cluster_without_gpus_is_told_what_would_be_asked_of_it(check, cluster
 
 
 def test_gpu_memory_is_arithmetic_of_data_vectors_activations_and_clients(check, tiny):
-    """Of the MLP 6-5-4, 59 numbers: a host has its parameters, their gradient, one post and 9 vectors of a sum.
+    """Of the MLP 6-5-4, 59 numbers: a host has its parameters, their gradient, one post, the sum (2) and an update,
 
-    (2 + 1 + 9) * 236 = 2,832 bytes; (36 + 20) samples of 6 float32 and an int64 are 1,792. Evaluating 20 samples takes
-    four times the widest output, 20 * 6 * 4 * 4 = 1,920, a batch of 4 only 4 * (6 + 5 + 5 + 4) * 4 = 320. SCAFFOLD's
-    posts add a vector, and each of its clients keeps one.
+    and packs a layer. (2 + 1 + 4) * 236 = 1,652 bytes; (36 + 20) samples of 6 float32 and an int64 are 1,792.
+    Evaluating 20 samples takes four times the widest output, 20 * 6 * 4 * 4 = 1,920, a batch of 4 only
+    4 * (6 + 5 + 5 + 4) * 4 = 320. SCAFFOLD's posts add a vector, its sum 7, and each of its clients keeps one.
     """
     config = tiny(resources={"gpus_per_actor": 0.25})
-    assert memory_of(config).gpu_with([0]) == 2832 + 1792 + 1920
+    assert memory_of(config).gpu_with([0]) == 1652 + 1792 + 1920
     said = check(resources={"gpus_per_actor": 0.25})["GPU memory"]
-    assert said.startswith("up to 6.4 KiB for a host, 25.6 KiB for the 4 that share one, by arithmetic: ")
+    assert said.startswith("up to 5.2 KiB for a host, 21.0 KiB for the 4 that share one, by arithmetic: ")
     config = tiny(methods={"scaffold": {}})
-    assert memory_of(config).gpu_with([0, 1]) == 2832 + 1792 + 1920 + 3 * 236
+    assert memory_of(config).gpu_with([0, 1]) == 1652 + 1792 + 1920 + (1 + 7 + 2) * 236
     assert "share" not in check(resources={"gpus_per_actor": 1})["GPU memory"]
     assert "GPU memory" not in check()

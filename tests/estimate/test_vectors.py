@@ -1,0 +1,61 @@
+"""How many vectors of the model's length a host takes while it carries out an order, against what torch allocates."""
+
+import pytest
+from torch.profiler import ProfilerActivity, profile
+
+from raysim import config as configs
+from raysim.engine.orders import Reply
+from raysim.engine.runner import LocalRunner
+from raysim.engine.simulation import Simulation
+from raysim.estimate.memory import estimate_memory
+from raysim.federation.federation import build_federation
+
+WIDE = {
+    "name": "wide",
+    "dataset": {"name": "digits", "train_samples": 32},
+    "scenario": {"kind": "domain_incremental", "tasks": 1},
+    "clients": {"count": 2},
+    "model": {"name": "mlp", "hidden": [1500, 1500]},  # of 9 MB, with blocks of 1 MB in a sum
+    "training": {"rounds_per_task": 2, "batch_size": 4},
+}
+
+
+class Watched(LocalRunner):
+    """Notes the most bytes of tensors that the last order held beside what there was."""
+
+    def begin(self, order, posts) -> Reply:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+            reply = super().begin(order, posts)
+        now, self.peak = 0, 0
+        events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
+        for event in sorted(events, key=lambda event: event.start_ns()):
+            now += event.nbytes()
+            self.peak = max(self.peak, now)
+        return reply
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "methods", "vectors"),
+    [
+        ({"name": "sgd"}, {}, 2 + 1),  # the sum, and an update
+        ({"name": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, {}, 2 + 1 + 2),
+        ({"name": "adam", "weight_decay": 0.1}, {}, 2 + 2 + 3),
+        ({"name": "sgd"}, {"scaffold": {}}, 2 + 1 + 4 + 3),
+    ],
+    ids=["sgd", "nesterov", "adam", "scaffold"],
+)
+def test_a_host_at_work_takes_the_vectors_estimated(optimizer, methods, vectors):
+    """The estimate adds one for what the product of a layer packs, which torch's allocator does not see.
+
+    What an evaluation takes more, 4 * 360 samples * 1,500 float32 at most, is less than a vector of 9,456,040 bytes.
+    """
+    training = {**WIDE["training"], "optimizer": optimizer}
+    config = configs.load({**WIDE, "training": training, "methods": methods})
+    federation = build_federation(config)
+    runner = Watched(config, federation)
+    simulation = Simulation(config, federation, runner)
+    for _ in simulation.events():
+        pass
+    vector = simulation.model.weights().nbytes
+    assert vectors <= runner.peak / vector < vectors + 0.6
+    assert estimate_memory(config, federation, simulation.model).working // vector == vectors + 1
