@@ -22,7 +22,6 @@ from raysim.system import interrupts
 from raysim.system.capacity import CAN_FORK, Capacity
 from raysim.system.errors import ConfigError, Lost, RunError
 
-LEAVING = "leaving as soon as Ray has started"
 VITAL = ("gcs_server", "raylet")
 AUTOSCALER = "/autoscaler/_private/monitor.py"
 OWN: list[psutil.Process] = []  # the processes without which the cluster that this process has started has ended
@@ -80,7 +79,7 @@ def own_cluster(
         if go_on is not None:
             session.announce(*go_on)
         try:
-            with interrupts.delay_interrupts(lambda: say(LEAVING)):
+            with interrupts.delay_interrupts(lambda: say("leaving as soon as Ray has started")):
                 start_own(capacity, dashboard, session)
             yield capacity
         finally:

@@ -361,7 +361,8 @@ def test_a_run_does_not_import_torchs_compiler_nor_scikit_learn():
     script = (
         "import sys, conftest\n"
         "for optimizer in ({'lr': 0.1, 'momentum': 0.5}, {'name': 'adam'}):\n"
-        "    conftest.run_here(conftest.tiny_config(training__optimizer=optimizer, model__dropout=0.5))\n"
+        "    other = {'training__optimizer': optimizer, 'model__dropout': 0.5, 'dataset': {'name': 'digits'}}\n"
+        "    conftest.run_here(conftest.tiny_config(**other))\n"
         "print([name for name in ('torch._dynamo', 'torch._inductor', 'sympy', 'sklearn') if name in sys.modules])"
     )
     tests = Path(__file__).parents[1]
