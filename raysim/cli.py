@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
+from raysim.system.importing import uncollected
+from raysim.system.interrupts import delay_interrupts
 
 if TYPE_CHECKING:
-    from raysim.actors.session import Session
+    from raysim.actors.background import EarlyCluster
 
 KINDS = {"methods": "method", "datasets": "data set", "models": "model"}
 USAGE = """usage: raysim COMMAND ...
@@ -98,24 +100,25 @@ def _run(given: Sequence[str]) -> int:
         parser.error("the following arguments are required: CONFIG")
     if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
-    with _session(asked) as session:
-        from raysim.config import load
-        from raysim.launch.display import open_run_display, result_console, show_result
-        from raysim.launch.run import resolve_resumed, run
+    with _cluster(asked) as cluster:
+        with uncollected(), delay_interrupts():  # packages take an interrupt for an import that failed, and go on
+            from raysim.config import load
+            from raysim.launch.display import open_run_display, result_console, show_result
+            from raysim.launch.run import resolve_resumed, run
 
         if asked.resume:
             config = resolve_resumed(asked.out, asked.config, asked.overrides)
         else:
             config = load(asked.config, asked.overrides)
         with open_run_display(config, asked.quiet) as shown:
-            result = run(config, out=asked.out, local=asked.local, resume=asked.resume, display=shown, session=session)
+            result = run(config, out=asked.out, local=asked.local, resume=asked.resume, display=shown, cluster=cluster)
     if not asked.quiet:
         show_result(result, result_console())
     return 130 if result.status == "interrupted" else 0
 
 
-def _session(asked: argparse.Namespace) -> "AbstractContextManager[Session | None]":
-    """Open the session of the Ray that a run will start, if it will fork its actors: its server imports meanwhile."""
+def _cluster(asked: argparse.Namespace) -> "AbstractContextManager[EarlyCluster | None]":
+    """Open the cluster that a run will start, if any: Ray and the fork server start beside the imports of torch."""
     own = os.path.join(asked.out or "", "config.yaml") if asked.config is None else asked.config
     if asked.local or (asked.resume and not os.path.exists(own)):
         return nullcontext()
@@ -124,11 +127,14 @@ def _session(asked: argparse.Namespace) -> "AbstractContextManager[Session | Non
     document = open_document(own)
     apply_overrides(document, asked.overrides)
     resources = check_own_keys(document).resources
-    if not resources.forks or resources.address is not None:
+    if resources.address is not None:
         return nullcontext()
-    from raysim.actors.session import open_session
+    from raysim.actors.background import open_cluster
+    from raysim.system.capacity import Capacity, count_cpus, this_machine
 
-    return open_session(forked=True)
+    # what counts the GPUs is torch
+    capacity = this_machine if resources.gpus_per_actor else lambda: Capacity(count_cpus(), 0, None)
+    return open_cluster(capacity, resources.dashboard, resources.forks)
 
 
 def _check(given: Sequence[str]) -> int:
