@@ -35,9 +35,7 @@ class Ewc(Method):
     fisher: FisherForm = "sample"  # squares of each sample's gradient, of batches' means, or with labels from the model
     sample_size: Annotated[int, Ge(1)] = 200  # samples of the task that a client's Fisher is taken over
     clip: Annotated[float, Gt(0)] | None = None  # the largest value of a client's Fisher
-    scope: Literal["global", "client"] = (
-        "global"  # the mean Fisher of all clients, or each client's own, which stays there
-    )
+    scope: Literal["global", "client"] = "global"  # the mean Fisher of all clients, or each one's own, never sent
 
     neutral: ClassVar = {"strength": 0.0}
     replies: ClassVar = {"fisher": "mean"}
