@@ -217,6 +217,14 @@ def test_its_bytes_are_known_before(tiny, simulate, knobs):
     assert before.steps == counted.steps
 
 
+@pytest.mark.parametrize("knobs", [{}, {"mode": "separate"}, {"scope": "client"}])
+def test_a_resumed_run_has_its_penalties(resumed, knobs):
+    """Lost in task 3, of whose penalties both earlier tasks are part."""
+    known = {"ewc": {"strength": 4.0, **knobs}}
+    whole, again = resumed(5, model=LIVELY, scenario__tasks=3, participation={"count": 2}, methods=known)
+    assert again == whole
+
+
 @pytest.mark.parametrize(
     ("boundaries", "rounds"), [({"asynchronous": {"window": 4}}, None), ({"jittered": {"rounds": 1}}, 4)]
 )

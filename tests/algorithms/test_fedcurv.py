@@ -130,6 +130,14 @@ def test_its_bytes_are_known_before_and_it_needs_no_boundary(tiny, simulate):
     assert (sum(before.up.values()), sum(before.down.values())) == (counted.traffic.up, counted.traffic.down)
 
 
+def test_a_resumed_run_has_its_sums(resumed):
+    """One of three clients takes part in a round, so what it sent may be some rounds old."""
+    whole, again = resumed(
+        5, participation={"count": 2}, training__rounds_per_task=4, methods={"fedcurv": {"strength": 3.0}}
+    )
+    assert again == whole
+
+
 def test_a_schedule_without_a_barrier_is_refused(tiny):
     schedule = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 3}
     with pytest.raises(ConfigError, match=r"^methods\.fedcurv: needs rounds that wait for their clients; set schedule"):
