@@ -1,6 +1,7 @@
 """EWC (Kirkpatrick et al., PNAS 2017; online: Schwarz et al., ICML 2018) against a second writing in NumPy, float64."""
 
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,7 @@ from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
 
+QUICKSTART = str(Path(__file__).parents[2] / "configs" / "quickstart.yaml")
 SOFTMAX = {"name": "probes:softmax"}
 UNEVEN = {"partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 3, "balanced": False}, "seed": 1}
 P = 28 * 8  # bytes of 28 float64 parameters
@@ -235,7 +237,7 @@ def test_boundaries_that_are_not_everybodys_are_refused(tiny, boundaries, rounds
 
 
 def test_the_refusal_is_one_line_before_anything_starts(capsys, tmp_path):
-    given = ["configs/quickstart.yaml", "methods={ewc: {}}", "scenario.boundaries={jittered: {rounds: 2}}"]
+    given = [QUICKSTART, "methods={ewc: {}}", "scenario.boundaries={jittered: {rounds: 2}}"]
     assert main(["run", *given, "--local", "--out", str(tmp_path / "run")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (tmp_path / "run").exists()

@@ -1,5 +1,6 @@
 """Fed-A-GEM's ablations (Dai et al., TMLR 2024): refinements and when (Table 11), rate (12), cosine weights (2)."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,6 +19,7 @@ from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
+QUICKSTART = str(Path(__file__).parents[2] / "configs" / "quickstart.yaml")
 SOFTMAX = {"name": "probes:softmax"}
 KEEP_ALL = {"memory": {"capacity": 100}}
 WHOLE = {"sample_size": 1000}
@@ -224,5 +226,5 @@ def test_weights_by_cosine_need_the_cohorts_reference(tiny, capsys):
     known = {"fed_a_gem": {"aggregation": "cosine", "reference": "with_update"}}
     with pytest.raises(ConfigError, match=r"^methods\.fed_a_gem: found aggregation=cosine with reference=with_update,"):
         check_methods(tiny(methods=known))
-    assert main(["check", "configs/quickstart.yaml", "methods={fed_a_gem: {rate: 0}}"]) == 2
+    assert main(["check", QUICKSTART, "methods={fed_a_gem: {rate: 0}}"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

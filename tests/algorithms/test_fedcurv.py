@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,6 +19,7 @@ from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
 
+QUICKSTART = str(Path(__file__).parents[2] / "configs" / "quickstart.yaml")
 SOFTMAX = {"name": "probes:softmax"}
 UNEVEN = {"partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 3, "balanced": False}, "seed": 1}
 P = 28 * 8  # bytes of 28 float64 parameters
@@ -145,7 +147,7 @@ def test_a_schedule_without_a_barrier_is_refused(tiny):
 
 
 def test_the_refusal_is_one_line_before_anything_starts(capsys, tmp_path):
-    given = ["configs/quickstart.yaml", "methods={fedcurv: {}}", "schedule={kind: asynchronous, concurrency: 2}"]
+    given = [QUICKSTART, "methods={fedcurv: {}}", "schedule={kind: asynchronous, concurrency: 2}"]
     assert main(["run", *given, "--local", "--out", str(tmp_path / "run")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (tmp_path / "run").exists()

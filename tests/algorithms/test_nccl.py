@@ -1,5 +1,7 @@
 """NCCL at every client (Han et al., UAI 2023), in float64; the rates are C-FLAG's for one client and one step."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
+QUICKSTART = str(Path(__file__).parents[2] / "configs" / "quickstart.yaml")
 SOFTMAX = {"name": "probes:softmax"}
 
 
@@ -169,7 +172,7 @@ def test_what_it_cannot_have_is_refused(tiny, more, said):
 
 
 def test_the_refusal_is_one_line_before_anything_starts(capsys, tmp_path):
-    given = ["configs/quickstart.yaml", "methods={nccl: {}}", "training.optimizer.lr=0.25"]
+    given = [QUICKSTART, "methods={nccl: {}}", "training.optimizer.lr=0.25"]
     assert main(["run", *given, "--local", "--out", str(tmp_path / "run")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (tmp_path / "run").exists()
