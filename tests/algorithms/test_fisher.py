@@ -118,9 +118,19 @@ def test_labels_are_drawn_from_the_model():
     np.testing.assert_allclose(fisher(client, "expected", 20_000)[2:], 0.09, atol=0.0085)
 
 
+def test_only_labels_that_training_admits_are_drawn():
+    """As above with a third class, far more likely than both, that is left out: were it drawn, F[b] were p^2."""
+    module = linear([[0.0]] * 3, [float(np.log(0.9)), float(np.log(0.1)), 50.0])
+    x, y = torch.zeros(20_000, 1).double(), torch.zeros(20_000).long()
+    client = client_of(module, x, y, kept_out=torch.tensor([False, False, True]))
+    found = fisher(client, "expected", 20_000)[3:]
+    np.testing.assert_allclose(found[:2], 0.09, atol=0.0085)
+    assert found[2] == 0
+
+
 @pytest.mark.parametrize("form", ["sample", "batch", "expected"])
 def test_a_class_that_training_leaves_out_needs_nothing(data, form):
-    """It has probability 0: its row is exactly 0 and it is never drawn, which would make the loss infinite."""
+    """It has probability 0, so its row is exactly 0, however large its logit."""
     module, x, y = data
     mask = torch.tensor([False, False, True, False])
     y = torch.where(y == 2, 0, y)

@@ -27,7 +27,7 @@ def fisher_diagonal(client: Client, form: FisherForm, sample_size: int, purpose:
     order = torch.from_numpy(draws.permutation(len(client.arrived)))
     drawn = client.arrived[order[:sample_size]]
     model.module.eval()
-    for part in client.batches(len(drawn), single=True):
+    for part in client.batches(len(drawn), single=True) if form == "batch" else [slice(len(drawn))]:
         x, y = client.show(drawn[part])
         with client.aside(purpose):
             if form == "batch":
