@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge
+import torch
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from raysim.algorithms.parts import replay
-from raysim.algorithms.parts.projection import project
+from raysim.algorithms.parts.projection import Refinement, refine
 from raysim.api import (
     Ask,
     Client,
@@ -25,6 +26,7 @@ from raysim.api import (
     Post,
     Server,
     ServerHalf,
+    Setting,
     Step,
     Term,
     Terms,
@@ -38,11 +40,21 @@ class FedAGem(Method):
     sample_size: Annotated[int, Ge(1)] = 32  # m in Algorithm 1: memory samples of a client's reference gradient
     every: Annotated[int, Ge(1)] = 1  # the reference is used in every k-th round
     reference: Literal["cohort", "with_update"] = "cohort"  # with_update: for asynchronous schedules; not the paper's
+    refinement: Refinement = "project"  # what becomes of a step's gradient, section 5.3.1; project is Fed-A-GEM
+    when: Literal["conflict", "always"] = "conflict"  # refine if the gradient points against the reference, or always
+    rate: Annotated[float, Gt(0), Le(1)] = 1.0  # p, Table 12: the fraction of such steps that are refined, drawn
+    aggregation: Literal["mean", "cosine"] = "mean"  # cosine: updates count by their likeness to the reference, Table 2
 
     needs: ClassVar = frozenset({"earlier_logits"})
     instead: ClassVar = {"barrier": "reference=with_update"}
     memory: ClassVar = MemoryUse()
-    replies: ClassVar = {"memory_gradient": "mean"}
+    replies: ClassVar = {"memory_gradient": "mean", "likeness": "by_client"}
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Return that weights by cosine are a cohort's, if there need be none."""
+        if self.aggregation == "cosine" and self.reference == "with_update":
+            return "found aggregation=cosine with reference=with_update, allowed: with reference=cohort, or mean"
+        return None
 
     def waits(self) -> bool:
         """The cohort's reference is requested once the new model is made."""
@@ -63,14 +75,21 @@ class FedAGem(Method):
                 self.sent = self._gradient(client)
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
-            """Project if the inner product is negative."""
+            """Project if the inner product is negative, or refine the gradient as the knobs say."""
+            knobs = self.knobs
+            if not self.used or (knobs.rate < 1 and step.client.generator(self.name).random() >= knobs.rate):
+                return gradient
             # Differs from the paper's `<= 0`, which gives 0/0 for a reference of zero; otherwise equal.
-            return project(gradient, step.client.post(self.name)) if self.used else gradient
+            return refine(gradient, step.client.post(self.name), knobs.refinement, knobs.when)
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
-            """Send the memory gradient with the update, if the knobs say so."""
+            """Send the memory gradient with the update, or the update times its likeness, if the knobs say so."""
             sent, self.sent = self.sent, None
-            return delta, {} if sent is None else {"memory_gradient": Term(sent)}
+            terms = {} if sent is None else {"memory_gradient": Term(sent)}
+            if self.knobs.aggregation == "cosine" and self.used:
+                likeness = compare(-delta.parameters, client.post(self.name))
+                delta, terms["likeness"] = Delta(likeness * delta.parameters, delta.buffers), Term(likeness)
+            return delta, terms
 
         def memory_gradient(self, client: Client, mail: None) -> Terms:
             """Send the gradient on the memory at the new model; a client with an empty memory sends nothing."""
@@ -95,10 +114,14 @@ class FedAGem(Method):
             return True, [Post(self.name, self.version, self.reference)]
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
-            """Store the reference that was sent with the updates."""
+            """Store the reference that came with the updates; divide by the sum of the weights by likeness."""
             if self.knobs.reference == "with_update":
                 self._keep(reply)
-            return delta
+            if "likeness" not in reply:
+                return delta
+            total = torch.stack([server.shares[client] * one for client, one in reply["likeness"].items()]).sum()
+            # statistics are averaged; if no update is like the reference the model stays
+            return Delta(torch.where(total > 0, delta.parameters / total, 0.0), delta.buffers)
 
         def conclude(self, server: Server) -> Plan:
             """Ask the same cohort for its memory gradients at the new model; the next round that projects uses them."""
@@ -108,3 +131,10 @@ class FedAGem(Method):
         def _keep(self, reply: Mapping[str, Any]) -> None:
             self.reference = reply.get("memory_gradient")
             self.version += 1
+
+
+def compare(update: Tensor, reference: Tensor) -> Tensor:
+    """Return s = max(0, cos(update, reference)), 0 if one of them is 0."""
+    # The paper gives no formula, and names FLTrust (Cao et al., NDSS 2021), whose trust score this is.
+    lengths = update.norm() * reference.norm()
+    return torch.where(lengths > 0, update.dot(reference) / lengths, 0.0).clamp(min=0)

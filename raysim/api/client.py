@@ -100,9 +100,11 @@ class Client(Kept):
 
     def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the mean cross-entropy over the classes that `training.logits` admits."""
-        if self._kept_out is not None:
-            logits = logits.masked_fill(self._kept_out, -torch.inf)
-        return nn.functional.cross_entropy(logits, y)
+        return nn.functional.cross_entropy(self.mask_logits(logits), y)
+
+    def mask_logits(self, logits: Tensor) -> Tensor:
+        """Return the logits [n, classes], -inf for the classes that `training.logits` does not admit."""
+        return logits if self._kept_out is None else logits.masked_fill(self._kept_out, -torch.inf)
 
     def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the samples at these positions of the stream, x [n, ...] in the model's dtype and y [n].

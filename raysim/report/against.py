@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from raysim.config.error_text import nearest, show
+from raysim.config.lookup import resolve
 from raysim.config.yaml_reading import parse_value
 from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.report.content import Comparison
@@ -137,8 +138,13 @@ def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) ->
 
 
 def _has_methods(group: MethodGroup, wanted: Mapping[str, object] | None) -> bool:
-    """Return whether a group has the wanted methods in the wanted order, and with the knobs that are named there."""
-    return wanted is not None and [*group.methods] == [*wanted] and _holds(group.methods, wanted)
+    """Return whether a group has the wanted methods in the wanted order, and with the knobs that are named there.
+
+    A run from before a method had some knob is one with that knob's default.
+    """
+    if wanted is None or [*group.methods] != [*wanted]:
+        return False
+    return _holds({name: {**vars(resolve("method", name)()), **knobs} for name, knobs in group.methods.items()}, wanted)
 
 
 def _row(column: PublishedColumn, method: str, group: MethodGroup) -> Sequence[TableCell]:

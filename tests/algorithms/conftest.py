@@ -1,18 +1,53 @@
-"""What the tests of C-FLAG share."""
+"""What the tests of several methods share, and those of C-FLAG."""
 
 import pytest
 import torch
 from c_flag_oracle import BETA
 from torch import nn
 
+import raysim
 from raysim.algorithms import c_flag
 from raysim.algorithms.c_flag import CFlag
+from raysim.engine.events import RoundDone
 from raysim.engine.orders import Order, Phase
 
 SOFTMAX = {"name": "probes:softmax"}
 OFF = {"adaptive": "off"}
 UNEVEN = {"partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 3, "balanced": False}, "seed": 1}
 KEEP_ALL = {"memory": {"capacity": 100}}
+
+
+class Outage(Exception):
+    """The power fails."""
+
+
+class Failing:
+    """Loses a run after a round."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def take(self, event):
+        if isinstance(event, RoundDone) and event.round == self.after:
+            raise Outage
+
+    def say(self, text):
+        """Nothing."""
+
+
+@pytest.fixture
+def resumed(tiny, tmp_path):
+    """A function: the model of a run, and that of one that is lost after this round and resumed from its checkpoint."""
+
+    def run(after, **overrides):
+        config = tiny(checkpoint__every_rounds=1, logging__tensorboard=False, **overrides)
+        whole, lost = tmp_path / "whole", tmp_path / "lost"
+        with pytest.raises(Outage):
+            raysim.run(config, out=lost, local=True, display=Failing(after))
+        found = [raysim.run(config, out=whole, local=True), raysim.run(config, out=lost, local=True, resume=True)]
+        return [result.model_sha256 for result in found]
+
+    return run
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ def test_without_the_projection_it_is_fedavg_bit_for_bit(tiny, simulate, monkeyp
     ours = plain.model_copy(update={"methods": tiny(methods__fed_a_gem__reference=reference).methods})
     fedavg, used = simulate(plain), []
     assert simulate(ours).sha256 != fedavg.sha256
-    monkeypatch.setattr(fed_a_gem, "project", lambda gradient, r: used.append(r) or gradient)
+    monkeypatch.setattr(fed_a_gem, "refine", lambda gradient, r, how, when: used.append(r) or gradient)
     run = simulate(ours)
     assert run.sha256 == fedavg.sha256
     assert [r.cohort for r in run.rounds] == [r.cohort for r in fedavg.rounds]

@@ -1,22 +1,18 @@
-"""The examples run, and the method among them keeps its word."""
+"""The examples run, and the guide to writing a method shows a real one."""
 
 import importlib
 import re
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
-import numpy as np
 import pytest
-import torch
 from pages import ROOT, blocks
 from PIL import Image
 from small import small
 
 import raysim
 from raysim.config import load
-from raysim.models.flat import FlatModel
 
-EWC = "examples.ewc:Ewc"
 TINY = {
     "name": "tiny",
     "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 36, "test": 20},
@@ -56,49 +52,9 @@ def test_plotting_a_run_draws_a_picture(example, tmp_path: Path) -> None:
         assert image.size == (1300, 400)
 
 
-def run(tmp_path: Path, name: str, methods: dict[str, object]) -> raysim.Result:
-    return raysim.run(TINY, {"methods": methods, "scenario.tasks": 3}, out=tmp_path / name, local=True)
-
-
-def test_ewc_at_strength_zero_moves_no_bit(workplace: Path, tmp_path: Path) -> None:
-    fedavg, zero = run(tmp_path, "fedavg", {}), run(tmp_path, "zero", {EWC: {"strength": 0.0}})
-    assert zero.model_sha256 == fedavg.model_sha256
-    assert run(tmp_path, "ten", {EWC: {"strength": 10.0}}).model_sha256 != fedavg.model_sha256
-
-
-def test_ewc_sends_a_vector_up_per_task_and_two_down_from_the_second_on(workplace: Path, tmp_path: Path) -> None:
-    fedavg, ewc = run(tmp_path, "fedavg", {}), run(tmp_path, "ewc", {EWC: {}})
-    state = torch.load(tmp_path / "fedavg" / "model.pt", weights_only=True)
-    statistics = ("running_mean", "running_var", "num_batches_tracked")
-    vector = sum(4 * value.numel() for name, value in state.items() if not name.endswith(statistics))
-    assert ewc.bytes_up - fedavg.bytes_up == 3 * 3 * vector  # three tasks, three clients
-    # the last model comes down as well, as its Fisher is asked for at it; those before it are the next rounds' anyway
-    model = fedavg.bytes_down / (6 * 3)  # six rounds
-    assert ewc.bytes_down - fedavg.bytes_down == 3 * (2 * 2 * vector + model)
-
-
-def test_ewcs_fisher_is_that_of_a_linear_softmax(example) -> None:
-    """A linear model's gradient of one sample is (p - e_y) x' for the weights, p - e_y for the bias."""
-    ewc = example("ewc").Ewc
-    torch.manual_seed(0)
-    model = FlatModel(torch.nn.Linear(3, 2).double())
-    x, y = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 1, 0, 1])
-    client = SimpleNamespace(
-        model=model,
-        arrived=torch.arange(5),
-        generator=lambda _: np.random.default_rng(0),
-        show=lambda positions: (x[positions], y[positions]),
-        cross_entropy=torch.nn.functional.cross_entropy,
-    )
-    term = ewc.Client("ewc", ewc(sample_size=5)).fisher(client, None)["fisher"]
-    error = torch.softmax(model.module(x).detach(), 1) - torch.nn.functional.one_hot(y, 2)
-    weights, bias = (error[:, :, None] * x[:, None, :]).square().mean(0), error.square().mean(0)
-    torch.testing.assert_close(term.value, torch.cat([weights.reshape(-1), bias]))
-
-
-def test_the_guide_shows_the_example_as_it_is() -> None:
-    source = (ROOT / "examples" / "ewc.py").read_text(encoding="utf-8")
+def test_the_guide_shows_the_method_as_it_is() -> None:
+    source = (ROOT / "raysim" / "algorithms" / "ewc.py").read_text(encoding="utf-8")
     shown = [block for block in blocks(ROOT / "docs" / "writing_a_method.md", "python") if "import raysim" not in block]
-    assert len(shown) == 5
+    assert len(shown) == 6
     for block in shown:
         assert block in source

@@ -1,4 +1,4 @@
-"""The norm of each sample's gradient, vectorised over the samples of a batch."""
+"""Each sample's own gradient, vectorised over the samples of a batch: its norm, and the sum of the squares."""
 
 from collections.abc import Callable, Mapping
 
@@ -20,16 +20,41 @@ def squared_norms(model: FlatModel, loss: Callable[[Tensor, Tensor], Tensor], x:
     """
     module, training = model.module, model.module.training
     module.eval()
-    parameters = model.named(model.parameters)
+    gradient_of_one = _gradient_of_one(model, loss)
 
     def of_one(x: Tensor, y: Tensor) -> Tensor:
-        def loss_at(parameters: Mapping[str, Tensor]) -> Tensor:
-            return loss(functional_call(module, dict(parameters), (x[None],)), y[None])
-
-        parts = grad(loss_at)(parameters)
+        parts = gradient_of_one(x, y)
         return torch.stack([torch.linalg.vector_norm(part) for part in parts.values()]).square().sum()
 
-    together = max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // len(model.parameters))
-    norms: Tensor = vmap(of_one, chunk_size=together, randomness="different")(x, y)
+    norms: Tensor = vmap(of_one, chunk_size=_together(model), randomness="different")(x, y)
     module.train(training)
     return norms.detach()
+
+
+def sum_of_squares(model: FlatModel, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """Return sum_i (grad loss(model(x_i), y_i))^2 [P], the squares by entry; x, y and `loss` as in squared_norms.
+
+    The module is evaluated in the mode that it is in.
+    """
+    each, total = vmap(_gradient_of_one(model, loss), randomness="different"), torch.zeros_like(model.parameters)
+    for some in zip(x.split(_together(model)), y.split(_together(model)), strict=True):
+        parts = each(*some).values()
+        total += torch.cat([part.detach().square().sum(0).reshape(-1) for part in parts])
+    return total
+
+
+def _gradient_of_one(model: FlatModel, loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., dict[str, Tensor]]:
+    """Return a function: the gradient of one sample's loss, by the parameters' names."""
+    parameters = model.named(model.parameters)
+
+    def of_one(x: Tensor, y: Tensor) -> dict[str, Tensor]:
+        def loss_at(parameters: Mapping[str, Tensor]) -> Tensor:
+            return loss(functional_call(model.module, dict(parameters), (x[None],)), y[None])
+
+        return dict(grad(loss_at)(parameters))
+
+    return of_one
+
+
+def _together(model: FlatModel) -> int:
+    return max(1, CHUNK.get(model.device.type, CHUNK["cpu"]) // len(model.parameters))

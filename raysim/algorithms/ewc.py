@@ -1,0 +1,117 @@
+"""EWC: what earlier tasks need is held where they left it. Kirkpatrick et al., PNAS 2017, arXiv 1612.00796.
+
+Federated: once a task is over the clients say which parameters it needs, by the diagonal of the Fisher information F_t
+at the model w*_t that ended it; from then on every client pays for moving those.
+
+    separate (Kirkpatrick et al.):  loss + strength/2 sum_t sum_j F_tj (w_j - w*_tj)^2
+    online (Schwarz et al., ICML 2018, arXiv 1805.06370), with F <- decay F + F_t and the last task's w*:
+                                    loss + strength/2 sum_j F_j (w_j - w*_j)^2
+
+Both are one parabola for each parameter, of curvature F = sum_t F_t: online its lowest point is the last task's w*, in
+the other form the mean of all w*_t, weighted by F_t. So of any number of tasks one Fisher and one anchor are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Ge, Gt, Le
+from torch import Tensor
+
+from raysim.algorithms.parts.fisher import FisherForm, fisher_diagonal
+from raysim.api import Ask, Client, ClientHalf, Method, Plan, Post, Server, ServerHalf, Step, Term, Terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ewc(Method):
+    """EWC: a pull to where earlier tasks ended, by their Fisher information (Kirkpatrick et al., PNAS 2017)."""
+
+    strength: Annotated[float, Ge(0)] = 100.0  # lambda: how firmly earlier tasks hold what they need
+    mode: Literal["online", "separate"] = "online"  # the penalty is around the last task's model, or one for each task
+    decay: Annotated[float, Ge(0), Le(1)] = 1.0  # gamma: what is left of the older tasks' Fisher at every new one
+    fisher: FisherForm = "sample"  # squares of each sample's gradient, of batches' means, or with labels from the model
+    sample_size: Annotated[int, Ge(1)] = 200  # samples of the task that a client's Fisher is taken over
+    clip: Annotated[float, Gt(0)] | None = None  # the largest value of a client's Fisher
+    scope: Literal["global", "client"] = "global"  # the mean Fisher of all clients, or each one's own, never sent
+
+    neutral: ClassVar = {"strength": 0.0}
+    replies: ClassVar = {"fisher": "mean"}
+
+    class Client(ClientHalf):
+        """Adds the penalty's gradient; says at a task's end what the task needs."""
+
+        knobs: Ewc
+        posted: bool = False
+        own: Held | None = None  # with scope client
+
+        def start(self, client: Client, mail: bool) -> None:
+            """Learn whether the server has posted a Fisher and an anchor yet."""
+            self.posted = mail
+
+        def gradient(self, step: Step, gradient: Tensor) -> Tensor:
+            """Add strength F (w - anchor), the penalty's derivative in closed form."""
+            held: Held | None = step.client.post(self.name) if self.posted else self.own
+            if held is None:  # task 1
+                return gradient
+            fisher, anchor = held
+            return gradient.add_(fisher * (step.client.model.parameters - anchor), alpha=self.knobs.strength)
+
+        def need(self, client: Client, mail: None) -> Terms:
+            """Send the Fisher of the task that is over, at the model that ended it, or keep it."""
+            fisher = fisher_diagonal(client, self.knobs.fisher, self.knobs.sample_size, self.name)
+            if self.knobs.clip is not None:
+                fisher = fisher.clamp(max=self.knobs.clip)
+            if self.knobs.scope == "global":
+                return {"fisher": Term(fisher)}
+            self.own = consolidate(self.knobs, self.own, fisher, client.received)
+            return {}
+
+    class Server(ServerHalf):
+        """Keeps the Fisher and the anchor, and posts both."""
+
+        knobs: Ewc
+        held: Held | None = None
+        version: int = 0
+
+        def announce(self, server: Server) -> tuple[bool, Sequence[Post]]:
+            """Post the Fisher and the anchor; a client is sent them once per version."""
+            return self.held is not None, () if self.held is None else [Post(self.name, self.version, self.held)]
+
+        def end_task(self, server: Server) -> Plan:
+            """Ask everyone present what this task needs."""
+            reply = yield Ask("need", to="everyone")
+            if "fisher" in reply:
+                self.held = consolidate(self.knobs, self.held, reply["fisher"], server.parameters)
+                self.version += 1
+
+
+Held = tuple[Tensor, Tensor]
+"""F and the anchor, both [P]."""
+
+
+def consolidate(knobs: Ewc, held: Held | None, fisher: Tensor, model: Tensor) -> Held:
+    """Return F and the anchor after a task that ended at this model [P] with this Fisher [P]."""
+    if held is None:
+        return fisher, model
+    older, anchor = knobs.decay * held[0], held[1]
+    return older + fisher, ANCHORS[knobs.mode](older, anchor, fisher, model)
+
+
+def last_model(older: Tensor, anchor: Tensor, fisher: Tensor, model: Tensor) -> Tensor:
+    """Return the model that ended the last task."""
+    return model
+
+
+def weighted_models(older: Tensor, anchor: Tensor, fisher: Tensor, model: Tensor) -> Tensor:
+    """Return argmin_w older (w - anchor)^2 + fisher (w - model)^2; the anchor where no task needs the parameter."""
+    total = older + fisher
+    return anchor + torch.where(total > 0, fisher / total, 0.0) * (model - anchor)
+
+
+ANCHORS: Mapping[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
+    "online": last_model,
+    "separate": weighted_models,
+}

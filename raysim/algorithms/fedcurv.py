@@ -1,0 +1,83 @@
+"""FedCurv: each client is held where the others' losses are curved. Shoham et al., 2019, arXiv 1910.07796.
+
+EWC between clients in place of tasks: after its phase client s sends the diagonal Fisher information u_s at its own
+model w_s, and v_s = u_s w_s. The server's sums of both are all that the others need for
+
+    loss_j(w) + strength sum_{s != j} (w - w_s)^T diag(u_s) (w - w_s)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge
+from torch import Tensor
+
+from raysim.algorithms.parts.fisher import FisherForm, fisher_diagonal
+from raysim.api import Client, ClientHalf, Delta, Method, Post, Server, ServerHalf, Step, Term, Terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedCurv(Method):
+    """FedCurv: a pull to the other clients' models, by their Fisher information (Shoham et al., 2019)."""
+
+    strength: Annotated[float, Ge(0)] = 0.01  # lambda; the sum of the penalties grows with the number of clients
+    fisher: FisherForm = "sample"  # squares of each sample's gradient, of batches' means, or with labels from the model
+    sample_size: Annotated[int, Ge(1)] = 200  # samples that a client's Fisher is taken over in every round
+
+    neutral: ClassVar = {"strength": 0.0}
+    needs: ClassVar = frozenset({"barrier"})  # the sums are of one round's clients
+    replies: ClassVar = {"fisher": "sum", "fisher_times_model": "sum"}
+
+    class Client(ClientHalf):
+        """Adds the penalty's gradient; sends its Fisher and where it was."""
+
+        knobs: FedCurv
+        summed: int = 0  # the round whose sums are posted, 0 for none
+        sent: int = 0  # the round in which it last sent the two below
+        fisher: Tensor | None = None  # u_j
+        fisher_times_model: Tensor | None = None  # v_j
+
+        def start(self, client: Client, mail: int) -> None:
+            """Learn of which round's clients the sums are."""
+            self.summed = mail
+
+        def gradient(self, step: Step, gradient: Tensor) -> Tensor:
+            """Add 2 strength (U w - V), the derivative of the sum over the others."""
+            if not self.summed:
+                return gradient
+            fisher, fisher_times_model = step.client.post(self.name)
+            # The code in OpenFL subtracts in any case; a client that is not in the sum would make the penalty negative.
+            if self.sent == self.summed:
+                fisher, fisher_times_model = fisher - self.fisher, fisher_times_model - self.fisher_times_model
+            pull = fisher * step.client.model.parameters - fisher_times_model
+            return gradient.add_(pull, alpha=2 * self.knobs.strength)
+
+        def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
+            """Send u_j and v_j of the local model."""
+            self.fisher = fisher_diagonal(client, self.knobs.fisher, self.knobs.sample_size, self.name)
+            self.fisher_times_model = self.fisher * client.model.parameters
+            self.sent = client.round
+            return delta, {"fisher": Term(self.fisher), "fisher_times_model": Term(self.fisher_times_model)}
+
+    class Server(ServerHalf):
+        """Posts the sums over the last round's clients."""
+
+        knobs: FedCurv
+        summed: int = 0
+        fisher: Tensor | None = None  # U
+        fisher_times_model: Tensor | None = None  # V
+
+        def announce(self, server: Server) -> tuple[int, Sequence[Post]]:
+            """Post U and V, and say of which round they are."""
+            if not self.summed:
+                return 0, ()
+            return self.summed, [Post(self.name, self.summed, (self.fisher, self.fisher_times_model))]
+
+        def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
+            """Keep the cohort's sums."""
+            self.fisher, self.fisher_times_model = reply["fisher"], reply["fisher_times_model"]
+            self.summed = server.round
+            return delta

@@ -1,0 +1,76 @@
+"""NCCL: at every step, rates for the memory's and the batch's gradients that forget least. Han et al., UAI 2023.
+
+arXiv 2404.05555, at every client, with FedAvg's server: NCCL-FL of Keshri, Shah & Prasad (AISTATS 2025, arXiv
+2411.07959), from whose Table 1 the rates are, for one client and one step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge, Gt
+from torch import Tensor
+
+from raysim.algorithms.parts import replay
+from raysim.api import ClientHalf, MemoryUse, Method, Setting, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nccl(Method):
+    """NCCL: adaptive rates on memory and batch at every client's step (Han et al., UAI 2023, arXiv 2404.05555)."""
+
+    alpha: Annotated[float, Gt(0)] | None = None  # alpha, the rate on memory and batch alike; null is the training's
+    smoothness: Annotated[float, Gt(0)] = 5.0  # L, how fast the losses' gradients change
+    sample_size: Annotated[int, Ge(1)] = 200  # memory samples of a step's gradient, drawn anew for each step
+    cap: bool = True  # the batch's rate is at most alpha
+
+    needs: ClassVar = frozenset({"plain_sgd", "earlier_logits"})
+    memory: ClassVar = MemoryUse(
+        policies=("class_balanced", "class_ring", "task_ring", "reservoir", "sliding_window", "random"),
+        fills=("boundary",),
+    )
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Return that the rate is too large for the smoothness, if it is."""
+        alpha = setting.lr if self.alpha is None else self.alpha
+        if alpha * self.smoothness >= 1:
+            whose = " (training.optimizer.lr)" if self.alpha is None else ""
+            return (
+                f"found alpha={alpha:g}{whose}, allowed: less than {1 / self.smoothness:g}, as the rates need "
+                "1 - smoothness * alpha > 0"
+            )
+        return None
+
+    class Client(ClientHalf):
+        """Takes every step along both gradients: w <- w - a F - b g."""
+
+        knobs: Nccl
+
+        def gradient(self, step: Step, gradient: Tensor) -> Tensor:
+            """Return (a F + b g) / lr, with F the gradient on a fresh draw from the memory."""
+            client = step.client
+            entries = replay.draw_entries(client, self.knobs.sample_size, self.name)
+            if entries is None:
+                return gradient
+            memory = replay.gradient_on(client, entries, self.name)
+            alpha = client.lr if self.knobs.alpha is None else self.knobs.alpha
+            of_memory, of_batch = adapt_step_rates(self.knobs, memory, gradient, alpha)
+            usable = memory.dot(memory) > 0  # a memory that is fitted perfectly says nothing
+            return torch.where(usable, (of_memory * memory + of_batch * gradient) / client.lr, gradient)
+
+
+def adapt_step_rates(knobs: Nccl, memory: Tensor, batch: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """Return a and b, given F and g [P].
+
+    Interference, <F, g> <= 0: a = alpha (1 - <F, g> / |F|^2) and b = alpha, so that the step has as much along F as
+    alpha F. Transference: a = alpha and b = (1 - alpha L) <F, g> / (L |g|^2), where the bound on the memory's loss is
+    least. There is no `if` on a tensor, which would synchronise with the GPU.
+    """
+    inner, length, smoothness = memory.dot(batch), batch.dot(batch), knobs.smoothness
+    against, same = inner <= 0, torch.full_like(inner, alpha)
+    transfer = (1 - alpha * smoothness) * inner / (smoothness * length)
+    if knobs.cap:
+        transfer = transfer.clamp(max=alpha)
+    return torch.where(against, alpha - alpha * inner / memory.dot(memory), same), torch.where(against, same, transfer)

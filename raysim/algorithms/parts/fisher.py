@@ -1,0 +1,43 @@
+"""The diagonal of a client's Fisher information, which EWC and FedCurv share, in the forms that go by this name."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from raysim.algorithms.parts.sample_gradients import sum_of_squares
+from raysim.api import Client, to_device
+
+FisherForm = Literal["sample", "batch", "expected"]
+"""Of which gradients of log p(y|x) the squares are averaged: each sample's with its true label (the empirical Fisher),
+those of the mean over a batch (smaller by about the batch size, 0 where gradients cancel), or each sample's with a
+label drawn from the model (the Fisher itself)."""
+
+
+def fisher_diagonal(client: Client, form: FisherForm, sample_size: int, purpose: str) -> Tensor:
+    """Return the diagonal [P] at the present model, over up to `sample_size` of the client's present samples.
+
+    They are drawn without replacement and not augmented; classes that training leaves out have probability 0. In
+    evaluation mode: no dropout, BatchNorm's statistics used and not changed; the module's mode is restored.
+    """
+    model, total = client.model, torch.zeros_like(client.model.parameters)
+    if not client.computes:
+        return total
+    draws, training = client.generator(purpose), client.model.module.training
+    order = torch.from_numpy(draws.permutation(len(client.arrived)))
+    drawn = client.arrived[order[:sample_size]]
+    model.module.eval()
+    for part in client.batches(len(drawn), single=True) if form == "batch" else [slice(len(drawn))]:
+        x, y = client.show(drawn[part])
+        with client.aside(purpose):
+            if form == "batch":
+                mean = model.gradient_of(client.cross_entropy(model.module(x), y))
+                total.add_(mean.square(), alpha=len(y))
+                continue
+            if form == "expected":  # the largest of log p + Gumbel noise is a draw from p
+                logits = client.mask_logits(model.module(x).detach())
+                noise = torch.from_numpy(draws.gumbel(size=tuple(logits.shape)))
+                y = (logits + to_device(noise, logits.device)).argmax(1)
+            total.add_(sum_of_squares(model, client.cross_entropy, x, y))
+    model.module.train(training)
+    return total / len(drawn)
