@@ -15,6 +15,8 @@ METHODS = {
     "re_fed": "raysim.algorithms.re_fed:ReFed",
     "c_flag": "raysim.algorithms.c_flag:CFlag",
     "fedtrack": "raysim.algorithms.fedtrack:FedTrack",
+    "lwf": "raysim.algorithms.lwf:LwF",
+    "flwf": "raysim.algorithms.flwf:FLwF",
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }

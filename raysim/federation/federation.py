@@ -66,6 +66,13 @@ class Federation:
         present = stream.tasks_in(stream.stage(window) if logits == "task" else 0, window + 1)
         return tuple(sorted({label for task in present for label in self.tasks[task].classes}))
 
+    def classes_before(self, stage: int) -> tuple[int, ...]:
+        """Return the classes of the first so many tasks of all clients, ascending; all where every task has all."""
+        if self.protocols == ("domain_il",):
+            return tuple(range(self.classes))
+        before = {task for stream in self.streams for task in stream.tasks[:stage]}
+        return tuple(sorted({label for task in before for label in self.tasks[task].classes}))
+
 
 def build_federation(config: Config, download: bool = True, pretend: bool = False) -> Federation:
     """Load the data, make the tasks and deal them to the clients.
