@@ -17,6 +17,7 @@ METHODS = {
     "fedtrack": "raysim.algorithms.fedtrack:FedTrack",
     "lwf": "raysim.algorithms.lwf:LwF",
     "flwf": "raysim.algorithms.flwf:FLwF",
+    "cfed": "raysim.algorithms.cfed:CFeD",
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }
