@@ -97,8 +97,7 @@ def test_ewcs_fisher_is_that_of_a_linear_softmax(example) -> None:
 
 
 def test_the_guide_shows_the_example_as_it_is() -> None:
-    source = (ROOT / "examples" / "ewc.py").read_text(encoding="utf-8")
+    sources = [(ROOT / file).read_text(encoding="utf-8") for file in ("examples/ewc.py", "raysim/algorithms/lwf.py")]
     shown = [block for block in blocks(ROOT / "docs" / "writing_a_method.md", "python") if "import raysim" not in block]
-    assert len(shown) == 5
-    for block in shown:
-        assert block in source
+    assert [sum(block in source for block in shown) for source in sources] == [5, 3]
+    assert len(shown) == 8
