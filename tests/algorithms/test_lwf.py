@@ -209,6 +209,19 @@ def test_old_classes_are_those_that_anyone_had(tiny, simulate, monkeypatch):
     assert set(heard) == {(1, None), (2, tuple(sorted(first))), (3, tuple(sorted(both)))}
 
 
+@pytest.mark.parametrize("method", ["lwf", "flwf", "cfed"])
+def test_a_client_with_an_empty_window_is_taught_when_it_has_data(tiny, simulate, method):
+    """Some client has no sample of task 1: it takes no part there, and comes in task 2."""
+    second = {"name": "synthetic", "classes": 4, "shape": [6], "train": 12, "test": 4}
+    data = {**second, "train": 24, "unlabelled": second}
+    skewed = {"kind": "dirichlet", "alpha": 0.05, "balanced": False, "min_samples": 0}
+    run = simulate(tiny(dataset=data, scenario=CLASSES, partition=skewed, seed=2, methods={method: {}}))
+    assert {len(r.cohort) for r in run.rounds} != {3}
+    late = set(run.rounds[-1].cohort) - set(run.rounds[0].cohort)
+    assert late
+    assert all(value.isfinite().all() for value in run.state.values())
+
+
 @pytest.mark.parametrize(
     "boundaries",
     [
