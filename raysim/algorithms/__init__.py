@@ -18,6 +18,9 @@ METHODS = {
     "nccl": "raysim.algorithms.nccl:Nccl",
     "c_flag": "raysim.algorithms.c_flag:CFlag",
     "fedtrack": "raysim.algorithms.fedtrack:FedTrack",
+    "lwf": "raysim.algorithms.lwf:LwF",
+    "flwf": "raysim.algorithms.flwf:FLwF",
+    "cfed": "raysim.algorithms.cfed:CFeD",
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }

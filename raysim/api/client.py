@@ -1,12 +1,13 @@
 """A client as a method sees it: its data, its memory, the present model, and the client's random streams."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +27,7 @@ class Shared:
     """State shared by all clients of a process: one model instance, the posts, and the run's settings.
 
     `kept_out` returns a mask (bool [classes]) of the classes that are not in the training softmax while a client has a
-    window of its stream, or None.
+    window of its stream, or None. `unlabelled` is the data set without labels, `parts[k]` client k's rows of it.
     """
 
     model: FlatModel
@@ -35,6 +36,8 @@ class Shared:
     training: Training
     deterministic: bool
     kept_out: Callable[[Stream, int], Tensor | None]
+    unlabelled: Source | None = None
+    parts: Sequence[npt.NDArray[np.int32]] = ()
 
 
 class Client(Kept):
@@ -116,6 +119,17 @@ class Client(Kept):
         rows = to_device(self.data.held(rows), device)
         x = self.data.fetch(rows, to_device(task, device), to_device(draws, device))
         return x.to(self.model.dtype), self.data.labels(rows)
+
+    @property
+    def unlabelled(self) -> Tensor:
+        """The rows (int64 [n]) of `dataset.unlabelled` that this client has."""
+        return torch.from_numpy(self.shared.parts[self.id].astype(np.int64))
+
+    def show_unlabelled(self, rows: Tensor) -> Tensor:
+        """Return these samples of `dataset.unlabelled`, x [n, ...] in the model's dtype, unaugmented."""
+        assert self.shared.unlabelled is not None
+        x = self.shared.unlabelled.fetch(to_device(rows, self.model.device), 0)
+        return x.to(self.model.dtype)
 
     def batches(self, samples: int, single: bool = False) -> list[slice]:
         """Divide an epoch of `samples` samples into batches; `single` keeps a remainder that BatchNorm cannot take."""

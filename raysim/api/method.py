@@ -40,7 +40,7 @@ from raysim.system.state import ALLOWED, Kept, find_foreign
 
 Plan = Generator[Ask, Mapping[str, Any], None]
 AnyHalf = TypeVar("AnyHalf", bound="Half")
-Need = Literal["boundaries", "server_boundaries", "barrier", "plain_sgd", "unclipped", "earlier_logits"]
+Need = Literal["boundaries", "server_boundaries", "barrier", "plain_sgd", "unclipped", "earlier_logits", "unlabelled"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,13 @@ class ClientHalf(Half):
     def samples(self, client: Client) -> Tensor:
         """EXCLUSIVE: return the positions (int64) in the client's stream that an epoch runs over."""
         return client.arrived
+
+    def batches(self, client: Client) -> Iterable[tuple[Tensor, Tensor]] | None:
+        """EXCLUSIVE: return an epoch's batches, x [n, ...] and y [n], that are not of the stream; None if they are.
+
+        Called for every epoch. A label of -100 is none. The update counts by the client's data of the stream, still.
+        """
+        return None
 
     def batch(self, step: Step) -> None:
         """Chained: add rows to step.x and step.y before the forward pass."""
@@ -195,5 +202,5 @@ def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
     return [half for half in halves if overrides(type(half), hook)]
 
 
-EXCLUSIVE = {ClientHalf: ("samples", "task_loss", "train"), ServerHalf: ("select",)}
-INSIDE_THE_LOOP = ("samples", "batch", "task_loss", "penalty", "gradient", "observe")
+EXCLUSIVE = {ClientHalf: ("samples", "batches", "task_loss", "train"), ServerHalf: ("select",)}
+INSIDE_THE_LOOP = ("samples", "batches", "batch", "task_loss", "penalty", "gradient", "observe")

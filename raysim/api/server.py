@@ -84,6 +84,10 @@ class Server(Kept):
         window = self._federation.availability.window(client, round or max(self.round, 1))
         return 0 if window is None else self._federation.streams[client].end(window)
 
+    def earlier_classes(self) -> tuple[int, ...]:
+        """Return the classes that clients have had before this task, ascending; all where every task has all."""
+        return self._federation.classes_before(self.task)
+
     def samples_of(self, task: int) -> int:
         """Return how many training samples of a task, from 0, all clients have together."""
         return sum(stream.samples_of(task) for stream in self._federation.streams)

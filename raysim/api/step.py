@@ -15,8 +15,9 @@ class Step:
     """One mini-batch of a client's local training.
 
     `positions` (int64 [n]) are those of the new data, `draws` (int64 [n, 3] or None) their augmentation, both on the
-    CPU; x [n, ...] and y [n] may have more rows, added by a method. `logits` and `loss` are set by the forward pass.
-    `number` counts the steps of the phase from 0; `ends_epoch` marks the last step of an epoch.
+    CPU; a batch that is not of the stream has none. x [n, ...] and y [n] may have more rows, added by a method.
+    `logits` and `loss` are set by the forward pass. `number` counts the steps of the phase from 0; `ends_epoch` marks
+    the last step of an epoch.
     """
 
     client: Client

@@ -89,6 +89,16 @@ class ChannelStatistics(Block):
         return self
 
 
+class Domain(Component):
+    """A data set beside or in place of `dataset`, which has all other keys: its name and its own keys."""
+
+    kind = "data set"
+
+    def same_as(self, dataset: DatasetConfig) -> bool:
+        """Return whether a data set has this name and these keys."""
+        return (self.name, self.keys()) == (dataset.name, dataset.keys())
+
+
 class DatasetConfig(Component):
     """The images that the clients hold."""
 
@@ -106,16 +116,9 @@ class DatasetConfig(Component):
     """none leaves pixels from 0 to 1; standard uses the data set's own mean and standard deviation."""
     augment: Annotated[tuple[Literal["crop", "flip"], ...], Field(strict=False)] = ()
     """Random changes of the training images, in order: crop (after padding by 4), flip (sideways)."""
-
-
-class Domain(Component):
-    """A data set that is one task: its name and its own keys. The other keys of a data set are those of `dataset`."""
-
-    kind = "data set"
-
-    def same_as(self, dataset: DatasetConfig) -> bool:
-        """Return whether a data set has this name and these keys."""
-        return (self.name, self.keys()) == (dataset.name, dataset.keys())
+    unlabelled: Domain | None = None
+    """A second data set, of samples of the same shape, for methods that learn without labels (cfed): its name and its
+    own keys. Its training samples, not augmented, are dealt to the clients in equal parts at random."""
 
 
 class Domains(Block):

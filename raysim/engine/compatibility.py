@@ -178,6 +178,10 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         lambda config: config.training.logits != "task" or config.scenario.kind != "class_incremental",
         "trains on samples of earlier tasks, whose classes training.logits=task leaves out; set it to seen or all",
     ),
+    "unlabelled": (
+        lambda config: config.dataset.unlabelled is not None,
+        "learns from a second data set, without labels; name it, dataset.unlabelled={name: ...}",
+    ),
     "boundaries": (lambda config: config.scenario.windows is None, f"needs to know {_UNTOLD}"),
     "server_boundaries": (
         lambda config: config.scenario.boundaries == "synchronous",

@@ -51,7 +51,14 @@ class ClientHost:
         self._methods = make_methods(config)
         self._memory = choose_memory(config, self._methods)
         self._shared = Shared(
-            self.model, self.posts, config.seed, config.training, config.resources.deterministic, self._kept_out
+            self.model,
+            self.posts,
+            config.seed,
+            config.training,
+            config.resources.deterministic,
+            self._kept_out,
+            federation.unlabelled_source(device),
+            () if federation.unlabelled is None else federation.unlabelled.parts,
         )
         self.clients = {number: self.make_client(number) for number in clients}
 

@@ -1,6 +1,7 @@
 """The local loop: epochs of mini-batch steps on one client's data, which call the methods' hooks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
 
 import numpy as np
 import torch
@@ -28,8 +29,14 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
     augment = client.generator("augment") if client.data.augment else None
     model.module.train()
     for _ in range(client.local_epochs):
-        epoch = positions[torch.from_numpy(shuffle.permutation(len(positions)))]
-        for step in _steps(client, epoch, augment, loop.number):
+        batches = foreign_batches(client, halves)
+        if batches is not None:
+            steps = _foreign_steps(client, batches, loop.number)
+        else:
+            steps = _steps(
+                client, positions[torch.from_numpy(shuffle.permutation(len(positions)))], augment, loop.number
+            )
+        for step in steps:
             loop.step(step)
     client.steps = loop.number
     client.record("loss", loop.total_loss / max(loop.samples, 1))
@@ -39,6 +46,23 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
 def choose_samples(client: Client, halves: Sequence[ClientHalf]) -> Tensor:
     """Return the positions (int64) that an epoch runs over."""
     return next((half.samples(client) for half in halves_with_hook(halves, "samples")), client.arrived)
+
+
+def foreign_batches(client: Client, halves: Sequence[ClientHalf]) -> Iterable[tuple[Tensor, Tensor]] | None:
+    """Return an epoch's batches that are not of the stream, or None."""
+    return next((half.batches(client) for half in halves_with_hook(halves, "batches")), None)
+
+
+def _foreign_steps(client: Client, batches: Iterable[tuple[Tensor, Tensor]], first: int) -> Iterator[Step]:
+    """Yield the steps of one epoch over these batches."""
+    coming, nowhere = iter(batches), torch.zeros(0, dtype=torch.int64)
+    batch = next(coming, None)
+    for number in count(first):
+        if batch is None:
+            return
+        after = next(coming, None)
+        yield Step(client, number, after is None, nowhere, None, *batch)
+        batch = after
 
 
 def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, first: int) -> Iterator[Step]:

@@ -13,7 +13,7 @@ from raysim.api.method import ClientHalf, overrides
 from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.hosted_client import HostedClient
-from raysim.engine.local_training import choose_samples
+from raysim.engine.local_training import choose_samples, foreign_batches
 from raysim.engine.orders import Phase
 from raysim.models.flat import FlatModel, Weights
 
@@ -62,8 +62,10 @@ class DryClient(HostedClient):
         """Count the steps of the local loop, and offer its samples to the memory."""
         positions = choose_samples(self, [*self.halves.values()])
         parts = self.batches(len(positions))
-        self.trained, self.steps = len(positions), self.local_epochs * len(parts)
-        fills = parts and self.memory is not None and self.memory.kind.fill == "arrival"
+        foreign = foreign_batches(self, [*self.halves.values()])
+        an_epoch = len(parts) if foreign is None else sum(1 for _ in foreign)
+        self.trained, self.steps = len(positions), self.local_epochs * an_epoch
+        fills = foreign is None and parts and self.memory is not None and self.memory.kind.fill == "arrival"
         if fills and not self.offered[positions].all():
             shuffle = self.generator("batches")
             for _ in range(self.local_epochs):
@@ -79,6 +81,10 @@ class DryClient(HostedClient):
         """Return as many samples, x [n, ...] and y [n], that nobody reads."""
         blank = self.model.parameters.new_zeros
         return blank(len(positions), *self.data.shape), blank(len(positions), dtype=torch.int64)
+
+    def show_unlabelled(self, rows: Tensor) -> Tensor:
+        """Return as many samples that nobody reads."""
+        return self.model.parameters.new_zeros(len(rows), *self.data.shape)
 
     def read_labels(self, rows: Tensor) -> npt.NDArray[np.int64]:
         """Return zeros, which fill a memory as well; a stream of the user's own is not read for them."""

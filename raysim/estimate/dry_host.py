@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.api.messages import Post, Reduction, Term, count_bytes
-from raysim.api.method import ClientHalf
+from raysim.api.method import ClientHalf, overrides
 from raysim.config import Config
 from raysim.engine.exact_sum import ExactSum
 from raysim.engine.host import ClientHost
@@ -97,10 +97,14 @@ class DryHost(ClientHost):
         self.kept = 0
         self.unknown: list[str] = []
         self._alike = not any(":" in name for name in config.methods)
-        streams = enumerate(federation.streams)
-        self._kinds: list[Kind] = [stream.outline if self._alike else (number,) for number, stream in streams]
         self._outcomes: dict[Hashable, tuple[DryReply, DryClient, Kind]] = {}
         super().__init__(config, federation, range(config.clients.count), device)
+        # who has batches that are not of its stream, and how many, depends on its number
+        self._apart = any(overrides(method.Client, "batches") for method in self._methods.values())
+        streams = enumerate(federation.streams)
+        self._kinds: list[Kind] = [
+            (stream.outline, number if self._apart else -1) if self._alike else (number,) for number, stream in streams
+        ]
 
     def lay_out(self, module: nn.Module) -> FlatModel:
         """Return a model that computes nothing."""
@@ -161,7 +165,8 @@ class DryHost(ClientHost):
         state = client.state()
         self.kept = max(self.kept, count_bytes(state["halves"]))
         held = {name: value for name, value in state.items() if name not in COUNTED}
-        kind = (client.stream.outline, int(client.offered.sum()), _describe(held))
+        own = number if self._apart else -1
+        kind = (client.stream.outline, own, int(client.offered.sum()), _describe(held))
         self._outcomes[key] = reply, client, kind
         return reply, client, kind
 

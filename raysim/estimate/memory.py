@@ -136,7 +136,8 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     evaluating = 4 * tested * widest  # a layer's input, output and shortcut, and the convolution's own
     kept = min(training, KEPT_BYTES)
     split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
-    data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test))
+    second = [] if federation.unlabelled is None else [federation.unlabelled.split]
+    data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test, *second))
     terms = [sum(how != "by_client" for how in method.replies.values()) for method in methods.values()]
     updating = sum(not method.replies and overrides(method.Server, "update") for method in methods.values())
     keeps, takes = make_optimizer(config.training.optimizer).vectors

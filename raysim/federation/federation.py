@@ -18,6 +18,7 @@ from raysim.data.user_stream import Opener, UserStream
 from raysim.federation.assignment import deal
 from raysim.federation.availability import Availability, plan_availability
 from raysim.federation.stream import Stream
+from raysim.federation.unlabelled import Unlabelled, deal_unlabelled
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
@@ -36,6 +37,7 @@ class Federation:
     normalization: ChannelStatistics | None
     augment: tuple[Augmentation, ...]
     opener: Opener | None = None
+    unlabelled: Unlabelled | None = None
 
     @property
     def classes(self) -> int:
@@ -53,6 +55,12 @@ class Federation:
         data, augment = (self.dataset.train, self.augment) if training else (self.dataset.test, ())
         return Source(data, maps, device=device, normalization=self.normalization, augment=augment)
 
+    def unlabelled_source(self, device: torch.device) -> Source | None:
+        """Return the second data set on a device, scaled and normalised as the first, or None if there is none."""
+        if self.unlabelled is None:
+            return None
+        return Source(self.unlabelled.split, [None], device=device, normalization=self.normalization)
+
     def opened(self, client: int, device: torch.device) -> UserStream:
         """Return what a client reads from the user-defined stream."""
         assert self.opener is not None
@@ -65,6 +73,13 @@ class Federation:
             return None
         present = stream.tasks_in(stream.stage(window) if logits == "task" else 0, window + 1)
         return tuple(sorted({label for task in present for label in self.tasks[task].classes}))
+
+    def classes_before(self, stage: int) -> tuple[int, ...]:
+        """Return the classes of the first so many tasks of all clients, ascending; all where every task has all."""
+        if self.protocols == ("domain_il",):
+            return tuple(range(self.classes))
+        before = {task for stream in self.streams for task in stream.tasks[:stage]}
+        return tuple(sorted({label for task in before for label in self.tasks[task].classes}))
 
 
 def build_federation(config: Config, download: bool = True, pretend: bool = False) -> Federation:
@@ -80,7 +95,15 @@ def build_federation(config: Config, download: bool = True, pretend: bool = Fals
     federation = undealt(config, download, pretend)
     check_images(config.dataset.augment, federation.shape)
     streams = deal(config, federation.dataset, federation.tasks)
-    return replace(federation, streams=streams, availability=plan_availability(config, streams))
+    federation = replace(federation, streams=streams, availability=plan_availability(config, streams))
+    if config.dataset.unlabelled is None:
+        return federation
+    try:
+        second = _loaded(config, config.dataset.unlabelled, download, pretend)
+    except ConfigError as error:
+        raise type(error)(f"dataset.unlabelled: {error}") from error
+    dataset = replace(federation.dataset, missing=(*federation.dataset.missing, *second.missing))
+    return replace(federation, dataset=dataset, unlabelled=deal_unlabelled(second.train, federation.shape, config))
 
 
 def undealt(config: Config, download: bool = True, pretend: bool = False) -> Federation:
@@ -109,12 +132,7 @@ def _load(config: Config, download: bool, pretend: bool) -> tuple[Dataset, Seque
     spec = config.dataset
 
     def load(component: Component, number: int = 0) -> Dataset:
-        try:
-            dataset = load_dataset(component.function(), spec.root, spec.download and download, component.keys())
-        except MissingData as error:
-            if not pretend or error.declared is None:
-                raise
-            dataset = stand_in(error.declared, component.title)
+        dataset = _loaded(config, component, download, pretend)
         if spec.train_samples is None:
             return dataset
         return subsample(dataset, spec.train_samples, seeding.generator(config.seed, "train_samples", number))
@@ -130,6 +148,17 @@ def _load(config: Config, download: bool, pretend: bool) -> tuple[Dataset, Seque
         except ConfigError as error:
             raise type(error)(f"scenario.shift.domains.{number}: {error}") from error
     return domains(named, reference)
+
+
+def _loaded(config: Config, component: Component, download: bool, pretend: bool) -> Dataset:
+    """Return a data set as its files have it, or its stand-in."""
+    spec = config.dataset
+    try:
+        return load_dataset(component.function(), spec.root, spec.download and download, component.keys())
+    except MissingData as error:
+        if not pretend or error.declared is None:
+            raise
+        return stand_in(error.declared, component.title)
 
 
 def _tasks(config: Config, dataset: Dataset) -> list[Task]:

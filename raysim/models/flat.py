@@ -71,10 +71,12 @@ class FlatModel:
         for name, view in self.named(self.parameters).items():
             trained[name].data = view
             trained[name].grad = gradients[name]
-        for buffers, vector in ((floats, self.buffers), (others, self.integers)):
-            for name, view in _views({n: b.shape for n, b in buffers.items()}, vector).items():
-                owner, _, leaf = name.rpartition(".")
-                module.get_submodule(owner)._buffers[leaf] = view
+        self._buffer_layout = {name: b.shape for name, b in floats.items()}
+        self._statistics = [*_views(self._buffer_layout, self.buffers).values()]
+        counts = _views({name: b.shape for name, b in others.items()}, self.integers)
+        for name, view in (*zip(floats, self._statistics, strict=True), *counts.items()):
+            owner, _, leaf = name.rpartition(".")
+            module.get_submodule(owner)._buffers[leaf] = view
         self.normalises = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
 
     @property
@@ -90,6 +92,29 @@ class FlatModel:
         """Return the gradient [P] of a loss, without changing the step's gradient (`gradient`)."""
         parts = torch.autograd.grad(loss, self._trained, materialize_grads=True)
         return torch.cat([part.reshape(-1) for part in parts])
+
+    def logits(self, x: Tensor, parameters: Tensor, buffers: Tensor) -> Tensor:
+        """Return the logits [n, classes] of x [n, ...] under other parameters [P] and float buffers [B]: a teacher's.
+
+        In evaluation mode and without a gradient. The model at hand, which may be between its forward and its backward
+        pass, keeps every bit, and so does each layer's mode.
+        """
+        training = [module for module in self.module.modules() if module.training]
+        tensors = [*self._trained, *self._statistics]
+        others = [*self.named(parameters).values(), *_views(self._buffer_layout, buffers).values()]
+        own = [tensor.data for tensor in tensors]
+        self.module.eval()
+        try:
+            for tensor, other in zip(tensors, others, strict=True):
+                tensor.data = other  # not written to, which autograd would notice; functional_call loses tied layers
+            with torch.no_grad():
+                found: Tensor = self.module(x)
+        finally:
+            for tensor, mine in zip(tensors, own, strict=True):
+                tensor.data = mine
+            for module in training:
+                module.training = True
+        return found
 
     def load(self, weights: Weights) -> None:
         """Copy the weights of a global model into this one."""

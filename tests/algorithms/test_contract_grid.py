@@ -20,6 +20,7 @@ from raysim.system.errors import ConfigError
 
 OWN = ["probes:Bystander", "probes:Noise"]
 QUICK = {"re_fed": (("epochs", 2),)}  # knobs that only make a method cheaper to run
+DATA = {"name": "synthetic", "classes": 4, "shape": [6], "train": 18, "test": 8}
 BOTH = {"dropout": 0.4, "batch_norm": True}
 NAMES = [*table("method"), *OWN]
 NEUTRAL = [name for name in NAMES if resolve("method", name).neutral is not None]
@@ -35,7 +36,7 @@ def ran(tiny, simulate):
         seed=3,
         training__rounds_per_task=1,
         training__batch_size=3,
-        dataset={"name": "synthetic", "classes": 4, "shape": [6], "train": 18, "test": 8},
+        dataset={**DATA, "unlabelled": {**DATA, "seed": 1, "train": 7}},
         memory={"capacity": 4},
         participation={"count": 2},
     )

@@ -72,13 +72,14 @@ IN_THE_FILE = [
     ("{name: digits}", "{root: x}", ("run.yaml:2: dataset.name: this key is required and missing, allowed: a name that "
      f"raysim knows, {OWN}")),
     ("{name: digits}", "digits", ("run.yaml:2: dataset: found 'digits', allowed: a block with the keys name, root, "
-     "download, train_samples, normalize, augment")),
+     "download, train_samples, normalize, augment, unlabelled")),
     ("{name: digits}", "{name: archive}", ("run.yaml:2: dataset.path: this key is required and missing, allowed: a "
      "string")),
     ("{name: digits}", "{name: archive, path: x, scale: 5}", ("run.yaml:2: dataset.scale: found 5, allowed: a number "
      "> 0 and <= 4")),
     ("{name: digits}", "{name: archive, path: x, scael: 5}", ("run.yaml:2: dataset.scael: unknown key 'scael' of "
-     "'archive'; did you mean 'scale'? allowed: name, root, download, train_samples, normalize, augment, path, scale")),
+     "'archive'; did you mean 'scale'? allowed: name, root, download, train_samples, normalize, augment, "
+     "unlabelled, path, scale")),
     ("{name: digits}", "{name: digits, normalize: no}", ("run.yaml:2: dataset.normalize: found 'no', allowed: none, "
      "standard or {mean: [...], std: [...]}; did you mean 'none'?")),
     ("{name: digits}", "{name: digits, normalize: {mean: [0.5], std: [0]}}", ("run.yaml:2: dataset.normalize.std: "

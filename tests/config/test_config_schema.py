@@ -37,6 +37,7 @@ DEFAULTS: dict[str, object] = {
         "train_samples": None,
         "normalize": "none",
         "augment": [],
+        "unlabelled": None,
     },
     "scenario": {
         "kind": "domain_incremental",

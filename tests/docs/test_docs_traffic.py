@@ -17,7 +17,9 @@ def test_the_page_has_the_bytes_of_a_round(name: str, tiny: Callable, simulate: 
     page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
     said = LINE.findall(page.partition("## What it sends")[2])
     knobs = {"epochs": 1} if name == "re_fed" else {}
-    run = simulate(tiny(methods={name: knobs}))
+    second = {"name": "synthetic", "shape": [6], "classes": 4, "train": 12, "test": 4}
+    more = {"dataset__unlabelled": second} if name == "cfed" else {}
+    run = simulate(tiny(methods={name: knobs}, **more))
     model = 3 * run.simulation.model.weights().nbytes
     for row, (up, down) in ((run.rounds[1], said[0]), (run.rounds[3], said[-1])):
         assert (row.bytes_up, row.bytes_down) == (int(up) * model, int(down) * model)

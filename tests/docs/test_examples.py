@@ -52,9 +52,8 @@ def test_plotting_a_run_draws_a_picture(example, tmp_path: Path) -> None:
         assert image.size == (1300, 400)
 
 
-def test_the_guide_shows_the_method_as_it_is() -> None:
-    source = (ROOT / "raysim" / "algorithms" / "ewc.py").read_text(encoding="utf-8")
+def test_the_guide_shows_the_methods_as_they_are() -> None:
+    sources = [(ROOT / "raysim" / "algorithms" / f"{name}.py").read_text(encoding="utf-8") for name in ("ewc", "lwf")]
     shown = [block for block in blocks(ROOT / "docs" / "writing_a_method.md", "python") if "import raysim" not in block]
-    assert len(shown) == 6
-    for block in shown:
-        assert block in source
+    assert [sum(block in source for block in shown) for source in sources] == [6, 3]
+    assert len(shown) == 9

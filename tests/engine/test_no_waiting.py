@@ -37,6 +37,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "der": {"der": {"beta": 0.5}},
     "fed_a_gem": {"fed_a_gem": {}},
     "special_c": {"special_c": {"prox_every": "step"}},
+    "lwf": {"lwf": {}},
+    "flwf": {"flwf": {}},
 }
 ASKING = ("cpu", "numpy", "tolist", "item", "__float__", "__bool__", "__int__")
 

@@ -191,3 +191,66 @@ def test_transposed_parameters_are_laid_out_by_their_shape():
     assert flat.parameters.tolist() == [0, 3, 1, 4, 2, 5]
     flat.module(torch.tensor([[1.0, 10.0]])).sum().backward()
     assert flat.gradient.tolist() == [1, 10] * 3
+
+
+class Drawing(nn.Sequential):
+    """With BatchNorm, dropout, a layer that is kept in evaluation mode, and tied layers."""
+
+    def __init__(self):
+        tied = nn.Linear(4, 4)
+        super().__init__(nn.Linear(3, 4), nn.BatchNorm1d(4), tied, nn.Dropout(0.5), nn.BatchNorm1d(4).eval(), tied)
+        self.append(nn.Linear(4, 2))
+
+
+def twins():
+    """Two models whose weights and statistics differ, x, and the logits that the second gives by itself."""
+    torch.manual_seed(0)
+    first, second = FlatModel(Drawing()), FlatModel(Drawing())
+    for _ in range(3):
+        second.module(torch.randn(8, 3) + 2)
+    x = torch.randn(5, 3)
+    modes = [layer.training for layer in second.module.modules()]
+    wanted = second.module.eval()(x).detach()
+    for layer, mode in zip(second.module.modules(), modes, strict=True):
+        layer.training = mode
+    return first, second, x, wanted
+
+
+def test_a_teachers_logits_are_those_of_the_module_with_its_weights_in_evaluation_mode():
+    first, second, x, wanted = twins()
+    found = first.logits(x, second.parameters, second.buffers)
+    assert torch.equal(found, wanted)
+    assert not found.requires_grad
+    assert not torch.equal(found, first.module.eval()(x))
+
+
+def test_a_teachers_pass_leaves_the_model_as_it_is_between_forward_and_backward():
+    """Its vectors and the teacher's, every layer's mode, torch's generator, and the gradient that comes after."""
+    first, second, x, _ = twins()
+    modes = [layer.training for layer in first.module.modules()]
+    assert len(set(modes)) == 2
+
+    def gradient(aside):
+        torch.manual_seed(1)
+        first.gradient.zero_()
+        loss = first.module(x).square().sum()
+        kept = [v.clone() for flat in (first, second) for v in (flat.parameters, flat.buffers, flat.integers)]
+        if aside:
+            state = torch.get_rng_state()
+            first.logits(x, second.parameters, second.buffers)
+            assert torch.equal(torch.get_rng_state(), state)
+            now = [v for flat in (first, second) for v in (flat.parameters, flat.buffers, flat.integers)]
+            assert all(map(torch.equal, now, kept))
+            assert [layer.training for layer in first.module.modules()] == modes
+        loss.backward()
+        return first.gradient.clone()
+
+    assert torch.equal(gradient(True), gradient(False))
+
+
+def test_a_teachers_pass_that_fails_leaves_the_modes():
+    first, second, _, _ = twins()
+    modes = [layer.training for layer in first.module.modules()]
+    with pytest.raises(RuntimeError):
+        first.logits(torch.zeros(1, 7), second.parameters, second.buffers)
+    assert [layer.training for layer in first.module.modules()] == modes

@@ -6,6 +6,9 @@ from bits.run import Keys, Run, alone, classes, domains
 
 THREE: Keys = {**domains(3), "participation": {"fraction": 0.75}}
 SHARP: Keys = {"memory": {"capacity": 6, "per": "task"}}  # a memory for each task
+SECOND: Keys = {
+    "dataset.unlabelled": {"name": "synthetic", "classes": 6, "shape": [1, 6, 6], "train": 50, "test": 6, "seed": 3}
+}
 BATCH_NORM: Keys = {"model": {"name": "bits.own:normalised"}}
 
 
@@ -51,6 +54,9 @@ ALONE = {
     "special, rate, buffers": Run({**alone("special", global_rate=0.8, anchor_buffers=False), **BATCH_NORM}),
     "special_c": Run({**alone("special_c", lam=0.1), **THREE}),
     "special_c, step": Run(alone("special_c", prox_every="step", prox_scale="lr", global_rate=0.9)),
+    "lwf": Run({**alone("lwf", strength=2.0, temperature=3.0, t_squared=True), **classes(3), **BATCH_NORM}),
+    "flwf": Run({**alone("flwf", alpha=0.5, beta=0.2, temperature=1.5), **THREE}),
+    "cfed": Run({**alone("cfed", review_share=0.5, weight=0.7, temperature=1.5), **THREE, **SECOND}),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),
 }
@@ -67,6 +73,10 @@ TOGETHER = {
     "re_fed + fed_a_gem": with_fed_a_gem("re_fed", epochs=2),
     "special + fed_a_gem": with_fed_a_gem("special"),
     "special_c + fed_a_gem": with_fed_a_gem("special_c"),
+    "lwf + fed_a_gem": with_fed_a_gem("lwf"),
+    "flwf + fed_a_gem": with_fed_a_gem("flwf"),
+    "cfed + fed_a_gem": Run({**classes(3), **SECOND, "methods": {"cfed": {}, "fed_a_gem": {"sample_size": 4}}}),
+    "er + lwf, replayed rows": Run({**classes(3), "methods": {"er": {}, "lwf": {"rows": "all"}}}),
     "joint + fed_a_gem": with_fed_a_gem("joint"),
     "fixed + fed_a_gem": with_fed_a_gem("fixed"),
     "fed_a_gem + er": Run({**THREE, "methods": {"fed_a_gem": {}, "er": {}}}),

@@ -1,0 +1,89 @@
+"""CFeD: some clients learn the new task, the others review the old ones on data without labels. Ma et al., IJCAI 2022.
+
+"Continual federated learning based on knowledge distillation". Presets: the paper's code has review_share .4, weight .1
+and temperature 2, the defaults; in Fed-A-GEM's Table 1 the data without labels are CIFAR-100's for CIFAR-10 and the
+other way round, and the server distils nothing, as here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge, Gt, Le
+from torch import Tensor
+
+from raysim.algorithms.parts.distillation import distillation_loss
+from raysim.api import Client, ClientHalf, Method, Post, Server, ServerHalf, Step
+
+NO_LABEL = -100
+
+
+@dataclass(frozen=True, kw_only=True)
+class CFeD(Method):
+    """CFeD: a part of the cohort distils the old model on unlabelled data (Ma et al., IJCAI 2022)."""
+
+    review_share: Annotated[float, Ge(0), Le(1)] = 0.4  # the part of a cohort that reviews, from task 2 on
+    weight: Annotated[float, Gt(0)] = 0.1  # of a reviewer's loss; without effect under Adam
+    temperature: Annotated[float, Gt(0)] = 2.0  # T: what both models' logits are divided by
+
+    neutral: ClassVar = {"review_share": 0.0}
+    needs: ClassVar = frozenset({"server_boundaries", "barrier", "unlabelled"})
+
+    def learners(self, cohort: int) -> int:
+        """Return how many of a cohort learn; where there are two clients, there is one of each."""
+        learners = round((1 - self.review_share) * cohort)
+        if cohort > 1 and 0 < self.review_share < 1:
+            return min(max(learners, 1), cohort - 1)
+        return learners
+
+    class Client(ClientHalf):
+        """Learns as in FedAvg or, if it is told to, reviews."""
+
+        knobs: CFeD
+        reviews: bool = False
+
+        def start(self, client: Client, mail: tuple[int, ...]) -> None:
+            """Find out whether this client reviews in this round."""
+            self.reviews = client.id in mail
+
+        def batches(self, client: Client) -> Iterator[tuple[Tensor, Tensor]] | None:
+            """Return a reviewer's epoch over its part of the unlabelled data, in random order."""
+            return self._review(client) if self.reviews else None
+
+        def _review(self, client: Client) -> Iterator[tuple[Tensor, Tensor]]:
+            rows = client.unlabelled
+            rows = rows[torch.from_numpy(client.generator(self.name).permutation(len(rows)))]
+            for part in client.batches(len(rows)):
+                x = client.show_unlabelled(rows[part])
+                yield x, torch.full((len(x),), NO_LABEL, device=x.device)
+
+        def task_loss(self, step: Step) -> Tensor:
+            """Return the cross-entropy or, in a review, weight * KD(the task's first model, student; T)."""
+            client, knobs = step.client, self.knobs
+            if not self.reviews:
+                return client.cross_entropy(step.logits, step.y)
+            with client.aside(self.name):
+                teacher = client.model.logits(step.x, *client.post(self.name))
+            return knobs.weight * distillation_loss(teacher, step.logits, knobs.temperature)
+
+    class Server(ServerHalf):
+        """Divides each cohort, and posts the model that the task began with."""
+
+        knobs: CFeD
+        task: int = 0
+        first: tuple[Tensor, Tensor] | None = None
+
+        def announce(self, server: Server) -> tuple[tuple[int, ...], Sequence[Post]]:
+            """Say who reviews; post the model that ended the previous task, with its BatchNorm statistics."""
+            if server.task != self.task:
+                self.task, self.first = server.task, (server.parameters, server.buffers)
+            if self.first is None:
+                return (), ()
+            order = server.generator(self.name).permutation(len(server.cohort))[
+                self.knobs.learners(len(server.cohort)) :
+            ]
+            reviewers = tuple(sorted(server.cohort[place] for place in order))
+            return reviewers, [Post(self.name, self.task, self.first)]

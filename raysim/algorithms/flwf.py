@@ -1,0 +1,83 @@
+"""FLwF-2T: two teachers, the client's own model of the last task and the server's. Usmanova et al., 2021 and 2022.
+
+arXiv 2109.04197, "A distillation-based approach integrating continual learning and federated learning for pervasive
+services"; the second teacher is the server's model. Presets: SPECIAL's tables and FedCIL's code, of which only the
+latter states the weights, .33, .33 and .34: the defaults. FLwF-1T, without the server's teacher: alpha + beta = 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Gt, Le
+from torch import Tensor
+
+from raysim.algorithms.parts.distillation import distillation_loss
+from raysim.api import Client, ClientHalf, Delta, Method, Setting, Step, Terms
+
+Teacher = tuple[Tensor, Tensor]  # its parameters [P] and float buffers [B]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FLwF(Method):
+    """FLwF-2T: distil the client's last model and the server's (Usmanova et al., 2021, arXiv 2109.04197)."""
+
+    alpha: Annotated[float, Ge(0), Le(1)] = 1 / 3  # weight of the cross-entropy on the new data
+    beta: Annotated[float, Ge(0), Le(1)] = 1 / 3  # weight of the client's past model; the rest is the server's
+    temperature: Annotated[float, Gt(0)] = 2.0  # T: what all models' logits are divided by
+
+    neutral: ClassVar = {"alpha": 1.0, "beta": 0.0}
+
+    @property
+    def gamma(self) -> float:
+        """Return 1 - alpha - beta, the weight of the server's model; what sums to 1 in decimals gives 0."""
+        return round(1 - self.alpha - self.beta, 12)
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Refuse weights that leave less than nothing for the server's teacher."""
+        if self.gamma >= 0:
+            return None
+        return (
+            f"found alpha {self.alpha:g} and beta {self.beta:g}, which leave {self.gamma:g} for the server's teacher, "
+            "allowed: alpha + beta <= 1; lower one of them"
+        )
+
+    class Client(ClientHalf):
+        """Keeps the local model of its last phase, and at a boundary makes it a teacher."""
+
+        knobs: FLwF
+        taught: bool = False
+        latest: Teacher | None = None
+        past: Teacher | None = None
+
+        def begin_task(self, client: Client) -> None:
+            """Make the last phase's model the past one; from the client's second task on there are teachers."""
+            self.taught = client.stream.stage(client.window) > 0
+            self.past = self.latest
+
+        def task_loss(self, step: Step) -> Tensor:
+            """Return alpha CE + beta KD(past, student; T) + (1 - alpha - beta) KD(server, student; T), all classes."""
+            knobs, client = self.knobs, step.client
+            loss = client.cross_entropy(step.logits, step.y)
+            if not self.taught:
+                return loss
+            # A client without a past model, as it never trained before: beta counts for the cross-entropy.
+            loss = (knobs.alpha + (knobs.beta if self.past is None else 0.0)) * loss
+            if knobs.beta and self.past is not None:
+                loss = loss + knobs.beta * self._distil(step, self.past)
+            if knobs.gamma:
+                sent = client.post("model")
+                loss = loss + knobs.gamma * self._distil(step, (sent.parameters, sent.buffers))
+            return loss
+
+        def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
+            """Keep the local model as it is before aggregation; send nothing beside the update."""
+            if self.knobs.beta:
+                self.latest = client.model.parameters.clone(), client.model.buffers.clone()
+            return delta, {}
+
+        def _distil(self, step: Step, teacher: Teacher) -> Tensor:
+            with step.client.aside(self.name):
+                logits = step.client.model.logits(step.x, *teacher)
+            return distillation_loss(logits, step.logits, self.knobs.temperature)

@@ -1,0 +1,70 @@
+"""LwF: the model that ended the last task teaches what it knew, on the new data. Li and Hoiem, TPAMI 2018.
+
+In a federation, as in the official code of TARGET (Zhang et al., ICCV 2023), the teacher is the global model. Presets:
+that code and, as its settings are C-FLAG's, C-FLAG's class-incremental rows: strength 3, temperature 2, and the
+cross-entropy over the new classes alone (training.logits=task); Li and Hoiem's own are the defaults, without a warm-up
+of the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from annotated_types import Ge, Gt
+from torch import Tensor
+
+from raysim.algorithms.parts.distillation import distillation_loss
+from raysim.api import Client, ClientHalf, Method, Post, Server, ServerHalf, Step, to_device
+
+
+@dataclass(frozen=True, kw_only=True)
+class LwF(Method):
+    """LwF: distil the last task's final model on the new data (Li and Hoiem, TPAMI 2018, arXiv 1606.09282)."""
+
+    strength: Annotated[float, Ge(0)] = 1.0  # lambda_o, eq. 4: weight of the distillation loss
+    temperature: Annotated[float, Gt(0)] = 2.0  # T, eq. 3: what both models' logits are divided by
+    t_squared: bool = False  # multiply by T^2, so that the gradient does not shrink as T grows (Hinton et al.)
+    rows: Literal["new", "all"] = "new"  # all distils on rows that other methods add to the batch, too
+
+    neutral: ClassVar = {"strength": 0.0}
+    needs: ClassVar = frozenset({"server_boundaries"})
+
+    class Client(ClientHalf):
+        """Adds the distillation loss, from task 2 on."""
+
+        knobs: LwF
+        old: Tensor | None = None  # int64: the classes that the teacher knows
+
+        def start(self, client: Client, mail: tuple[int, ...] | None) -> None:
+            """Store which classes there were before; None in task 1."""
+            self.old = None if mail is None else to_device(torch.tensor(mail), client.model.device)
+
+        def penalty(self, step: Step) -> Tensor:
+            """Return strength * KD(teacher, student; T) over the old classes' logits, renormalised among themselves."""
+            knobs, client = self.knobs, step.client
+            rows = len(step.x) if knobs.rows == "all" else len(step.positions)
+            if self.old is None or not knobs.strength or not rows:
+                return step.loss.new_zeros(())
+            with client.aside(self.name):
+                teacher = client.model.logits(step.x[:rows], *client.post(self.name))
+            known, learnt = (logits.index_select(1, self.old) for logits in (teacher, step.logits[:rows]))
+            scale = knobs.strength * (knobs.temperature**2 if knobs.t_squared else 1.0)
+            return scale * distillation_loss(known, learnt, knobs.temperature)
+
+    class Server(ServerHalf):
+        """Posts the teacher, the model that ended the previous task, once per task."""
+
+        knobs: LwF
+        task: int = 0
+        teacher: tuple[Tensor, Tensor] | None = None
+
+        def announce(self, server: Server) -> tuple[tuple[int, ...] | None, Sequence[Post]]:
+            """Post the teacher with its BatchNorm statistics; say which classes there were before."""
+            if server.task != self.task:  # the model is still the one that ended the previous task
+                self.task, self.teacher = server.task, (server.parameters, server.buffers)
+            if self.teacher is None:
+                return None, ()
+            return server.earlier_classes(), [Post(self.name, self.task, self.teacher)]
