@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 import torch
+from ray.exceptions import RayError
 
 from raysim.actors import cluster, failures, placing
 from raysim.actors.placing import Places, this_node
@@ -159,9 +160,14 @@ class Remote:
             if not cluster.own_has_ended():  # else all would wait for an answer
                 with delay_interrupts():
                     ray.kill(self._actor)
-                    # its end comes first: it would take its hosts' for a failure, which Ray would show
-                    ray.wait([self._actor.written.remote()], timeout=PATIENCE)
+                    self._wait_for_the_end()  # else it would take its hosts' end for a failure, which Ray would show
                     self._places.give_back()
+
+    def _wait_for_the_end(self) -> None:
+        """Wait until the coordinator, which was killed, no longer answers."""
+        with suppress(RayError):  # it has ended, or is beyond the patience
+            while True:
+                ray.get(self._actor.stop.remote(), timeout=PATIENCE)
 
     def stop(self) -> None:
         """Ask the run to end after the round in progress."""

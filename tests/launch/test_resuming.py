@@ -15,6 +15,7 @@ import raysim
 from raysim.api import ClientHalf, Delta, Method
 from raysim.cli import main
 from raysim.engine.events import RoundDone
+from raysim.records.checkpoints import FORMAT
 from raysim.system.errors import RunError
 from raysim.system.footprint import Footprint
 
@@ -236,7 +237,7 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
         raysim.run(None, out=out, local=True, resume=True)
     manifest = json.loads((newest / "manifest.json").read_text())
     (newest / "manifest.json").write_text(json.dumps(manifest | {"format": 0}))
-    with pytest.raises(RunError, match="found a checkpoint of format 0, allowed: 3"):
+    with pytest.raises(RunError, match=f"found a checkpoint of format 0, allowed: {FORMAT}"):
         raysim.run(None, out=out, local=True, resume=True)
 
 
