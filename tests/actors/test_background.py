@@ -96,9 +96,13 @@ def test_a_failure_to_start_is_the_runs(rays: Rays) -> None:
 
 
 def test_an_interrupt_while_ray_starts_waits_for_nothing(rays: Rays) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background would ignore it
     threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
-    with pytest.raises(KeyboardInterrupt), opened() as early, enter(early):
-        pytest.fail("it runs")
+    try:
+        with pytest.raises(KeyboardInterrupt), opened() as early, enter(early):
+            pytest.fail("it runs")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "abandon" in [what for what, _ in rays.log]
     rays.may_start.set()
 
