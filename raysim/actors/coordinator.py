@@ -8,7 +8,6 @@ from typing import Any
 
 import ray
 import torch
-from ray.exceptions import RayError
 
 from raysim.actors import cluster, failures, placing
 from raysim.actors.placing import Places, this_node
@@ -24,9 +23,6 @@ from raysim.federation.federation import Federation
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.system.device import describe_differences, set_torch
 from raysim.system.errors import Lost, convert_to_run_error
-from raysim.system.interrupts import delay_interrupts
-
-PATIENCE = 5  # seconds to wait for the coordinator's end
 
 
 @dataclass(frozen=True)
@@ -157,17 +153,9 @@ class Remote:
                     del event, reference  # otherwise the object store keeps a checkpoint until the next event
                 raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
         finally:
-            if not cluster.own_has_ended():  # else all would wait for an answer
-                with delay_interrupts():
-                    ray.kill(self._actor)
-                    self._wait_for_the_end()  # else it would take its hosts' end for a failure, which Ray would show
-                    self._places.give_back()
-
-    def _wait_for_the_end(self) -> None:
-        """Wait until the coordinator, which was killed, no longer answers."""
-        with suppress(RayError):  # it has ended, or is beyond the patience
-            while True:
-                ray.get(self._actor.stop.remote(), timeout=PATIENCE)
+            if not cluster.own_has_ended():  # else both would wait for an answer
+                ray.kill(self._actor)
+                self._places.give_back()
 
     def stop(self) -> None:
         """Ask the run to end after the round in progress."""

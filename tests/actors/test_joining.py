@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 import raysim
+from raysim.actors.forking.request import RAYLET
 from raysim.estimate.memory import PROCESS_BYTES
 
 pytestmark = pytest.mark.ray
@@ -127,8 +128,13 @@ def test_a_check_asks_the_cluster_where_the_actors_would_go(config: dict[str, An
 
 
 def processes(head: Head) -> list[str]:
-    """What the cluster's workers are doing."""
-    return [name for p in head.process.children(recursive=True) if (name := p.name()).startswith("ray::")]
+    """What the cluster's workers are doing; those that a server forked have the environment of who started it."""
+    raylets, found = [str(p.pid) for p in head.process.children(recursive=True) if p.name() == "raylet"], []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended, or is another user's
+            if process.name().startswith("ray::"):
+                found += [process.name()] * (process.environ().get(RAYLET) in raylets)
+    return found
 
 
 def test_a_failure_and_two_interrupts_leave_no_actor_on_the_cluster(
