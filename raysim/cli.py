@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
 from raysim.system.importing import uncollected
-from raysim.system.interrupts import delay_interrupts
 
 if TYPE_CHECKING:
-    from raysim.actors.background import EarlyCluster
+    from raysim.actors.session import Session
 
 KINDS = {"methods": "method", "datasets": "data set", "models": "model"}
 USAGE = """usage: raysim COMMAND ...
@@ -100,8 +99,8 @@ def _run(given: Sequence[str]) -> int:
         parser.error("the following arguments are required: CONFIG")
     if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
-    with _cluster(asked) as cluster:
-        with uncollected(), delay_interrupts():  # packages take an interrupt for an import that failed, and go on
+    with _session(asked) as session:
+        with uncollected():
             from raysim.config import load
             from raysim.launch.display import open_run_display, result_console, show_result
             from raysim.launch.run import resolve_resumed, run
@@ -111,14 +110,14 @@ def _run(given: Sequence[str]) -> int:
         else:
             config = load(asked.config, asked.overrides)
         with open_run_display(config, asked.quiet) as shown:
-            result = run(config, out=asked.out, local=asked.local, resume=asked.resume, display=shown, cluster=cluster)
+            result = run(config, out=asked.out, local=asked.local, resume=asked.resume, display=shown, session=session)
     if not asked.quiet:
         show_result(result, result_console())
     return 130 if result.status == "interrupted" else 0
 
 
-def _cluster(asked: argparse.Namespace) -> "AbstractContextManager[EarlyCluster | None]":
-    """Open the cluster that a run will start, if any: Ray and the fork server start beside the imports of torch."""
+def _session(asked: argparse.Namespace) -> "AbstractContextManager[Session | None]":
+    """Open the session of the Ray that a run will start, if it will fork its actors: its server imports meanwhile."""
     own = os.path.join(asked.out or "", "config.yaml") if asked.config is None else asked.config
     if asked.local or (asked.resume and not os.path.exists(own)):
         return nullcontext()
@@ -127,14 +126,11 @@ def _cluster(asked: argparse.Namespace) -> "AbstractContextManager[EarlyCluster 
     document = open_document(own)
     apply_overrides(document, asked.overrides)
     resources = check_own_keys(document).resources
-    if resources.address is not None:
+    if not resources.forks or resources.address is not None:
         return nullcontext()
-    from raysim.actors.background import open_cluster
-    from raysim.system.capacity import Capacity, count_cpus, this_machine
+    from raysim.actors.session import open_session
 
-    # what counts the GPUs is torch
-    capacity = this_machine if resources.gpus_per_actor else lambda: Capacity(count_cpus(), 0, None)
-    return open_cluster(capacity, resources.dashboard, resources.forks)
+    return open_session(forked=True)
 
 
 def _check(given: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ def cluster_of(
     say: Callable[[str], None],
     file: Path,
     command: str,
+    session: Session | None = None,
 ) -> AbstractContextManager[Capacity]:
     """Join the cluster that the configs name, or start one on this machine; yield the cluster's capacity.
 
@@ -41,12 +42,13 @@ def cluster_of(
         machine: the resources given to a cluster started on this machine.
         say: shows a line to the user.
         file, command: if this process is killed, the user is told to go on with the command, if the file is there.
+        session: opened before, for a cluster started on this machine.
     """
     address = configs[0].resources.address
     if address is None:
         dashboard = any(config.resources.dashboard for config in configs)
         forked = any(config.resources.forks for config in configs)
-        return own_cluster(machine, dashboard, say, (file, command), forked)
+        return own_cluster(machine, dashboard, say, (file, command), session, forked)
     return joined_cluster(address, sorted({str(path) for config in configs for path in find_own_code(config)}))
 
 
@@ -56,6 +58,7 @@ def own_cluster(
     dashboard: bool = False,
     say: Callable[[str], None] = lambda text: None,
     go_on: tuple[Path, str] | None = None,
+    session: Session | None = None,
     forked: bool = CAN_FORK,
 ) -> Iterator[Capacity]:
     """Start Ray on this machine's loopback interface; stop it and delete its files at the end.
@@ -64,7 +67,7 @@ def own_cluster(
 
     Args:
         capacity, dashboard, say: see `cluster_of`; `go_on` is its file and command.
-        forked: whether to start a fork server.
+        session: opened before; by default one is opened here, with a fork server if `forked`.
 
     Raises:
         ConfigError: a dashboard is requested but not installed, or there is no place for Ray's files.
@@ -74,45 +77,50 @@ def own_cluster(
         check_own()
         yield present()
         return
-    prepare_own(dashboard)
-    with open_session(forked) as session:
-        if go_on is not None:
-            session.announce(*go_on)
-        try:
-            with interrupts.delay_interrupts(lambda: say("leaving as soon as Ray has started")):
-                start_own(capacity, dashboard, session)
-            yield capacity
-        finally:
-            with interrupts.delay_interrupts():
-                stop_own()
-
-
-def prepare_own(dashboard: bool) -> None:
-    """Set what Ray reads from the environment. Raises ConfigError: a dashboard is requested but not installed."""
     if dashboard and find_spec("aiohttp") is None:
         raise ConfigError("resources.dashboard: found true, but it is not installed; pip install 'ray[default]'")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     if not dashboard:  # a dashboard asks the user for the token, so Ray keeps it where `ray get-auth-token` finds it
         authentication.have_one()
+    with nullcontext(session) if session else open_session(forked) as used:
+        if go_on is not None:
+            used.announce(*go_on)
+        try:
+            delayed = interrupts.delay_interrupts(lambda: say("leaving as soon as Ray has started"))
+            with delayed, interrupts.block_hangups(), on_loopback():
+                _start(capacity, dashboard, used)
+            yield capacity
+        finally:
+            with interrupts.delay_interrupts():
+                _end_autoscaler()
+                ray.shutdown()
+                OWN.clear()
+                workers.OWN.clear()
 
 
-def start_own(capacity: Capacity, dashboard: bool, session: Session) -> None:
-    """Start Ray in a session's folder, and have the session's fork server serve it. Raises RunError if it cannot."""
+def _end_autoscaler() -> None:
+    """Kill Ray's autoscaler, which does not hear SIGTERM: Ray (2.60) would wait a second for it."""
+    for process in psutil.Process().children() if ray.is_initialized() else ():
+        with suppress(psutil.Error):  # it has ended
+            if any(part.endswith(AUTOSCALER) for part in process.cmdline()):
+                process.kill()
+
+
+def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
     try:
-        with interrupts.block_hangups(), on_loopback():
-            ray.init(
-                "local",
-                num_cpus=int(capacity.cpus),
-                num_gpus=int(capacity.gpus),
-                include_dashboard=dashboard,
-                dashboard_host=LOOPBACK,
-                log_to_driver=False,
-                configure_logging=True,
-                logging_level=logging.ERROR,
-                _node_ip_address=LOOPBACK,
-                _temp_dir=str(session.rays),
-            )
+        ray.init(
+            "local",
+            num_cpus=int(capacity.cpus),
+            num_gpus=int(capacity.gpus),
+            include_dashboard=dashboard,
+            dashboard_host=LOOPBACK,
+            log_to_driver=False,
+            configure_logging=True,
+            logging_level=logging.ERROR,
+            _node_ip_address=LOOPBACK,
+            _temp_dir=str(session.rays),
+        )
     except Exception as error:  # Ray raises all kinds
         raise RunError(f"Ray could not start ({error}); start the run again") from error
     for process in psutil.Process().children():
@@ -122,17 +130,6 @@ def start_own(capacity: Capacity, dashboard: bool, session: Session) -> None:
             if process.name() == "raylet" and session.forks is not None:
                 session.forks.serve(process.pid, ray.get_runtime_context().get_job_id())
                 workers.OWN.append(session.forks)
-
-
-def stop_own() -> None:
-    """Stop Ray, if it has started. Its autoscaler is killed: it does not hear SIGTERM, and Ray would wait a second."""
-    for process in psutil.Process().children() if ray.is_initialized() else ():
-        with suppress(psutil.Error):  # it has ended
-            if any(part.endswith(AUTOSCALER) for part in process.cmdline()):
-                process.kill()
-    ray.shutdown()
-    OWN.clear()
-    workers.OWN.clear()
 
 
 @contextmanager

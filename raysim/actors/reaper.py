@@ -4,8 +4,8 @@
 
 waits until standard input ends. If its last line is not CLEARED, the run's process has ended without cleaning up (a
 signal that cannot be handled, or Ray, which ends a process that loses the object store): it ends what is left of the
-session, deletes its folder, and, unless the last line is ABANDONED, says how to go on if there is something to go on
-from: two lines that came before are a file, which is there then, and a command.
+session, deletes its folder, and says how to go on if there is something to go on from: two lines that came before are a
+file, which is there then, and a command.
 """
 
 import os
@@ -16,7 +16,6 @@ import sys
 from contextlib import suppress
 
 CLEARED = "cleared"
-ABANDONED = "abandoned"
 
 
 def clear(folder: str) -> None:
@@ -42,7 +41,6 @@ if __name__ == "__main__":
     told = ["", "", *sys.stdin.read().splitlines()]
     if told[-1] != CLEARED:
         clear(sys.argv[1])
-    if told[-1] not in (CLEARED, ABANDONED):
         file, command = told[-2:]
         go_on = f"go on with {command}" if os.path.exists(file) else "start it again"
         with suppress(OSError):  # nobody reads it

@@ -7,14 +7,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from raysim.actors import reaper
 from raysim.actors.forking.starting import LOG, SOCKET, ForkServer
 from raysim.system.errors import ConfigError
-from raysim.system.interrupts import delay_interrupts, end_at_once
+from raysim.system.interrupts import delay_interrupts
 
 PREFIX = "raysim-"
 RAYS = "r"  # Ray opens its folder to all users, so it lies inside one that is closed to them
@@ -28,20 +28,11 @@ class Session:
     def __init__(self, folder: Path, reaper_pipe: IO[bytes]) -> None:
         self.rays = folder / RAYS
         self.forks: ForkServer | None = None
-        self.abandoned = False
         self._pipe = reaper_pipe
 
     def announce(self, file: Path, command: str) -> None:
         """Have the user told, if this process is killed, how to go on: with the command, if the file is there."""
-        self._tell(f"{file}\n{command}")
-
-    def abandon(self) -> None:
-        """Leave it to the process that outlives this one to clear up when this one ends, which says nothing then."""
-        self.abandoned = True
-        self._tell(reaper.ABANDONED)
-
-    def _tell(self, text: str) -> None:
-        self._pipe.write(f"{text}\n".encode())
+        self._pipe.write(f"{file}\n{command}\n".encode())
         self._pipe.flush()
 
 
@@ -55,31 +46,25 @@ def open_session(forked: bool) -> Iterator[Session]:
     Args:
         forked: whether to start a fork server.
     """
-    with end_at_once(), ExitStack() as opened:
-        with delay_interrupts():
-            folder = private_folder()
-            lock = os.open(folder, os.O_RDONLY)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            script = [sys.executable, "-I", "-S", reaper.__file__, folder]
-            waiting = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
-            assert waiting.stdin is not None
-            session = Session(Path(folder), waiting.stdin)
-            opened.callback(_close, session, folder, waiting, lock)
-            session.rays.mkdir()
-            if forked:
-                session.forks = ForkServer(Path(folder))
+    folder = private_folder()
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    script = [sys.executable, "-I", "-S", reaper.__file__, folder]
+    waiting = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    assert waiting.stdin is not None
+    session = Session(Path(folder), waiting.stdin)
+    try:
+        session.rays.mkdir()
+        if forked:
+            session.forks = ForkServer(Path(folder))
         yield session
-
-
-def _close(session: Session, folder: str, waiting: subprocess.Popen[bytes], lock: int) -> None:
-    with delay_interrupts():
-        if session.forks is not None:
-            session.forks.end()
-        if session.abandoned:
-            return
-        reaper.clear(folder)
-        waiting.communicate(reaper.CLEARED.encode())
-        os.close(lock)
+    finally:
+        with delay_interrupts():
+            if session.forks is not None:
+                session.forks.end()
+            reaper.clear(folder)
+            waiting.communicate(reaper.CLEARED.encode())
+            os.close(lock)
 
 
 def private_folder() -> str:

@@ -34,7 +34,7 @@ from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
 
 if TYPE_CHECKING:
-    from raysim.actors.background import EarlyCluster
+    from raysim.actors.session import Session
 
 MAY_DIFFER = ("resources", "logging", "checkpoint")  # blocks of the config, when a run is resumed
 
@@ -47,7 +47,7 @@ def run(
     *,
     resume: bool = False,
     display: RunDisplay | None = None,
-    cluster: "EarlyCluster | None" = None,
+    session: "Session | None" = None,
 ) -> Result:
     """Run a config and return its result.
 
@@ -59,7 +59,7 @@ def run(
         resume: resume from the newest checkpoint in `out`, or start the run if there is none; only resources, logging
             and checkpoint may differ from the directory's config. The result of a finished run is returned as it is.
         display: shows the events; by default they are not shown.
-        cluster: the Ray to use, which the command line began to start before it imported torch.
+        session: of the Ray that is started, opened by the command line before it imported torch.
 
     Raises:
         ConfigError: the config, the data or the resources are wrong; nothing was started.
@@ -94,7 +94,7 @@ def run(
         prepared = _Prepared(resolved, federation, model, capacity, places)
         with (
             Footprint() as footprint,
-            _start_here(prepared) if local else _start_on_ray(prepared, directory, display, cluster) as start,
+            _start_here(prepared) if local else _start_on_ray(prepared, directory, display, session) as start,
             Recorder(resolved, federation, directory, began, footprint) as recorder,
         ):
             recovery = Recovery(start, recorder, resolved.checkpoint.tries, display.say)
@@ -177,7 +177,7 @@ def _start_here(run: _Prepared) -> Iterator[Callable[[SavedCheckpoint | None, bo
 
 @contextmanager
 def _start_on_ray(
-    run: _Prepared, directory: Path, display: RunDisplay, early: "EarlyCluster | None"
+    run: _Prepared, directory: Path, display: RunDisplay, early: "Session | None"
 ) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
     """Yield the function that starts the run from a checkpoint on a cluster; one started here is replaced if lost."""
     from raysim.actors import cluster, coordinator
@@ -188,11 +188,8 @@ def _start_on_ray(
     go_on = (directory / "config.yaml", f"raysim run --resume --out {directory}")
     with ExitStack() as started:
 
-        def begin(early: "EarlyCluster | None" = None) -> tuple[Placement | None, Any]:
-            if early is not None:
-                started.enter_context(early.running(*go_on))
-                return run.places, coordinator.shared(run.federation)
-            there = started.enter_context(cluster.cluster_of([config], run.capacity, display.say, *go_on))
+        def begin(early: "Session | None" = None) -> tuple[Placement | None, Any]:
+            there = started.enter_context(cluster.cluster_of([config], run.capacity, display.say, *go_on, early))
             # nodes of a joined cluster may change, so their places are looked for at each start, and here before the
             # run has a directory
             places = run.places if there is run.capacity else None

@@ -46,15 +46,10 @@ def this_machine() -> Capacity:
     """Return the capacity of a cluster started on this machine: what this process may use of the machine."""
     import torch  # takes seconds
 
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limits = (GROUP / "memory.max", GROUP / "memory" / "memory.limit_in_bytes")  # of control groups, version 2 and 1
     memory = int(min(psutil.virtual_memory().total, *map(_number, limits)))
-    return Capacity(count_cpus(), torch.cuda.device_count(), memory)
-
-
-def count_cpus() -> int:
-    """Return how many CPUs of this machine this process may use."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(min(cpus, _quota())))
+    return Capacity(max(1, int(min(cpus, _quota()))), torch.cuda.device_count(), memory)
 
 
 def fit(share: float, whole: float) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-STARTING = "raysim-starting"  # a thread in which Ray starts; it cannot be interrupted
 AT_ONCE = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -45,13 +44,6 @@ def delay_interrupts(say: Callable[[], object] | None = None) -> Iterator[None]:
         yield
     if pressed:
         raise KeyboardInterrupt
-
-
-@contextmanager
-def end_at_once() -> Iterator[None]:
-    """Have AT_ONCE raise KeyboardInterrupt, as Ctrl-C does, in a block that cleans up when it ends."""
-    with _handle(dict.fromkeys(AT_ONCE, signal.default_int_handler)):
-        yield
 
 
 @contextmanager

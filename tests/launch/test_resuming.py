@@ -133,7 +133,7 @@ def test_the_newest_checkpoints_are_kept(whole: Path) -> None:
 
 def test_a_done_run_is_done(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (whole / "summary.json").read_bytes()
-    assert main(["run", "--resume", "--out", str(whole), "--local"]) == 0
+    assert main(["run", "--resume", "--out", str(whole)]) == 0
     assert "done: 8 rounds" in capsys.readouterr().out
     assert (whole / "summary.json").read_bytes() == before
 
@@ -149,7 +149,7 @@ def test_what_changes_no_result_may_be_given_differently(whole: Path, tmp_path: 
 def test_all_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     cut_off(out, 3)
-    assert main(["run", "--resume", "--out", str(out), "--local", "seed=4"]) == 2
+    assert main(["run", "--resume", "--out", str(out), "seed=4"]) == 2
     error = capsys.readouterr().err
     assert error == (
         f"--resume: {out} has another config: seed: 0 there, 4 here; allowed: other resources, logging, checkpoint\n"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raysim.system.interrupts import block_hangups, delay_interrupts, end_at_once, interruptible
+from raysim.system.interrupts import block_hangups, delay_interrupts, interruptible
 
 
 def ignore(*_: object) -> None:
@@ -28,14 +28,6 @@ def unheard() -> Iterator[None]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_termination_and_a_closed_terminal_end_a_run_at_once(number: signal.Signals) -> None:
     with pytest.raises(KeyboardInterrupt), interruptible(ignore, ignore):
-        os.kill(os.getpid(), number)
-    assert signal.getsignal(number) == ignore
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_block_that_cleans_up_is_left_in_order(number: signal.Signals) -> None:
-    """The process would end without it, as it does before and after."""
-    with pytest.raises(KeyboardInterrupt), end_at_once():
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) == ignore
 
