@@ -16,21 +16,26 @@ WIDE = {
     "scenario": {"kind": "domain_incremental", "tasks": 1},
     "clients": {"count": 2},
     "model": {"name": "mlp", "hidden": [1500, 1500]},  # of 9 MB, with blocks of 1 MB in a sum
-    "training": {"rounds_per_task": 2, "batch_size": 4},
+    "training": {"rounds_per_task": 4, "batch_size": 4},
 }
 
 
 class Watched(LocalRunner):
-    """Notes the most bytes of tensors that the last order held beside what there was."""
+    """Notes the most bytes of tensors that each order held beside what there was."""
+
+    def __init__(self, *run) -> None:
+        super().__init__(*run)
+        self.peaks = []
 
     def begin(self, order, posts) -> Reply:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
             reply = super().begin(order, posts)
-        now, self.peak = 0, 0
+        now = peak = 0
         events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
         for event in sorted(events, key=lambda event: event.start_ns()):
             now += event.nbytes()
-            self.peak = max(self.peak, now)
+            peak = max(peak, now)
+        self.peaks.append(peak)
         return reply
 
 
@@ -57,5 +62,6 @@ def test_a_host_at_work_takes_the_vectors_estimated(optimizer, methods, vectors)
     for _ in simulation.events():
         pass
     vector = simulation.model.weights().nbytes
-    assert vectors <= runner.peak / vector < vectors + 0.6
+    # of the first, methods' own vectors would be a part; the profiler has been seen to miss some of one order's
+    assert vectors <= max(runner.peaks[1:]) / vector < vectors + 0.6
     assert estimate_memory(config, federation, simulation.model).working // vector == vectors + 1
