@@ -34,6 +34,7 @@ class Misbehaving(Method):
                 case "send NaN":
                     delta = Delta(delta.parameters * float("nan"), delta.buffers)
                 case "die":
+                    time.sleep(2)  # the events of the rounds before are on their way, if this is a whole run's process
                     os._exit(7)
                 case "sleep":
                     time.sleep(600)

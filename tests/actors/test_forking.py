@@ -20,7 +20,7 @@ from raysim.actors.forking.starting import ForkServer, answers, python_command
 from raysim.system.capacity import CAN_FORK
 
 pytestmark = pytest.mark.skipif(
-    not CAN_FORK, reason="no Linux, where alone workers are forked; the other tests here have them spawned"
+    not CAN_FORK, reason="workers are forked on Linux alone; elsewhere raysim spawns them, as all other tests here show"
 )
 
 TELL = """

@@ -21,7 +21,8 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.usefixtures("cluster"),
     pytest.mark.skipif(
-        not CAN_FORK, reason="no Linux, where alone workers are forked; the other tests here have them spawned"
+        not CAN_FORK,
+        reason="workers are forked on Linux alone; elsewhere raysim spawns them, as all other tests here show",
     ),
 ]
 
