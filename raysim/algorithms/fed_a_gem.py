@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from raysim.algorithms.parts import replay
-from raysim.algorithms.parts.projection import Refinement, refine
+from raysim.algorithms.parts.projection import Refine, refine, remove
 from raysim.api import (
     Ask,
     Client,
@@ -32,6 +32,8 @@ from raysim.api import (
     Terms,
 )
 
+Refinement = Literal["project", "project_scale", "average", "rotate"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class FedAGem(Method):
@@ -40,7 +42,9 @@ class FedAGem(Method):
     sample_size: Annotated[int, Ge(1)] = 32  # m in Algorithm 1: memory samples of a client's reference gradient
     every: Annotated[int, Ge(1)] = 1  # the reference is used in every k-th round
     reference: Literal["cohort", "with_update"] = "cohort"  # with_update: for asynchronous schedules; not the paper's
-    refinement: Refinement = "project"  # what becomes of a step's gradient, section 5.3.1; project is Fed-A-GEM
+    refinement: Literal["project", "project_scale", "average", "rotate"] = (
+        "project"  # what becomes of a step's gradient, section 5.3.1; project is Fed-A-GEM
+    )
     when: Literal["conflict", "always"] = "conflict"  # refine if the gradient points against the reference, or always
     rate: Annotated[float, Gt(0), Le(1)] = 1.0  # p, Table 12: the fraction of such steps that are refined, drawn
     aggregation: Literal["mean", "cosine"] = "mean"  # cosine: updates count by their likeness to the reference, Table 2
@@ -80,7 +84,7 @@ class FedAGem(Method):
             if not self.used or (knobs.rate < 1 and step.client.generator(self.name).random() >= knobs.rate):
                 return gradient
             # Differs from the paper's `<= 0`, which gives 0/0 for a reference of zero; otherwise equal.
-            return refine(gradient, step.client.post(self.name), knobs.refinement, knobs.when)
+            return refine(gradient, step.client.post(self.name), REFINEMENTS[knobs.refinement], knobs.when)
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Send the memory gradient with the update, or the update times its likeness, if the knobs say so."""
@@ -138,3 +142,33 @@ def compare(update: Tensor, reference: Tensor) -> Tensor:
     # The paper gives no formula, and names FLTrust (Cao et al., NDSS 2021), whose trust score this is.
     lengths = update.norm() * reference.norm()
     return torch.where(lengths > 0, update.dot(reference) / lengths, 0.0).clamp(min=0)
+
+
+def remove_and_scale(gradient: Tensor, reference: Tensor, ratio: Tensor) -> Tensor:
+    """Return g without its part along r, as long as g; 0 if nothing else is in g."""
+    rest = remove(gradient, reference, ratio)
+    return _as_long(gradient, rest, otherwise=rest)
+
+
+def average_both(gradient: Tensor, reference: Tensor, ratio: Tensor) -> Tensor:
+    """Return (g + r) / 2."""
+    return (gradient + reference) / 2
+
+
+def rotate(gradient: Tensor, reference: Tensor, ratio: Tensor) -> Tensor:
+    """Return the direction of g + r, as long as g; g if it is -r."""
+    return _as_long(gradient, gradient + reference, otherwise=gradient)
+
+
+def _as_long(gradient: Tensor, direction: Tensor, otherwise: Tensor) -> Tensor:
+    norm = direction.norm()
+    return torch.where(norm > 0, gradient.norm() / norm * direction, otherwise)
+
+
+REFINEMENTS: Mapping[str, Refine] = {
+    "project": remove,
+    "project_scale": remove_and_scale,
+    "average": average_both,
+    "rotate": rotate,
+}
+"""Section 5.3.1, by name."""

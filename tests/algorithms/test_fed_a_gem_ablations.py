@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_oracle import LIVELY, LR, gradient, recorded, stream_of, vector
 
-from raysim.algorithms.fed_a_gem import FedAGem, compare
-from raysim.algorithms.parts.projection import REFINEMENTS, refine
+from raysim.algorithms.fed_a_gem import REFINEMENTS, FedAGem, compare
+from raysim.algorithms.parts.projection import refine
 from raysim.api import Delta
 from raysim.cli import main
 from raysim.engine.compatibility import check_methods
@@ -39,7 +39,7 @@ def of(*values):
 def test_the_refinements_by_hand(how, wanted):
     """g = (1, 0), r = (-1, 1), <g, r> = -1, <r, r> = 2, g + r = (0, 1), projected (1, 0) + (-1, 1) / 2 = (1/2, 1/2)."""
     for when in ("conflict", "always"):
-        np.testing.assert_allclose(refine(of(1, 0), of(-1, 1), how, when), wanted, rtol=1e-14, atol=1e-16)
+        np.testing.assert_allclose(refine(of(1, 0), of(-1, 1), REFINEMENTS[how], when), wanted, rtol=1e-14, atol=1e-16)
 
 
 @pytest.mark.parametrize("how", REFINEMENTS)
@@ -53,8 +53,8 @@ def test_without_a_conflict_only_always_refines(how):
         "project": (0.5, -0.5),
         "project_scale": (root, -root),
     }
-    assert refine(g, r, how, "conflict").tolist() == [1, 0]
-    np.testing.assert_allclose(refine(g, r, how, "always"), wanted[how], rtol=1e-14)
+    assert refine(g, r, REFINEMENTS[how], "conflict").tolist() == [1, 0]
+    np.testing.assert_allclose(refine(g, r, REFINEMENTS[how], "always"), wanted[how], rtol=1e-14)
 
 
 @pytest.mark.parametrize("when", ["conflict", "always"])
@@ -63,9 +63,9 @@ def test_what_has_no_direction(how, when):
     """r = 0 or not finite: g. g = -r: projected 0, which scaled stays 0; g + r = 0 has no direction, so g stays."""
     g = of(1, -2)
     for r in (of(0, 0), of(float("nan"), 0), of(float("inf"), 1)):
-        assert torch.equal(refine(g, r, how, when), g)
+        assert torch.equal(refine(g, r, REFINEMENTS[how], when), g)
     wanted = {"average": [0, 0], "rotate": [1, -2], "project": [0, 0], "project_scale": [0, 0]}
-    assert refine(g, -g, how, when).tolist() == wanted[how]
+    assert refine(g, -g, REFINEMENTS[how], when).tolist() == wanted[how]
 
 
 @settings(max_examples=200, deadline=None)
@@ -74,11 +74,11 @@ def test_rotate_and_project_scale_keep_the_length_and_projections_are_orthogonal
     scale = float(g.norm())
     if float(r.norm()) < 1e-3 or scale < 1e-3 or float((g + r).norm()) < 1e-3:
         return
-    projected = refine(g, r, "project", "always")
-    assert float(refine(g, r, "rotate", "always").norm()) == pytest.approx(scale, rel=1e-9)
+    projected = refine(g, r, REFINEMENTS["project"], "always")
+    assert float(refine(g, r, REFINEMENTS["rotate"], "always").norm()) == pytest.approx(scale, rel=1e-9)
     assert abs(float(projected @ r)) <= 1e-12 * scale * float(r.norm())
     if float(projected.norm()) > 1e-3 * scale:
-        scaled = refine(g, r, "project_scale", "always")
+        scaled = refine(g, r, REFINEMENTS["project_scale"], "always")
         assert float(scaled.norm()) == pytest.approx(scale, rel=1e-9)
         assert abs(float(scaled @ r)) <= 1e-11 * scale * float(r.norm())
 
