@@ -51,6 +51,7 @@ def test_data_and_model_are_on_the_device(config: Callable[..., Config], quiet_t
     assert host._samples.fetch(torch.arange(3, device="cuda"), 0).is_cuda
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.parametrize("methods", METHODS, ids=" ".join)
 def test_no_step_waits_and_the_bits_are_the_same_again(
     methods: dict[str, Any], config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
