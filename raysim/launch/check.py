@@ -174,8 +174,8 @@ def _gpu_memory(config: Config, need: MemoryNeed, clients: Iterable[Sequence[int
         return
     most = max(map(need.gpu_with, clients))
     beside = f", {_size(fit(share, 1) * most)} for the {fit(share, 1)} that share one" if share <= 0.5 else ""
-    what = "data, vectors of the model's length, what methods keep and a batch's activations"
-    yield "GPU memory", f"up to {_size(most)} for a host{beside}, by arithmetic: {what}, beside CUDA's own 0.6 GiB or so"
+    what = "data, vectors of the model's length, what methods keep and a batch's activations; CUDA's own 0.6 GiB beside"
+    yield "GPU memory", f"up to {_size(most)} for a host{beside}, by arithmetic: {what}"
 
 
 def _actors(place: Placement, where: str) -> str:
