@@ -20,10 +20,11 @@ class Result:
 
     `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (a[t][i], fractions) and its
     metrics; per_client, if evaluation.per_client asked for it, maps a protocol to the clients' accuracies and their
-    mean, worst and std (see raysim.evaluation.scoring). Bytes are the methods' payload, all clients together; steps
-    counts the gradient steps of all clients' local training, participation each client's updates; virtual_time is in
-    virtual seconds; seconds_per_round is a median, without evaluation; actors counts Ray's (the coordinator and the
-    hosts; none if one process did it all). Older versions wrote no steps, participation, virtual_time and actors.
+    mean, worst and std (see raysim.evaluation.scoring). Where top_k is above 1, these are top-k accuracies. Bytes
+    are the methods' payload, all clients together; steps counts the gradient steps of all clients' local training,
+    participation each client's updates; virtual_time is in virtual seconds; seconds_per_round is a median, without
+    evaluation; actors counts Ray's (the coordinator and the hosts; none if one process did it all). Older versions
+    wrote no top_k, steps, participation, virtual_time and actors.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)
@@ -36,6 +37,7 @@ class Result:
     tasks: int
     rounds: int
     updates: int
+    top_k: int = 1
     evaluation: Mapping[str, ProtocolMetrics]
     per_client: Mapping[str, ClientSummary] | None = None
     bytes_up: int
