@@ -85,7 +85,7 @@ def _deal(labels: Labels, tasks: int, first: int | None) -> list[Labels]:
     if first > count - tasks + 1:
         raise ConfigError(
             f"scenario.first_task_classes: found {first} of {count} classes, allowed: 1 to {count - tasks + 1}, as "
-            f"each of the other {tasks - 1} tasks has at least one; or fewer tasks"
+            f"each of the {tasks} tasks has at least one; or fewer tasks"
         )
     return [labels[:first], *np.array_split(labels[first:], tasks - 1)]
 

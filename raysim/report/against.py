@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from raysim.config.error_text import nearest, show
+from raysim.config.error_text import either, nearest, show
 from raysim.config.lookup import resolve
 from raysim.config.yaml_reading import parse_value
 from raysim.evaluation.metrics import protocol_label
@@ -101,7 +101,9 @@ def explain_misfit(paper: PublishedPaper, setting: ExperimentSetting) -> str:
     nearest_one = min(apart, key=lambda name: len(apart[name]))
     metrics = {column.metric for column in paper.tables if column.setting == nearest_one}
     top_k = sorted({QUANTITIES[metric][1] for metric in metrics})
-    other = "" if setting.top_k in top_k else f"evaluation.top_k is {setting.top_k}, in the paper {show(top_k)}"
+    other = (
+        "" if setting.top_k in top_k else f"evaluation.top_k is {setting.top_k}, in the paper {either(map(str, top_k))}"
+    )
     why = ", ".join(filter(None, [*apart[nearest_one], other])) or "none of the methods is in its tables"
     return f"setting {setting.number}: no comparison with {paper.paper}; nearest {nearest_one}: {why}"
 
