@@ -116,7 +116,9 @@ def test_a_run_is_tested_by_top_k_and_trained_the_same(pair: Any) -> None:
         assert (one < two).any()
         assert by_two.evaluation[protocol]["average_accuracy"] == pytest.approx(two[-1].mean())
         assert by_one.per_client[protocol]["mean"] < by_two.per_client[protocol]["mean"]
-    assert json.loads((by_two.directory / "summary.json").read_text())["top_k"] == 2
+    written = [json.loads((found.directory / "summary.json").read_text()) for found in pair]
+    assert ("top_k" in written[0], written[1]["top_k"]) == (False, 2)
+    assert [raysim.load(found.directory).top_k for found in pair] == [1, 2]
 
 
 def test_a_finished_run_is_evaluated_by_another_k(pair: Any, capsys: pytest.CaptureFixture[str]) -> None:
