@@ -7,7 +7,8 @@ from pydantic_core import InitErrorDetails
 
 from raysim.config.document import REQUIRED, explain
 from raysim.config.error_text import nearest, show
-from raysim.config.experiment import MOST_ROUNDS, DomainIncremental
+from raysim.config.experiment import MOST_ROUNDS
+from raysim.config.scenarios import DomainIncremental
 from raysim.config.schema import Config
 from raysim.config.timing import AsynchronousSchedule
 

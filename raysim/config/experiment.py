@@ -1,4 +1,4 @@
-"""The blocks of the config that describe the experiment: scenario, partition, training, clients and their rounds."""
+"""The blocks of the config that describe the experiment beside its scenario: partition, training, memory, rounds."""
 
 from __future__ import annotations
 
@@ -8,66 +8,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from raysim.config.block import BelowOne, Block, Count, NotNegative, Positive, WholeNumber, assume
-from raysim.config.component_blocks import Domains
 from raysim.config.document import explain, validation_error
 from raysim.config.lookup import check_name
-from raysim.config.timing import Apart, Windows
 
-MOST_TASKS = 1000  # an accuracy matrix of a million numbers
 MOST_ROUNDS = 1_000_000  # in a run
-
-
-class _Scenario(Block):
-    kind: str
-    tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)]
-    """How many tasks follow one another."""
-    order: Literal["same", "per_client"] = "same"
-    """Whether all clients meet the tasks in one order, or each in its own."""
-    online: bool = False
-    """Whether a task's samples are dealt to its rounds, so that each is trained on once."""
-    boundaries: Literal["synchronous"] | Apart = "synchronous"
-    """When the task changes: synchronous is for all clients at once; {jittered: {rounds: 2}} a few rounds apart;
-    {asynchronous: {window: 500}} after so many samples, wherever a task ends."""
-
-    @property
-    def windows(self) -> Windows | None:
-        """What asynchronous boundaries are, or None where clients know their task."""
-        return None if isinstance(self.boundaries, str) else self.boundaries.asynchronous
-
-    @property
-    def jitter(self) -> int:
-        """By how many rounds, at most, boundaries differ between clients."""
-        jittered = None if isinstance(self.boundaries, str) else self.boundaries.jittered
-        return 0 if jittered is None else jittered.rounds
-
-
-class DomainIncremental(_Scenario):
-    """Every task has all classes, in images that look different."""
-
-    kind: Literal["domain_incremental"]
-    """Tasks differ in what the images look like."""
-    shift: Literal["rotation", "permutation"] | Domains = "rotation"
-    """What changes: the images' angle, the order of their pixels (one draw per task), or the data set, as in {domains:
-    [mnist, usps]}."""
-
-    @model_validator(mode="after")
-    def _one_task_per_domain(self) -> DomainIncremental:
-        if isinstance(self.shift, Domains) and len(self.shift.domains) != self.tasks:
-            words = f"found {self.tasks}, allowed: {len(self.shift.domains)}, one for each of scenario.shift.domains"
-            raise validation_error(explain(("tasks",), words))
-        return self
-
-
-class ClassIncremental(_Scenario):
-    """Every task has classes of its own."""
-
-    kind: Literal["class_incremental"]
-    """Tasks differ in their classes."""
-    class_order: Literal["natural", "seeded"] = "natural"
-    """The order in which classes are dealt to tasks: by number, or drawn with the seed."""
-
-
-Scenario = Annotated[DomainIncremental | ClassIncremental, Field(discriminator="kind")]
 
 
 class _Partition(Block):

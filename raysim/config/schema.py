@@ -9,15 +9,14 @@ from raysim.config.block import Block, Count, NotNegative, Positive
 from raysim.config.component_blocks import DatasetConfig, Domain, Domains, Methods, Model
 from raysim.config.experiment import (
     Aggregation,
-    DomainIncremental,
     Iid,
     MemoryConfig,
     Participation,
     Partition,
-    Scenario,
     Training,
 )
 from raysim.config.key_schema import Allowed
+from raysim.config.scenarios import DomainIncremental, Scenario
 from raysim.config.timing import Clients, Schedule, SynchronousSchedule
 from raysim.system.capacity import CAN_FORK
 
@@ -108,6 +107,9 @@ class EvaluationConfig(Block):
     null."""
     per_client: bool = False
     """Whether the final model's accuracy is given for each client's own classes and tasks."""
+    top_k: Count = 1
+    """A prediction counts as right if the label is among so many classes with the largest logits; of equal logits the
+    lower class comes first. All accuracies, and the metrics made of them, are then top-k."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,5 +1,5 @@
-"""The tasks of a scenario: rotations, permutations, or blocks of classes of one data set, or data sets of their own;
-and the training samples of every task that are held out to validate on.
+"""The tasks of a domain-incremental scenario: rotations or permutations of one data set, or data sets of their own; and
+the training samples of every task that are held out to validate on.
 
 A task is some rows of the data set and a map of their pixels, so that images are stored once for all tasks and a
 transformed batch is one gather.
@@ -7,7 +7,6 @@ transformed batch is one gather.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -70,24 +69,6 @@ def permutations(dataset: Dataset, tasks: int, generator: np.random.Generator) -
     ]
 
 
-def classes(
-    dataset: Dataset, tasks: int, order: Literal["natural", "seeded"], generator: np.random.Generator
-) -> list[Task]:
-    """Class-incremental: task t has the t-th block of classes/tasks classes, its samples unchanged.
-
-    order: `natural` takes the labels in ascending order, `seeded` in an order drawn from `generator`.
-
-    Raises:
-        ConfigError: the classes do not divide into `tasks` equal blocks, or a block has no samples.
-    """
-    count = dataset.classes
-    if tasks < 1 or count % tasks:
-        divisors = ", ".join(str(number) for number in range(1, count + 1) if count % number == 0)
-        raise ConfigError(f"scenario.tasks: {tasks} tasks cannot share {count} classes equally, allowed: {divisors}")
-    labels = generator.permutation(count) if order == "seeded" else np.arange(count)
-    return [_block(dataset, np.sort(block)) for block in labels.reshape(tasks, -1)]
-
-
 def rotation_map(shape: tuple[int, ...], angle: float) -> Map:
     """Return the map (int32 [C * H * W]) that rotates images of `shape` (C, H, W) by `angle` degrees counter-clockwise.
 
@@ -108,17 +89,6 @@ def _on_each_channel(positions: npt.NDArray[np.integer], channels: int) -> Map:
 def _domain(dataset: Dataset, name: str, pixels: Map) -> Task:
     train, test = (np.arange(len(split), dtype=np.int32) for split in (dataset.train, dataset.test))
     return Task(name, tuple(range(dataset.classes)), pixels, train, test)
-
-
-def _block(dataset: Dataset, labels: npt.NDArray[np.integer]) -> Task:
-    train, test = (np.flatnonzero(np.isin(split.y, labels)).astype(np.int32) for split in (dataset.train, dataset.test))
-    name = "classes " + " ".join(str(label) for label in labels)
-    if not len(train) or not len(test):
-        raise ConfigError(
-            f"scenario.tasks: the task of {name} has {len(train)} training and {len(test)} test samples; "
-            "have fewer tasks, or a data set with samples of every class"
-        )
-    return Task(name, tuple(int(label) for label in labels), None, train, test)
 
 
 def domains(named: Sequence[tuple[str, Dataset]], reference: int) -> tuple[Dataset, list[Task]]:

@@ -46,6 +46,7 @@ class ClientHost:
         self.posts: dict[str, Post] = {}
         self.seconds: dict[int, float] = {}
         self._logits = config.training.logits
+        self._top_k = config.evaluation.top_k
         self._samples = federation.source("train", device)
         self._test: Source | None = None
         self._methods = make_methods(config)
@@ -98,7 +99,7 @@ class ClientHost:
             self._test = self.federation.source("test", self.model.device)
         self.model.load(self.posts["model"].value)
         with locate_errors(f"evaluation of the model after {self.posts['model'].version} updates"):
-            return score(self.model.module, self.model.dtype, self._test, self.federation, chunks)
+            return score(self.model.module, self.model.dtype, self._test, self.federation, chunks, self._top_k)
 
     def receive(self, posts: Sequence[Post]) -> None:
         """Store the posts in place of older versions."""

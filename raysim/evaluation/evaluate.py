@@ -13,7 +13,7 @@ import torch
 from raysim.config import Config, load, parse_overrides
 from raysim.config.comparison import result_settings
 from raysim.config.error_text import either
-from raysim.evaluation.metrics import PROTOCOL_LABELS
+from raysim.evaluation.metrics import protocol_label
 from raysim.evaluation.scoring import (
     ClientSummary,
     accuracies,
@@ -37,7 +37,8 @@ class Evaluated:
 
     `tasks` are the tasks' names and `samples` the sizes of their test sets, or of what is held out for validation
     (`split`). `evaluation` maps a protocol (domain_il, class_il, task_il) to the accuracy on each task (fractions), and
-    their average_accuracy; `per_client` is as in summary.json, where evaluation.per_client asks for it.
+    their average_accuracy; both are top-k accuracies where `top_k` is above 1. `per_client` is as in summary.json,
+    where evaluation.per_client asks for it.
     """
 
     directory: Path
@@ -46,6 +47,7 @@ class Evaluated:
     samples: Sequence[int]
     evaluation: Mapping[str, Mapping[str, Any]]
     per_client: Mapping[str, ClientSummary] | None = None
+    top_k: int = 1
 
 
 def evaluate(directory: str | Path, overrides: Sequence[str] | Mapping[str, object] = ()) -> Evaluated:
@@ -67,7 +69,8 @@ def evaluate(directory: str | Path, overrides: Sequence[str] | Mapping[str, obje
         model = check_model(config, federation.shape, federation.classes)
         chunks = chunks_for(model, federation)
         module = model.module.to(device)
-        counted = score(module, model.dtype, federation.source("test", device), federation, chunks)
+        source, top_k = federation.source("test", device), config.evaluation.top_k
+        counted = score(module, model.dtype, source, federation, chunks, top_k)
     return Evaluated(
         directory=Path(directory),
         split=config.evaluation.split,
@@ -78,6 +81,7 @@ def evaluate(directory: str | Path, overrides: Sequence[str] | Mapping[str, obje
             for protocol, row in accuracies(counted, federation).items()
         },
         per_client=summarise_clients(counted, federation) if config.evaluation.per_client else None,
+        top_k=top_k,
     )
 
 
@@ -99,14 +103,14 @@ def write_evaluation(evaluated: Evaluated, path: Path) -> None:
 def describe_evaluation(evaluated: Evaluated) -> Iterator[str]:
     """Describe the accuracies in lines of text, in %."""
     for protocol, found in evaluated.evaluation.items():
-        yield f"accuracy in %, {PROTOCOL_LABELS[protocol]}, {evaluated.split} samples of each task"
+        yield f"accuracy in %, {protocol_label(protocol, evaluated.top_k)}, {evaluated.split} samples of each task"
         for number, (name, samples, accuracy) in enumerate(
             zip(evaluated.tasks, evaluated.samples, found["accuracy"], strict=True), 1
         ):
             yield f"{number:>4}  {100 * accuracy:5.1f}  {name} ({samples:,})"
         yield f"mean  {100 * found['average_accuracy']:5.1f}"
     for protocol, clients in (evaluated.per_client or {}).items():
-        yield describe_clients(protocol, clients)
+        yield describe_clients(protocol, clients, evaluated.top_k)
 
 
 def _load_config(directory: Path, overrides: Sequence[str] | Mapping[str, object]) -> Config:

@@ -14,6 +14,12 @@ Matrix = Sequence[Sequence[float]]
 PROTOCOL_LABELS = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
 
 
+def protocol_label(protocol: str, top_k: int = 1) -> str:
+    """Return what a protocol's accuracies are called: class-IL, or class-IL top-5."""
+    label = PROTOCOL_LABELS.get(protocol, protocol)
+    return label if top_k == 1 else f"{label} top-{top_k}"
+
+
 class ProtocolMetrics(TypedDict):
     """What summary.json says of one protocol: accuracy is a[t][i], T x T; all are fractions, None where undefined."""
 

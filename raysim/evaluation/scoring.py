@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from raysim.data.pixels import Source
-from raysim.evaluation.metrics import PROTOCOL_LABELS
+from raysim.evaluation.metrics import protocol_label
 from raysim.federation.federation import Federation
 from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
@@ -70,9 +70,12 @@ def split_into_chunks(federation: Federation, size: int) -> list[Chunk]:
 
 
 def score(
-    module: nn.Module, dtype: torch.dtype, test: Source, federation: Federation, parts: Sequence[Chunk]
+    module: nn.Module, dtype: torch.dtype, test: Source, federation: Federation, parts: Sequence[Chunk], top_k: int = 1
 ) -> Scores:
-    """Count the right answers on these parts. One forward pass serves all protocols of a part."""
+    """Count the right answers on these parts: where the label is among the `top_k` classes with the largest logits.
+
+    One forward pass serves all protocols of a part.
+    """
     answered: dict[str, list[list[Tensor]]] = {p: [[] for _ in federation.tasks] for p in federation.protocols}
     module.eval()
     with torch.no_grad():
@@ -84,12 +87,22 @@ def score(
             labels = test.labels(rows)
             for protocol in federation.protocols:
                 seen = _leave_out_others(logits, list(task.classes)) if protocol == "task_il" else logits
-                wrong = seen.argmax(1) != labels
-                answered[protocol][part.task].append(labels.masked_fill(wrong, federation.classes))
+                right = (_best(seen, top_k) == labels[:, None]).any(1)
+                answered[protocol][part.task].append(labels.masked_fill(~right, federation.classes))
     return {
         protocol: np.stack([_count_labels(parts, federation.classes) for parts in of_tasks])
         for protocol, of_tasks in answered.items()
     }
+
+
+def _best(logits: Tensor, count: int) -> Tensor:
+    """Return the classes with the largest logits, [n, count]; of equal ones the lower class comes first.
+
+    torch.topk leaves open which of equal ones it returns.
+    """
+    if count == 1:
+        return logits.argmax(1, keepdim=True)  # the first column of the sort below
+    return logits.sort(dim=1, descending=True, stable=True).indices[:, :count]
 
 
 def _count_labels(answered: Sequence[Tensor], classes: int) -> Counts:
@@ -165,11 +178,11 @@ def summarise_clients(scores: Scores, federation: Federation) -> dict[str, Clien
     return made
 
 
-def describe_clients(protocol: str, found: ClientSummary) -> str:
+def describe_clients(protocol: str, found: ClientSummary, top_k: int = 1) -> str:
     """Describe the clients' accuracies under a protocol in a line of text, in %."""
     figures = ((key, found[key]) for key in ("mean", "worst", "std"))
     said = ", ".join(f"{key} {'-' if value is None else format(100 * value, '.1f')}" for key, value in figures)
-    return f"accuracy in % on the clients' own classes and tasks, {PROTOCOL_LABELS[protocol]}: {said}"
+    return f"accuracy in % on the clients' own classes and tasks, {protocol_label(protocol, top_k)}: {said}"
 
 
 def _count_samples(federation: Federation, client: int) -> Counts:

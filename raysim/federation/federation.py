@@ -9,10 +9,10 @@ import torch
 from raysim.config import Config
 from raysim.config.component_blocks import ChannelStatistics, Component
 from raysim.config.lookup import resolve
-from raysim.data import scenario
+from raysim.data.class_incremental import classes
 from raysim.data.dataset import Dataset, MissingData, load_dataset, stand_in, subsample
 from raysim.data.pixels import Source
-from raysim.data.scenario import Task, domains, hold_out
+from raysim.data.scenario import Task, domains, hold_out, permutations, rotations
 from raysim.data.transforms import Augmentation, check_images, normalization
 from raysim.data.user_stream import Opener, UserStream
 from raysim.federation.assignment import deal
@@ -115,6 +115,7 @@ def undealt(config: Config, download: bool = True, pretend: bool = False) -> Fed
     dataset, tasks = _load(config, download, pretend)
     if config.evaluation.validation_fraction is not None:
         dataset, tasks = hold_out(dataset, tasks, config.evaluation.validation_fraction, config.seed)
+    _check_top_k(config.evaluation.top_k, tasks)
     windows = config.scenario.windows
     return Federation(
         dataset=dataset,
@@ -126,6 +127,14 @@ def undealt(config: Config, download: bool = True, pretend: bool = False) -> Fed
         augment=tuple(config.dataset.augment),
         opener=None if windows is None or windows.stream is None else resolve("stream", windows.stream),
     )
+
+
+def _check_top_k(top_k: int, tasks: Sequence[Task]) -> None:
+    """Check that every task has so many classes: task-IL predicts among them, and tasks by domain have all of them."""
+    smallest = min(tasks, key=lambda task: len(task.classes))
+    if top_k > len(smallest.classes):
+        found = f"evaluation.top_k: found {top_k}, allowed: 1 to {len(smallest.classes)}"
+        raise ConfigError(f"{found}, as many classes as the task with the fewest has ({smallest.name})")
 
 
 def _load(config: Config, download: bool, pretend: bool) -> tuple[Dataset, Sequence[Task]]:
@@ -165,6 +174,6 @@ def _tasks(config: Config, dataset: Dataset) -> list[Task]:
     spec = config.scenario
     draws = seeding.generator(config.seed, "tasks")
     if spec.kind == "class_incremental":
-        return scenario.classes(dataset, spec.tasks, spec.class_order, draws)
-    make = scenario.rotations if spec.shift == "rotation" else scenario.permutations
+        return classes(dataset, spec, draws)
+    make = rotations if spec.shift == "rotation" else permutations
     return make(dataset, spec.tasks, draws)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RoundDone, Started
-from raysim.evaluation.metrics import PROTOCOL_LABELS, Matrix, average_accuracy
+from raysim.evaluation.metrics import Matrix, average_accuracy, protocol_label
 from raysim.evaluation.scoring import describe_clients
 from raysim.records.result import Result
 from raysim.system.capacity import MIB
@@ -40,9 +40,10 @@ class RunDisplay(Display):
 class RunLines(RunDisplay):
     """A line per evaluation, for logs and pipes."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, top_k: int = 1) -> None:
         self.console = console
         self._rounds = 0
+        self._top_k = top_k
 
     def take(self, event: Event) -> None:
         """Write a line where the model was evaluated."""
@@ -51,7 +52,8 @@ class RunLines(RunDisplay):
             self._rounds = event.rounds
         elif isinstance(event, RoundDone) and event.evaluation:
             loss = "" if event.loss is None else f", loss {event.loss:.3f}"
-            self.say(f"task {event.tasks[-1]}, round {event.round} of {self._rounds}{loss}, {accuracy_so_far(event)}")
+            accuracy = accuracy_so_far(event, self._top_k)
+            self.say(f"task {event.tasks[-1]}, round {event.round} of {self._rounds}{loss}, {accuracy}")
 
 
 class LiveRun(RunDisplay):
@@ -62,6 +64,7 @@ class LiveRun(RunDisplay):
         self._progress = progress
         self._bar = progress.add_task("starting", total=None, status="")
         self._tasks = config.scenario.tasks
+        self._top_k = config.evaluation.top_k
         self._accuracy = ""
 
     def take(self, event: Event) -> None:
@@ -72,7 +75,7 @@ class LiveRun(RunDisplay):
             self._progress.reset(self._bar, total=event.rounds, completed=event.done, description=first)
         elif isinstance(event, RoundDone):
             if event.evaluation:
-                self._accuracy = accuracy_so_far(event)
+                self._accuracy = accuracy_so_far(event, self._top_k)
             loss = "" if event.loss is None else f"loss {event.loss:.3f}  "
             task = f"task {event.tasks[-1]}/{self._tasks}"
             self._progress.update(self._bar, completed=event.round, description=task, status=loss + self._accuracy)
@@ -90,14 +93,14 @@ def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
         with Progress(*run, *times, console=console) as progress:
             yield LiveRun(progress, config)
     else:
-        yield RunLines(console)
+        yield RunLines(console, config.evaluation.top_k)
 
 
-def accuracy_so_far(event: RoundDone) -> str:
+def accuracy_so_far(event: RoundDone, top_k: int) -> str:
     """Return the mean accuracy over the tasks so far, by protocol, as text."""
     task = event.so_far
     return ", ".join(
-        f"{PROTOCOL_LABELS[protocol]} {100 * sum(row[:task]) / task:.1f}%"
+        f"{protocol_label(protocol, top_k)} {100 * sum(row[:task]) / task:.1f}%"
         for protocol, row in (event.evaluation or {}).items()
     )
 
@@ -107,13 +110,14 @@ def show_result(result: Result, console: Console) -> None:
     for protocol, values in result.evaluation.items():
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
-        print_line(console, f"accuracy in %, {PROTOCOL_LABELS[protocol]}: row t is after {when}, column i is on task i")
+        label = protocol_label(protocol, result.top_k)
+        print_line(console, f"accuracy in %, {label}: row t is after {when}, column i is on task i")
         console.print(_tabulate(values["accuracy"], console.width))
         metrics = {key.replace("_", " "): v for key, v in values.items() if v is None or isinstance(v, float)}
         said = ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics.items())
         print_line(console, f"{said}\n")
     for protocol, found in (result.per_client or {}).items():
-        print_line(console, describe_clients(protocol, found))
+        print_line(console, describe_clients(protocol, found, result.top_k))
     print_line(
         console,
         f"{result.status}: {result.rounds} rounds in {result.seconds:.0f} s, {result.bytes_up / MIB:.1f} MiB up, "

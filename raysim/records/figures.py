@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from raysim.evaluation.metrics import PROTOCOL_LABELS, Matrix
+from raysim.evaluation.metrics import Matrix, protocol_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,12 +19,12 @@ Image = npt.NDArray[np.uint8]
 MOST_NUMBERED = 40  # the most tasks at which accuracies are legible as numbers
 
 
-def matrix_image(matrix: Matrix, protocol: str, in_step: bool = True) -> Image:
+def matrix_image(matrix: Matrix, protocol: str, in_step: bool = True, top_k: int = 1) -> Image:
     """Draw the accuracy matrix so far; `in_step` as in metrics.summarise."""
     inches = min(len(matrix[0]), MOST_NUMBERED)
     figure, axes = _figure(1.6 + 0.55 * inches, 1.4 + 0.5 * inches)
     image = draw_matrix(axes, matrix, in_step)
-    axes.set_title(f"accuracy in %, {PROTOCOL_LABELS.get(protocol, protocol)}")
+    axes.set_title(f"accuracy in %, {protocol_label(protocol, top_k)}")
     figure.colorbar(image)
     return _pixels(figure)
 

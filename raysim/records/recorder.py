@@ -110,6 +110,7 @@ class Recorder:
             status=status,
             clients=config.clients.count,
             tasks=config.scenario.tasks,
+            top_k=config.evaluation.top_k,
             seconds=self._seconds(),
             peak_memory_bytes=self.footprint.peak_bytes,
             recoveries=self._interruptions.count,

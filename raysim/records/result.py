@@ -13,6 +13,8 @@ from raysim.evaluation.scoring import ClientSummary
 from raysim.system.errors import ConfigError
 from raysim.system.files import convert_write_errors, write_whole
 
+IF_ASKED_FOR = {"top_k": 1, "per_client": None}  # keys of summary.json, and the values that it leaves out
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
@@ -20,10 +22,11 @@ class Result:
 
     `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (a[t][i], fractions) and its
     metrics; per_client, if evaluation.per_client asked for it, maps a protocol to the clients' accuracies and their
-    mean, worst and std (see raysim.evaluation.scoring). Bytes are the methods' payload, all clients together; steps
-    counts the gradient steps of all clients' local training, participation each client's updates; virtual_time is in
-    virtual seconds; seconds_per_round is a median, without evaluation; actors counts Ray's (the coordinator and the
-    hosts; none if one process did it all). Older versions wrote no steps, participation, virtual_time and actors.
+    mean, worst and std (see raysim.evaluation.scoring). Where top_k is above 1, these are top-k accuracies. Bytes
+    are the methods' payload, all clients together; steps counts the gradient steps of all clients' local training,
+    participation each client's updates; virtual_time is in virtual seconds; seconds_per_round is a median, without
+    evaluation; actors counts Ray's (the coordinator and the hosts; none if one process did it all). Older versions
+    wrote no steps, participation, virtual_time and actors.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)
@@ -36,6 +39,7 @@ class Result:
     tasks: int
     rounds: int
     updates: int
+    top_k: int = 1
     evaluation: Mapping[str, ProtocolMetrics]
     per_client: Mapping[str, ClientSummary] | None = None
     bytes_up: int
@@ -57,7 +61,8 @@ class Result:
 
 def write_result(result: Result) -> None:
     """Write summary.json into the result's directory. Raises RunError if it cannot be written."""
-    summary = {k: v for k, v in vars(result).items() if k != "directory" and (k != "per_client" or v is not None)}
+    left_out = [key for key, unsaid in IF_ASKED_FOR.items() if getattr(result, key) == unsaid]
+    summary = {k: v for k, v in vars(result).items() if k != "directory" and k not in left_out}
     path = result.directory / "summary.json"
     with convert_write_errors(path, result.directory):
         write_whole(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")

@@ -11,16 +11,19 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from raysim.config.error_text import nearest, show
+from raysim.config.error_text import either, nearest, show
 from raysim.config.lookup import resolve
 from raysim.config.yaml_reading import parse_value
-from raysim.evaluation.metrics import PROTOCOL_LABELS
+from raysim.evaluation.metrics import protocol_label
 from raysim.report.content import Comparison
 from raysim.report.grouping import ExperimentSetting, MethodGroup, flatten
-from raysim.report.tables import FINAL_FORGETTING, LEARNING, NOTHING, MeanOverSeeds, ReportTable, TableCell
+from raysim.report.tables import ACCURACY, FINAL_FORGETTING, LEARNING, NOTHING, MeanOverSeeds, ReportTable, TableCell
 from raysim.system.errors import ConfigError
 
-QUANTITIES = {quantity.key: quantity for quantity in (*LEARNING, FINAL_FORGETTING)}
+QUANTITIES = {quantity.key: (quantity, 1) for quantity in (*LEARNING, FINAL_FORGETTING)} | {
+    "top10_accuracy": (ACCURACY, 10)
+}
+"""By a column's metric: the quantity, and the evaluation.top_k of the runs that have it."""
 
 
 class _Strict(BaseModel):
@@ -97,8 +100,11 @@ def explain_misfit(paper: PublishedPaper, setting: ExperimentSetting) -> str:
     }
     nearest_one = min(apart, key=lambda name: len(apart[name]))
     metrics = {column.metric for column in paper.tables if column.setting == nearest_one}
-    unknown = "" if metrics & set(QUANTITIES) else f"raysim has no {', '.join(sorted(metrics))}"
-    why = ", ".join(apart[nearest_one]) or unknown or "none of the methods is in its tables"
+    top_k = sorted({QUANTITIES[metric][1] for metric in metrics})
+    other = (
+        "" if setting.top_k in top_k else f"evaluation.top_k is {setting.top_k}, in the paper {either(map(str, top_k))}"
+    )
+    why = ", ".join(filter(None, [*apart[nearest_one], other])) or "none of the methods is in its tables"
     return f"setting {setting.number}: no comparison with {paper.paper}; nearest {nearest_one}: {why}"
 
 
@@ -121,7 +127,7 @@ def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) ->
     matched = [
         (column, method, group)
         for column in paper.tables
-        if column.setting == name and column.metric in QUANTITIES
+        if column.setting == name and QUANTITIES[column.metric][1] == setting.top_k
         for method in column.cells
         for group in setting.groups
         if _has_methods(group, paper.methods[method])
@@ -148,14 +154,14 @@ def _has_methods(group: MethodGroup, wanted: Mapping[str, object] | None) -> boo
 
 
 def _row(column: PublishedColumn, method: str, group: MethodGroup) -> Sequence[TableCell]:
-    quantity = QUANTITIES[column.metric]
+    quantity, top_k = QUANTITIES[column.metric]
     measured = quantity.average_group(group, column.protocol)
     mean, std = column.cells[method]
     texts = (
         method,
         group.label,
         column.table,
-        f"{PROTOCOL_LABELS[column.protocol]} {quantity.heading}",
+        f"{protocol_label(column.protocol, top_k)} {quantity.heading}",
         quantity.show_mean(MeanOverSeeds(mean, std)),
         quantity.show_mean(measured),
         str(len(group.runs)),

@@ -66,6 +66,7 @@ def _to_csv(rows: Iterator[Mapping[str, object]]) -> str:
 def _run_row(setting: ExperimentSetting, group: MethodGroup, run: FinishedRun) -> Iterator[tuple[str, object]]:
     yield from (("directory", str(run.directory)), ("setting", setting.number), ("label", group.label))
     yield from (("name", run.summary.name), ("seed", run.summary.seed), ("methods", json.dumps(run.methods)))
+    yield from _top_k(setting)
     for key, value in setting.differing.items():
         yield key, value if isinstance(value, str | int | float | None) else json.dumps(value)
     for protocol, values in run.summary.evaluation.items():
@@ -75,9 +76,16 @@ def _run_row(setting: ExperimentSetting, group: MethodGroup, run: FinishedRun) -
     yield from ((key, getattr(run.summary, key)) for key in OF_THE_RUN)
 
 
+def _top_k(setting: ExperimentSetting) -> Iterator[tuple[str, object]]:
+    """Yield by which top-k all accuracies of a setting are, if not by the largest logit alone."""
+    if setting.top_k > 1:
+        yield "top_k", setting.top_k
+
+
 def _mean_row(setting: ExperimentSetting, group: MethodGroup, protocol: str) -> Iterator[tuple[str, object]]:
     yield from (("setting", setting.number), ("title", setting.title), ("protocol", protocol))
     yield from (("methods", group.label), ("seeds", len(group.runs)))
+    yield from _top_k(setting)
     for quantity in (*LEARNING, *FAIRNESS, *COSTS):
         found = quantity.average_group(group, protocol)
         yield quantity.title, found and found.mean

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raysim.config.error_text import show
+from raysim.evaluation.metrics import protocol_label
 from raysim.report.reading import FinishedRun, Methods
 from raysim.system.errors import single_line
 
@@ -53,6 +54,15 @@ class ExperimentSetting:
     def tasks(self) -> int:
         """The number of tasks, the same in all runs."""
         return self.runs[0].summary.tasks
+
+    @property
+    def top_k(self) -> int:
+        """Among how many largest logits the label counts as right, the same in all runs."""
+        return self.runs[0].summary.top_k
+
+    def label(self, protocol: str) -> str:
+        """Return what the accuracies of a protocol are called."""
+        return protocol_label(protocol, self.top_k)
 
     @property
     def runs(self) -> list[FinishedRun]:
@@ -102,7 +112,8 @@ def flatten(values: Mapping[str, object], above: str = "") -> dict[str, object]:
 
 def _of_the_setting(run: FinishedRun) -> dict[str, object]:
     left_out = tuple(f"{key}." for key in NOT_OF_THE_SETTING)
-    return {key: value for key, value in flatten(run.config).items() if not f"{key}.".startswith(left_out)}
+    values = {**flatten(run.config), "evaluation.top_k": run.summary.top_k}  # older versions have no such key
+    return {key: value for key, value in values.items() if not f"{key}.".startswith(left_out)}
 
 
 def _identity(values: Flat) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Literal
 
-from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.report.grouping import ExperimentSetting, MethodGroup, derive_label
 from raysim.report.reading import Methods
 
@@ -145,7 +144,7 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
     headings = ("methods", "seeds", *(quantity.title for quantity in quantities))
     alike = len({tuple(run.summary.seed for run in group.runs) for group in setting.groups}) == 1
     note = "" if alike else "Not all groups have the same seeds; what add-ons change is taken over common ones."
-    caption = f"{PROTOCOL_LABELS.get(protocol, protocol)}: mean ± standard deviation over seeds"
+    caption = f"{setting.label(protocol)}: mean ± standard deviation over seeds"
     return ReportTable(caption, headings, [*zip(*columns, strict=True)], note)
 
 
@@ -161,7 +160,7 @@ def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | N
     if not rows:
         return None
     headings = ("added", "to", "common seeds", *(quantity.title for quantity in LEARNING))
-    caption = f"{PROTOCOL_LABELS.get(protocol, protocol)}: what each add-on changes"
+    caption = f"{setting.label(protocol)}: what each add-on changes"
     note = "Paired differences over the common seeds, mean ± standard deviation; p of the two-sided paired t-test, "
     return ReportTable(caption, headings, rows, note + "not corrected for the number of comparisons.", texts=2)
 

@@ -11,7 +11,7 @@ from raysim.config import load
 from raysim.config.comparison import describe_difference
 from raysim.config.yaml_reading import read_yaml
 from raysim.config.yaml_writing import to_yaml
-from raysim.evaluation.metrics import PROTOCOL_LABELS
+from raysim.evaluation.metrics import protocol_label
 from raysim.records.result import Result, first_problem, load_result
 from raysim.sweeps.grid import SWEEP_FILE, Cell, expand_sweep
 from raysim.system.errors import ConfigError
@@ -39,11 +39,13 @@ class RunOutcome:
     @property
     def accuracy(self) -> str:
         """Return the average accuracy after the last task by protocol, as text, which is empty if there is none."""
-        evaluation = self.result.evaluation if self.result else {}
-        means = {protocol: values["average_accuracy"] for protocol, values in evaluation.items()}
-        return ", ".join(
-            f"{PROTOCOL_LABELS[protocol]} {100 * mean:.1f}%" for protocol, mean in means.items() if mean is not None
-        )
+        if self.result is None:
+            return ""
+        means = {
+            protocol_label(protocol, self.result.top_k): values["average_accuracy"]
+            for protocol, values in self.result.evaluation.items()
+        }
+        return ", ".join(f"{label} {100 * mean:.1f}%" for label, mean in means.items() if mean is not None)
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,8 @@ IN_THE_FILE = [
      "name 'NoSuchType' is not defined")),
 ]  # fmt: skip
 
+CLASSES = ["scenario={kind: class_incremental, tasks: 2}"]
+
 ON_THE_COMMAND_LINE = [
     (["seed"], "seed: found no '=', allowed: KEY=VALUE, such as seed=1"),
     (["=3"], "=3: found the key '', allowed: a dotted key such as seed=1"),
@@ -155,6 +157,26 @@ ON_THE_COMMAND_LINE = [
      "imported: ModuleNotFoundError: No module named 'module_that_is_not_there'")),
     (["dataset.name=broken"], ("dataset.name=broken: data set 'broken': the module named_broken cannot be imported: "
      "RuntimeError: two\\nlines")),
+    (["scenario={kind: class_incremental, tasks: 2, classes: [[0, 1], [2], [3]]}"], ("scenario={kind: "
+     "class_incremental, tasks: 2, classes: [[0, 1], [2], [3]]}: scenario.tasks: found 2, allowed: 3, one for each "
+     "list of scenario.classes")),
+    ([*CLASSES, "scenario.classes=[[0], [1]]", "scenario.first_task_classes=1"], ("scenario.first_task_classes=1: "
+     "found 1, allowed: null beside scenario.classes, which lists the first")),
+    ([*CLASSES, "scenario.classes=[[0], [1]]", "scenario.class_order=seeded"], ("scenario.class_order=seeded: found "
+     "'seeded', allowed: natural beside scenario.classes, which has an order")),
+    ([*CLASSES, "scenario.tasks=1", "scenario.first_task_classes=2"], ("scenario.first_task_classes=2: found 2, "
+     "allowed: null with scenario.tasks=1, a task of all classes")),
+    ([*CLASSES, "scenario.first_task_classes=0"], ("scenario.first_task_classes=0: found 0, allowed: a whole number "
+     ">= 1 or null")),
+    ([*CLASSES, "scenario.classes=[[0], []]"], ("scenario.classes=[[0], []]: found [[0], []], allowed: null or a list "
+     "with a list of classes for each task, each by its number, from 0, or its name")),
+    ([*CLASSES, "scenario.classes=[[0], [-1]]"], ("scenario.classes=[[0], [-1]]: found [[0], [-1]], allowed: null or "
+     "a list with a list of classes for each task, each by its number, from 0, or its name")),
+    ([*CLASSES, "scenario.class_order=sedeed"], ("scenario.class_order=sedeed: found 'sedeed', allowed: natural, "
+     "seeded or a list of all classes, each by its number, from 0, or its name; did you mean 'seeded'?")),
+    ([*CLASSES, "scenario.class_order=[true]"], ("scenario.class_order=[true]: found [true], allowed: natural, "
+     "seeded or a list of all classes, each by its number, from 0, or its name")),
+    (["evaluation.top_k=0"], "evaluation.top_k=0: found 0, allowed: a whole number >= 1"),
     (["participation.count=5"], "participation.count=5: found 5, allowed: at most clients.count (4)"),
     (["participation={fraction: 0.5, count: 2}"], ("participation={fraction: 0.5, count: 2}: participation.count: "
      "found both fraction and count, allowed: one of the two, as in {count: 5}")),

@@ -124,7 +124,7 @@ VALID: dict[str, Any] = {
     "name": "demo",
     "seed": 1,
     "dataset": {"name": "archive", "path": "x", "normalize": {"mean": [0.5], "std": [1]}, "augment": ["crop"]},
-    "scenario": {"kind": "class_incremental", "tasks": 3, "class_order": "seeded"},
+    "scenario": {"kind": "class_incremental", "tasks": 2, "classes": [["no", "1"], [2, 0, "a: b"]]},
     "partition": {"kind": "dirichlet", "alpha": 0.5, "per": "task"},
     "clients": {"count": 4},
     "model": {"name": "net", "hidden": [3]},

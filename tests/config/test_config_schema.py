@@ -26,7 +26,7 @@ REQUIRED: dict[str, object] = {
 }
 
 # Section 3 of the design, typed from it; what exists in later versions only (checkpoint) is not there.
-EVALUATED = {"split": "test", "validation_fraction": None, "per_client": False}
+EVALUATED = {"split": "test", "validation_fraction": None, "per_client": False, "top_k": 1}
 DEFAULTS: dict[str, object] = {
     "name": "demo",
     "seed": 0,
@@ -114,7 +114,8 @@ def test_the_defaults_are_those_of_the_design() -> None:
             {"kind": "dirichlet", "alpha": 0.3, "min_samples": 10, "balanced": True, "per": None},
         ),
         (["scenario={kind: class_incremental, tasks: 5}"], {"kind": "class_incremental", "tasks": 5,
-         "order": "same", "online": False, "class_order": "natural", "boundaries": "synchronous"}),
+         "order": "same", "online": False, "first_task_classes": None, "class_order": "natural", "classes": None,
+         "boundaries": "synchronous"}),
         (["participation={count: 4}"], {"fraction": None, "count": 4, "sampler": "uniform"}),
         (["evaluation={every_rounds: 5}"], {"every": None, "every_rounds": 5} | EVALUATED),
         (["methods={der: {alpha: 0.1}, fedprox: }"], {"der": {"alpha": 0.1, "sizes": [1, 2], "share": 1.0},

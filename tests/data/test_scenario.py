@@ -4,9 +4,8 @@ import torch
 from PIL import Image
 
 from raysim.data.builtin import digits
-from raysim.data.dataset import Dataset, Split
 from raysim.data.pixels import Source
-from raysim.data.scenario import classes, permutations, rotation_map, rotations
+from raysim.data.scenario import permutations, rotation_map, rotations
 from raysim.system.errors import ConfigError
 
 ANGLES = [0.0, 0.4, 17.3, 45.0, 89.9, 90.0, 123.456, 179.99, 180.0]
@@ -85,37 +84,3 @@ def test_permutations_of_features_run_over_all_of_them(features):
     task = permutations(features, 1, np.random.default_rng(0))[0]
     assert sorted(task.pixels.tolist()) == [0, 1, 2, 3, 4, 5]
     assert (len(task.train), len(task.test)) == (16, 8)
-
-
-def test_natural_classes_are_blocks_of_labels(colours):
-    first, second = classes(colours, 2, "natural", np.random.default_rng(0))
-    assert (first.classes, second.classes) == ((0, 1), (2, 3))
-    assert first.train.tolist() == [row for row in range(20) if row % 4 < 2]  # labels are row % 4
-    assert second.test.tolist() == [2, 3, 6, 7]
-    assert first.pixels is None
-    assert first.train.dtype == first.test.dtype == np.int32
-
-
-def test_seeded_classes_cover_all_in_an_order_of_the_seed(colours):
-    orders = set()
-    for seed in range(20):
-        tasks = classes(colours, 2, "seeded", np.random.default_rng(seed))
-        orders.add(tuple(task.classes for task in tasks))
-        assert sorted(label for task in tasks for label in task.classes) == [0, 1, 2, 3]
-        assert np.array_equal(np.sort(np.concatenate([task.train for task in tasks])), np.arange(20))
-        for task in tasks:
-            assert set(colours.train.y[task.train]) == set(task.classes) == set(colours.test.y[task.test])
-            assert task.classes == tuple(sorted(task.classes))
-    assert len(orders) > 3
-
-
-def test_classes_must_divide(colours):
-    for tasks in (3, 8, 0):
-        with pytest.raises(ConfigError, match=f"{tasks} tasks cannot share 4 classes equally, allowed: 1, 2, 4"):
-            classes(colours, tasks, "natural", np.random.default_rng(0))
-
-
-def test_a_task_without_samples_is_refused(colours):
-    lacking = Dataset(colours.train, Split(colours.test.x[:2], colours.test.y[:2]), classes=4)
-    with pytest.raises(ConfigError, match="the task of classes 2 3 has 10 training and 0 test samples"):
-        classes(lacking, 2, "natural", np.random.default_rng(0))

@@ -54,6 +54,26 @@ def test_keys_that_only_one_setting_has_tell_settings_apart_where_no_other_does(
     assert [setting.title.partition("=")[0] for setting in found] == ["scenario.shift", "scenario.shift.domains"]
 
 
+def test_runs_with_another_top_k_are_no_replicates(tmp_path: Path) -> None:
+    """Nor does the later of two runs with one seed stand for both."""
+    for top_k in (1, 3):
+        for seed in (0, 1):
+            make_run(tmp_path / f"{top_k}-{seed}", {"seed": seed, "evaluation.top_k": top_k}, top_k=top_k)
+    left_out: list[str] = []
+    found = group_runs(find_runs([tmp_path], []), left_out)
+    assert shape(found) == [(f"evaluation.top_k={k}", [("FedAvg", [0, 1])]) for k in (1, 3)]
+    assert (left_out, [setting.label("class_il") for setting in found]) == ([], ["class-IL", "class-IL top-3"])
+
+
+def test_runs_from_before_top_k_are_top_1(tmp_path: Path) -> None:
+    make_run(tmp_path / "new", {"seed": 1}, top_k=1)
+    config = make_run(tmp_path / "old", {"seed": 0}) / "config.yaml"
+    assert "top_k: 1" in config.read_text()
+    config.write_text(config.read_text().replace(", top_k: 1", "").replace("  top_k: 1\n", ""))
+    assert "top_k" not in config.read_text()
+    assert shape(group_runs(find_runs([tmp_path], []), [])) == [("made", [("FedAvg", [0, 1])])]
+
+
 def test_a_key_that_an_older_raysim_did_not_write_is_null(tmp_path: Path) -> None:
     make_run(tmp_path / "new", {"seed": 1})
     config = make_run(tmp_path / "old", {"seed": 0}) / "config.yaml"

@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.records.figures import draw_matrix
 from raysim.report.grouping import ExperimentSetting, MethodGroup, derive_label
 from raysim.report.plots import style
@@ -60,7 +59,7 @@ class KnobSweep:
 def draw_over_tasks(setting: ExperimentSetting) -> Iterator[Drawing]:
     """Yield for every protocol the accuracy matrices, the accuracy after each task and the forgetting of each task."""
     for protocol in setting.protocols:
-        label = PROTOCOL_LABELS.get(protocol, protocol)
+        label = setting.label(protocol)
         matrices = [
             100 * np.asarray([run.summary.evaluation[protocol]["accuracy"] for run in g.runs]) for g in setting.groups
         ]
@@ -98,7 +97,8 @@ def draw_tradeoffs(setting: ExperimentSetting) -> Iterator[Drawing]:
         name = "-".join(["tradeoff", method, knob, "of", *methods])
         name = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
         for protocol in setting.protocols:
-            yield _draw_tradeoff(sweeps, protocol, f"{method} {knob}", f"{setting.number}-{protocol}-{name}")
+            stem = f"{setting.number}-{protocol}-{name}"
+            yield _draw_tradeoff(sweeps, protocol, setting.label(protocol), f"{method} {knob}", stem)
 
 
 def _draw_matrices(setting: ExperimentSetting, protocol: str, label: str, matrices: Sequence[Array]) -> Drawing:
@@ -153,7 +153,7 @@ def _draw_forgetting(setting: ExperimentSetting, protocol: str, label: str, matr
 
 
 def _draw_course(setting: ExperimentSetting, courses: Courses, protocol: str, axis: PlotAxis) -> Drawing:
-    label = PROTOCOL_LABELS.get(protocol, protocol)
+    label = setting.label(protocol)
     curves = []
     for runs in courses:
         points = [_points(rounds, protocol, axis, setting.in_step) for rounds in runs]
@@ -209,8 +209,7 @@ def _knob_sweeps(groups: Sequence[MethodGroup]) -> dict[tuple[tuple[str, ...], s
     return found
 
 
-def _draw_tradeoff(sweeps: Sequence[KnobSweep], protocol: str, knob: str, stem: str) -> Drawing:
-    label = PROTOCOL_LABELS.get(protocol, protocol)
+def _draw_tradeoff(sweeps: Sequence[KnobSweep], protocol: str, label: str, knob: str, stem: str) -> Drawing:
     labels = [derive_label(sweep.rest, [other.rest for other in sweeps]) for sweep in sweeps]
     figure, axes = style.make_chart(labels, label, "average accuracy (%)", "backward transfer (%)")
     every = [value for sweep in sweeps for value in sweep.values]

@@ -1,0 +1,99 @@
+"""The block of the config that describes the scenario: the tasks, and how they differ."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from raysim.config.block import Block, Count, WholeNumber
+from raysim.config.component_blocks import Domains
+from raysim.config.document import explain, validation_error
+from raysim.config.error_text import show
+from raysim.config.key_schema import Allowed
+from raysim.config.timing import Apart, Windows
+
+MOST_TASKS = 1000  # an accuracy matrix of a million numbers
+
+BY_NAME = "each by its number, from 0, or its name"
+ClassList = Annotated[tuple[WholeNumber | str, ...], Field(strict=False, min_length=1)]
+ClassLists = Annotated[tuple[ClassList, ...], Field(strict=False)]
+
+
+class _Scenario(Block):
+    kind: str
+    tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)]
+    """How many tasks follow one another."""
+    order: Literal["same", "per_client"] = "same"
+    """Whether all clients meet the tasks in one order, or each in its own."""
+    online: bool = False
+    """Whether a task's samples are dealt to its rounds, so that each is trained on once."""
+    boundaries: Literal["synchronous"] | Apart = "synchronous"
+    """When the task changes: synchronous is for all clients at once; {jittered: {rounds: 2}} a few rounds apart;
+    {asynchronous: {window: 500}} after so many samples, wherever a task ends."""
+
+    @property
+    def windows(self) -> Windows | None:
+        """What asynchronous boundaries are, or None where clients know their task."""
+        return None if isinstance(self.boundaries, str) else self.boundaries.asynchronous
+
+    @property
+    def jitter(self) -> int:
+        """By how many rounds, at most, boundaries differ between clients."""
+        jittered = None if isinstance(self.boundaries, str) else self.boundaries.jittered
+        return 0 if jittered is None else jittered.rounds
+
+
+class DomainIncremental(_Scenario):
+    """Every task has all classes, in images that look different."""
+
+    kind: Literal["domain_incremental"]
+    """Tasks differ in what the images look like."""
+    shift: Literal["rotation", "permutation"] | Domains = "rotation"
+    """What changes: the images' angle, the order of their pixels (one draw per task), or the data set, as in {domains:
+    [mnist, usps]}."""
+
+    @model_validator(mode="after")
+    def _one_task_per_domain(self) -> DomainIncremental:
+        if isinstance(self.shift, Domains) and len(self.shift.domains) != self.tasks:
+            words = f"found {self.tasks}, allowed: {len(self.shift.domains)}, one for each of scenario.shift.domains"
+            raise validation_error(explain(("tasks",), words))
+        return self
+
+
+class ClassIncremental(_Scenario):
+    """Every task has classes of its own."""
+
+    kind: Literal["class_incremental"]
+    """Tasks differ in their classes."""
+    first_task_classes: Count | None = None
+    """How many classes the first task has, such as 50 of 100 in B50; null is as many as the others."""
+    class_order: Annotated[
+        Literal["natural", "seeded"] | ClassList, Allowed(f"natural, seeded or a list of all classes, {BY_NAME}")
+    ] = "natural"
+    """The order in which classes are dealt to tasks, in parts as equal as they go: by number, drawn with the seed, or
+    listed, each class by its number or its name."""
+    classes: Annotated[
+        ClassLists | None, Allowed(f"null or a list with a list of classes for each task, {BY_NAME}")
+    ] = None
+    """The classes of each task, listed as in class_order; null deals them out."""
+
+    @model_validator(mode="after")
+    def _classes_are_dealt_or_listed(self) -> ClassIncremental:
+        if self.classes is not None:
+            if len(self.classes) != self.tasks:
+                words = f"found {self.tasks}, allowed: {len(self.classes)}, one for each list of scenario.classes"
+                raise validation_error(explain(("tasks",), words))
+            if self.first_task_classes is not None:
+                words = f"found {self.first_task_classes}, allowed: null beside scenario.classes, which lists the first"
+                raise validation_error(explain(("first_task_classes",), words))
+            if self.class_order != "natural":
+                words = f"found {show(self.class_order)}, allowed: natural beside scenario.classes, which has an order"
+                raise validation_error(explain(("class_order",), words))
+        if self.first_task_classes is not None and self.tasks == 1:
+            words = f"found {self.first_task_classes}, allowed: null with scenario.tasks=1, a task of all classes"
+            raise validation_error(explain(("first_task_classes",), words))
+        return self
+
+
+Scenario = Annotated[DomainIncremental | ClassIncremental, Field(discriminator="kind")]
