@@ -48,6 +48,19 @@ class PublishedColumn(_Strict):
     cells: dict[str, tuple[float, float | None]]
 
 
+class PublishedCost(_Strict):
+    """A column of what a paper's systems cost: rounds to the best accuracy, summed over the tasks; seconds of a round.
+
+    Nothing measured is set beside it: raysim does not count the first, and the second says nothing about another
+    machine.
+    """
+
+    table: str
+    setting: str
+    metric: Literal["rounds_to_best", "seconds_per_round"]
+    cells: dict[str, tuple[float, float | None]]
+
+
 class PublishedPaper(_Strict):
     """A paper. `methods` maps its names to methods blocks, null where raysim has no such method."""
 
@@ -57,6 +70,7 @@ class PublishedPaper(_Strict):
     settings: dict[str, PublishedSetting]
     methods: dict[str, dict[str, dict[str, object]] | None]
     tables: list[PublishedColumn]
+    costs: list[PublishedCost] = []
 
     @field_validator("settings")
     @classmethod

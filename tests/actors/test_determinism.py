@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import raysim
+from raysim.config.lookup import table
 from raysim.estimate import placement
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
@@ -16,7 +17,8 @@ DRAWING = {
     "training.optimizer": {"lr": 0.1},
     "participation": {"count": 3},
 }
-RUNS = {
+SECOND = {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 4, "seed": 1}  # without labels
+RUNS: dict[str, dict[str, Any]] = {
     "dropout": {
         "model.dropout": 0.5,
         "methods": {"fedprox": {"mu": 0.1}, "probes:DrawingInPlans": {}},
@@ -26,11 +28,15 @@ RUNS = {
         "evaluation.per_client": True,
     },
     "batch norm": {"model.batch_norm": True, "training.local_epochs": 2, "training.optimizer": {"name": "adam"}},
-    # the methods that no other test of this folder runs, as many together as go together
+    # the methods that no other test of this folder runs, as many together as go together; ELSEWHERE are the others
     "c_flag and fedavgm": DRAWING | {"methods": {"c_flag": {}, "fedavgm": {}}},
-    "joint, special_c and fedadam": DRAWING | {"methods": {"joint": {}, "special_c": {}, "fedadam": {}}},
+    "joint, flwf, special_c and fedadam": DRAWING
+    | {"methods": {"joint": {}, "flwf": {}, "special_c": {}, "fedadam": {}}},
     "fedtrack, fixed and fedyogi": DRAWING | {"methods": {"fedtrack": {"table": "keep"}, "fixed": {}, "fedyogi": {}}},
+    "cfed, ewc, fedcurv, lwf and nccl": DRAWING
+    | {"methods": {"cfed": {}, "ewc": {}, "fedcurv": {}, "lwf": {}, "nccl": {}}, "dataset.unlabelled": SECOND},
 }
+ELSEWHERE = {"a_gem", "der", "er", "fed_a_gem", "re_fed", "scaffold", "special"}
 ONE_EACH = {"resources.clients_per_actor": 1}
 TWO_EACH = {"resources.clients_per_actor": 2}
 AUTO = {"resources.clients_per_actor": "auto"}
@@ -77,8 +83,9 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("batch norm", TWO_EACH | SILENT, id="batch-norm-two-without-logging"),
         pytest.param("batch norm", AUTO, id="batch-norm-auto"),
         pytest.param("c_flag and fedavgm", TWO_EACH | SILENT, id="c-flag-two"),
-        pytest.param("joint, special_c and fedadam", AUTO | SILENT, id="special-c-auto"),
+        pytest.param("joint, flwf, special_c and fedadam", AUTO | SILENT, id="special-c-auto"),
         pytest.param("fedtrack, fixed and fedyogi", ONE_EACH | SILENT, id="fedtrack-one"),
+        pytest.param("cfed, ewc, fedcurv, lwf and nccl", TWO_EACH | SILENT, id="cfed-two"),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(
@@ -94,6 +101,12 @@ def test_ray_gives_the_bits_of_the_local_run(
     assert facts(result) == here[name]
     assert [list(clients) for clients in placed[-1].clients] == PLACES[way["resources.clients_per_actor"]]
     assert bool(list(result.directory.glob("events.out.*"))) == ("logging.tensorboard" not in way)
+
+
+def test_every_method_of_raysim_runs_on_ray() -> None:
+    assert {*table("method")} - ELSEWHERE == {
+        name for run in RUNS.values() for name in run.get("methods", {}) if ":" not in name
+    }
 
 
 def test_the_local_run_repeats_itself_without_logging(

@@ -1,8 +1,13 @@
 """What every method must keep: determinism, packing, company, and not one bit moved where it says that it is neutral.
 
-The table is raysim's own, so a new method is in the grid by itself; three of the tests' own stand beside it: Bystander
+The table is raysim's own, so a new method is in the grid by itself; two of the tests' own stand beside it: Bystander
 draws and asks all the time and changes nothing, Noise shows every one of its draws in the model. The model has dropout
 and BatchNorm, the clients take part in turns, and the memory is full after the first batch.
+
+Every method is run alone, twice, in three packings, neutral on three models, and against the dry run's bytes; resumed
+in tests/records/test_checkpoints.py, and on Ray in tests/actors. All ordered pairs of methods are asked whether they
+are refused. Those that are run, also neutral and against the dry run, are chosen by the hooks that they have:
+contract_company.py says which and why they are enough. In these, every hook is called, and in the listed order.
 """
 
 import functools
@@ -10,6 +15,7 @@ import itertools
 
 import pytest
 import torch
+from contract_company import NAMES, REPRESENTATIVES, beside, hooks_of, meetings, pairs, write_down_calls
 
 from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import check_methods
@@ -18,19 +24,17 @@ from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
-OWN = ["probes:Bystander", "probes:Noise"]
 QUICK = {"re_fed": (("epochs", 2),)}  # knobs that only make a method cheaper to run
 DATA = {"name": "synthetic", "classes": 4, "shape": [6], "train": 18, "test": 8}
 BOTH = {"dropout": 0.4, "batch_norm": True}
-NAMES = [*table("method"), *OWN]
 NEUTRAL = [name for name in NAMES if resolve("method", name).neutral is not None]
 ALONE = [{"dropout": 0.4}, {"batch_norm": True}]
 PACKINGS = {"one host": [(2, 0, 1)], "one each": [(0,), (1,), (2,)], "uneven": [(1,), (2, 0)]}
 
 
 @pytest.fixture(scope="module")
-def ran(tiny, simulate):
-    """A function: the run of methods (name and knobs, in order), or the one line that refuses them; each done once."""
+def asked(tiny):
+    """A function: the config of methods (name and knobs, in order), or the line that refuses them; each made once."""
 
     base = tiny(
         seed=3,
@@ -40,14 +44,13 @@ def ran(tiny, simulate):
         memory={"capacity": 4},
         participation={"count": 2},
     )
-    federation = build_federation(base)
 
     @functools.cache
     def resolved(name, knobs):
         return tiny(methods={name: dict(knobs)}).methods[name]
 
     @functools.cache
-    def run(methods, again=0, packing=None, **model):
+    def ask(methods, **model):
         network = base.model.model_copy(update=model or BOTH)
         known = {name: resolved(name, knobs) for name, knobs in methods}
         config = base.model_copy(update={"methods": known, "model": network})
@@ -55,13 +58,37 @@ def ran(tiny, simulate):
             check_methods(config)
         except ConfigError as refusal:
             return str(refusal)
-        return simulate(config, federation, PACKINGS.get(packing))
+        return config
 
-    return run
+    return ask
+
+
+@pytest.fixture(scope="module")
+def ran(asked, simulate):
+    """A function: the run of methods, with its `calls` of hooks, or the line that refuses them; each done once."""
+    federation, calls = build_federation(asked(())), []
+
+    @functools.cache
+    def run(methods, again=0, packing=None, **model):
+        config = asked(methods, **model)
+        if isinstance(config, str):
+            return config
+        calls.clear()
+        done = simulate(config, federation, PACKINGS.get(packing))
+        vars(done)["calls"] = tuple(calls)
+        return done
+
+    with pytest.MonkeyPatch.context() as patched:
+        write_down_calls(NAMES, calls, patched)
+        yield run
 
 
 def with_defaults(*names):
     return tuple((name, QUICK.get(name, ())) for name in names)
+
+
+def name_of(name):
+    return name.rpartition(":")[2]
 
 
 def neutral(name):
@@ -71,6 +98,22 @@ def neutral(name):
 def test_the_grid_has_all_methods():
     assert "fedprox" in NEUTRAL
     assert set(table("method")) < set(NAMES)
+
+
+def test_every_hook_of_a_method_has_a_representative_that_has_it():
+    lacking = {hook: name for name in NAMES for hook in hooks_of(name) if hook not in REPRESENTATIVES}
+    assert not lacking, (
+        f"name a representative of these in contract_company.py; so far only the method beside: {lacking}"
+    )
+    assert [hook for hook, name in REPRESENTATIVES.items() if hook not in hooks_of(name)] == []
+
+
+def test_wherever_two_hooks_can_meet_they_do(asked):
+    """In this order, in a pair that is run and not refused. The way out is another representative of one of the two."""
+    allowed = [pair for pair in itertools.permutations(NAMES, 2) if not isinstance(asked(with_defaults(*pair)), str)]
+    possible, seen = meetings(allowed), meetings(pair for pair in allowed if pair in pairs())
+    unseen = {hooks: by for hooks, by in possible.items() if hooks not in seen}
+    assert not unseen, f"no pair that is run has these hooks, which the pair beside has: {unseen}"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,30 +141,62 @@ def clients_of(run):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_in_company_it_runs_or_is_refused_in_one_line(ran, name):
-    """Every ordered pair that this method begins."""
+def test_another_beside_it_is_allowed_or_refused_in_one_line(asked, name):
+    """Every ordered pair that this method begins, whether or not it is run."""
     for other in NAMES:
-        if other == name:
-            continue
-        run = ran(with_defaults(name, other))
-        if isinstance(run, str):
-            assert "\n" not in run
-            assert run.startswith(("methods", "memory"))
-            assert isinstance(ran(with_defaults(other, name)), str)  # refused whatever the order
-        else:
-            assert all(value.isfinite().all() for value in run.state.values()), other
+        found = asked(with_defaults(name, other)) if other != name else None
+        if isinstance(found, str):
+            assert "\n" not in found
+            assert found.startswith(("methods", "memory"))
+            assert isinstance(asked(with_defaults(other, name)), str)  # refused whatever the order
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_bytes_and_steps_are_known_before(ran, name):
-    """Alone and in every company that it begins: what the dry run says is what the run counted."""
-    for other in NAMES:
-        run = ran(with_defaults(*dict.fromkeys([name, other])))
+def test_in_company_every_hook_is_called_and_in_the_listed_order(ran, name):
+    """What is called of a method alone is called of it here; hooks that both have in turns, the first one's first."""
+    for other in beside(name):
+        run = ran(with_defaults(name, other))
+        if isinstance(run, str):
+            continue
+        assert all(value.isfinite().all() for value in run.state.values()), other
+        both = [name_of(name), name_of(other)]
+        assert {*run.calls} == {call for one in (name, other) for call in ran(with_defaults(one)).calls}, other
+        for hook in hooks_of(name) & hooks_of(other):
+            turns = [who for called, who in run.calls if called == hook]
+            assert turns == both * (len(turns) // 2), (other, hook)
+
+
+@pytest.fixture(scope="module")
+def foreseen(asked):
+    """A function: the dry run of methods that are not refused; each done once."""
+    federation = build_federation(asked(()))
+    return functools.cache(lambda methods: dry_run(asked(methods), federation))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_bytes_and_steps_are_known_before(ran, foreseen, name):
+    """Alone and in company: what the dry run says is what the run counted."""
+    for other in [name, *beside(name)]:
+        methods = with_defaults(*dict.fromkeys([name, other]))
+        run = ran(methods)
         if not isinstance(run, str):
-            of = run.simulation
-            before, counted = dry_run(of.config, of.federation), of.exchange
+            before, counted = foreseen(methods), run.simulation.exchange
             found = (sum(before.up.values()), sum(before.down.values()), before.steps)
             assert found == (counted.traffic.up, counted.traffic.down, counted.steps), other
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_company_it_sends_what_it_sends_alone(asked, foreseen, name):
+    """Unless the other chooses who takes part, or what the memory is filled with, or when."""
+    alone, said = foreseen(with_defaults(name)), name_of(name)
+    for other in beside(name):
+        uses = [use for use in (resolve("method", one).memory for one in (name, other)) if use is not None]
+        if hooks_of(other) & {"select", "batches"} or len({use.fills[0] for use in uses}) > 1:
+            continue
+        for pair in itertools.permutations(with_defaults(name, other)):
+            if not isinstance(asked(pair), str):
+                found = foreseen(pair)
+                assert (found.up.get(said), found.down.get(said)) == (alone.up.get(said), alone.down.get(said)), pair
 
 
 @pytest.mark.parametrize("model", [BOTH, *ALONE], ids=["both", "dropout", "batch_norm"])
@@ -131,11 +206,9 @@ def test_neutral_it_changes_no_bit_of_fedavg(ran, name, model):
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
-def test_neutral_it_changes_no_bit_of_any_other(ran, name):
+def test_neutral_it_changes_no_bit_of_another(ran, name):
     moved = []
-    for other in NAMES:
-        if other == name:
-            continue
+    for other in beside(name):
         alone = ran(with_defaults(other))
         for pair in itertools.permutations([neutral(name), *with_defaults(other)]):
             both = ran(pair)
