@@ -79,6 +79,16 @@ def own(shape, classes, *, width: int = 3):
     return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], width), nn.Linear(width, classes))
 
 
+def scaled(shape, classes):
+    """Logits that are no layer's output."""
+    return nn.Sequential(nn.Linear(shape[0], 5), nn.ReLU(), nn.Linear(5, classes), nn.Softplus())
+
+
+def convolutions(shape, classes):
+    """Two convolutions, one of them by channel, and a head."""
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 3, groups=2), nn.Flatten(), nn.Linear(2, classes))
+
+
 # a method with every hook; what it computes is in test_hooks.py
 
 

@@ -21,6 +21,7 @@ METHODS = {
     "lwf": "raysim.algorithms.lwf:LwF",
     "flwf": "raysim.algorithms.flwf:FLwF",
     "cfed": "raysim.algorithms.cfed:CFeD",
+    "gpm": "raysim.algorithms.gpm:Gpm",
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }

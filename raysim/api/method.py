@@ -40,7 +40,16 @@ from raysim.system.state import ALLOWED, Kept, find_foreign
 
 Plan = Generator[Ask, Mapping[str, Any], None]
 AnyHalf = TypeVar("AnyHalf", bound="Half")
-Need = Literal["boundaries", "server_boundaries", "barrier", "plain_sgd", "unclipped", "earlier_logits", "unlabelled"]
+Need = Literal[
+    "boundaries",
+    "server_boundaries",
+    "barrier",
+    "plain_sgd",
+    "undecayed_sgd",
+    "unclipped",
+    "earlier_logits",
+    "unlabelled",
+]
 
 
 @dataclass(frozen=True)
@@ -185,6 +194,10 @@ class Method:
     def waits(self) -> bool:
         """Return whether a round of this method waits for the whole cohort, which only a synchronous schedule has."""
         return any(overrides(self.Server, hook) for hook in ("prepare", "conclude"))
+
+    def reads_head(self) -> bool:
+        """Return whether `model.head` is used, so that a model of which none is found is refused."""
+        return False
 
     def refusal(self, setting: Setting) -> str | None:
         """Return why these knobs do not suit such a run, and what would work; None if nothing is wrong."""

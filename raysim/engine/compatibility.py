@@ -7,6 +7,7 @@ from raysim.config import Config
 from raysim.config.experiment import SgdConfig
 from raysim.config.lookup import resolve
 from raysim.memory import MemoryKind
+from raysim.models.flat import FlatModel
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.seeding import guard_globals
 
@@ -66,6 +67,20 @@ def check_methods(config: Config) -> dict[str, Method]:
         for half in (method.Client, method.Server):
             _check_half(half, name, method)
     return methods
+
+
+def check_fit(config: Config, model: FlatModel) -> None:
+    """Refuse a model that does not suit the methods.
+
+    Raises:
+        ConfigError: a method needs to know the model's head, and none was found.
+    """
+    for name, method in make_methods(config).items():
+        if method.reads_head() and not model.head:
+            raise ConfigError(
+                f"methods.{name}: found no head in model.name={config.model.name}; looked for a trained nn.Linear, the "
+                "last one of the forward pass, whose output is what the model returns; end the model with one"
+            )
 
 
 def name_methods(methods: Iterable[str]) -> str:
@@ -169,6 +184,10 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     "plain_sgd": (
         _has_plain_sgd,
         "needs plain SGD; set training.optimizer={name: sgd} with momentum and weight_decay 0",
+    ),
+    "undecayed_sgd": (
+        lambda config: isinstance(config.training.optimizer, SgdConfig) and not config.training.optimizer.weight_decay,
+        "needs steps that add up its gradients, as SGD's; set training.optimizer.name=sgd and weight_decay=0",
     ),
     "unclipped": (
         lambda config: config.training.clip_norm is None,

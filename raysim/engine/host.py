@@ -22,6 +22,7 @@ from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
+from raysim.models.layers import find_head
 from raysim.system.device import to_device
 from raysim.system.errors import RunError, locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
@@ -42,13 +43,16 @@ class ClientHost:
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int], device: torch.device) -> None:
         self.federation = federation
-        self.model = self.lay_out(build_model(config, federation.shape, federation.classes).to(device))
+        self._methods = make_methods(config)
+        module = build_model(config, federation.shape, federation.classes)
+        head = find_head(module, federation.shape) if any(m.reads_head() for m in self._methods.values()) else ()
+        self.model = self.lay_out(module.to(device))
+        self.model.head = head
         self.posts: dict[str, Post] = {}
         self.seconds: dict[int, float] = {}
         self._logits = config.training.logits
         self._samples = federation.source("train", device)
         self._test: Source | None = None
-        self._methods = make_methods(config)
         self._memory = choose_memory(config, self._methods)
         self._shared = Shared(
             self.model,
