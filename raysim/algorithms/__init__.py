@@ -22,6 +22,7 @@ METHODS = {
     "flwf": "raysim.algorithms.flwf:FLwF",
     "cfed": "raysim.algorithms.cfed:CFeD",
     "gpm": "raysim.algorithms.gpm:Gpm",
+    "fot": "raysim.algorithms.fot:Fot",
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Le, MinLen
 from torch import Tensor
 
-from raysim.algorithms.parts.subspace import extend_basis, remove_span
+from raysim.algorithms.parts.subspace import HeadUse, extend_basis, projected_layers, remove_span
 from raysim.api import Client, ClientHalf, Method, Step
 
 Thresholds = Annotated[Sequence[Annotated[float, Ge(0), Le(1)]], MinLen(1)]
@@ -32,7 +32,7 @@ class Gpm(Method):
     threshold: Thresholds = (0.95, 0.99)  # the share of energy kept, by layer; the last number is for all further ones
     per_task: Annotated[float, Ge(0)] = 0.0  # what the thresholds grow by at every further task, up to 1
     samples: Annotated[int, Ge(1)] = 125  # samples of a task whose inputs are looked at
-    head: Literal["project", "free"] = "project"  # free leaves the last layer out, as where each task has its own
+    head: HeadUse = "project"  # free leaves the last layer out, as where each task has its own
     freeze_rest: bool = True  # from task 2 on, whether biases and normalisation keep their values
 
     neutral: ClassVar = {"threshold": (0.0,)}
@@ -59,8 +59,7 @@ class Gpm(Method):
             knobs = self.knobs
             if not len(client.finished) or not max(knobs.threshold) + knobs.per_task:
                 return
-            free = client.model.head if knobs.head == "free" else ()
-            widths = {name: d for name, d in client.model.widths.items() if name not in free}
+            widths = projected_layers(client.model, knobs.head)
             moments = self._moments(client, widths) if client.computes else {}
             bases = self.bases or {}
             blank = client.model.parameters.new_zeros

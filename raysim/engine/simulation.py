@@ -50,7 +50,7 @@ class Simulation(Kept):
         self.federation = federation
         self.runner = runner
         self.model = model or check_model(config, federation.shape, federation.classes)
-        self.server = Server(config, federation, self.model.weights())
+        self.server = Server(config, federation, self.model)
         self.exchange = Exchange(config, self.server, runner)
         clock = Clock(config)
         self.schedule: SynchronousRounds | AsynchronousUpdates = SynchronousRounds(self.exchange, clock)

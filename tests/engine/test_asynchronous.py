@@ -201,7 +201,7 @@ def test_by_size_draws_in_proportion(tiny, host_of):
         seed=2,
     )
     federation = build_federation(config)
-    server = Server(config, federation, host_of(config).model.weights())
+    server = Server(config, federation, host_of(config).model)
     p = np.array([federation.streams[k].size(0) for k in range(3)]) / 36
     counts = np.zeros(3)
     for number in range(3000):

@@ -75,6 +75,10 @@ ALONE = {
     "gpm, free head, batch norm": Run(
         {**alone("gpm", threshold=[0.8], per_task=0.05, head="free", freeze_rest=False), **classes(3), **BATCH_NORM}
     ),
+    "fot": Run({**alone("fot", epsilon=0.7, increment=0.05, columns=2), **THREE}),
+    "fot, free head, batch norm": Run(
+        {**alone("fot", epsilon=0.8, samples=10, head="free"), **classes(3), **BATCH_NORM}
+    ),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),
 }

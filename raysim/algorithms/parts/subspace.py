@@ -6,12 +6,24 @@ do not matter.
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from raysim.models.flat import FlatModel
+
+HeadUse = Literal["project", "free"]
+"""Whether the head is a layer like the others, or is left out, as where each task has a head of its own."""
+
 ROUNDING = 1e-12
 """Of a share of energy in double precision: a threshold that is reached but for this is reached."""
+
+
+def projected_layers(model: FlatModel, head: HeadUse) -> dict[str, int]:
+    """Return d of each layer that is projected, by its weight's name."""
+    free = model.head if head == "free" else ()
+    return {name: d for name, d in model.widths.items() if name not in free}
 
 
 def extend_basis(basis: Tensor, moment: Tensor, threshold: float) -> Tensor:
