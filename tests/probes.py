@@ -84,6 +84,11 @@ def scaled(shape, classes):
     return nn.Sequential(nn.Linear(shape[0], 5), nn.ReLU(), nn.Linear(5, classes), nn.Softplus())
 
 
+def unbiased(shape, classes):
+    """A head without a bias."""
+    return nn.Sequential(nn.Linear(shape[0], 5), nn.ReLU(), nn.Linear(5, classes, bias=False))
+
+
 def convolutions(shape, classes):
     """Two convolutions, one of them by channel, and a head."""
     return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 3, groups=2), nn.Flatten(), nn.Linear(2, classes))
@@ -303,6 +308,13 @@ class OwnSelect(Method):
     """Owns select."""
 
     Server = _owner("select", ServerHalf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTested(Method):
+    """Owns tested."""
+
+    Server = _owner("tested", ServerHalf)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ METHODS = {
     "cfed": "raysim.algorithms.cfed:CFeD",
     "gpm": "raysim.algorithms.gpm:Gpm",
     "fot": "raysim.algorithms.fot:Fot",
+    "icarl": "raysim.algorithms.icarl:ICarl",
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }

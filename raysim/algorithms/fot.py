@@ -38,9 +38,9 @@ class Fot(Method):
     neutral: ClassVar = {"epsilon": 0.0}
     replies: ClassVar = {"sketch": "sum"}
 
-    def reads_head(self) -> bool:
-        """Return whether the head is left out."""
-        return self.head == "free"
+    def head_parts(self) -> int:
+        """Return 1 if the head is left out."""
+        return int(self.head == "free")
 
     class Client(ClientHalf):
         """Sketches what enters its layers."""

@@ -38,9 +38,9 @@ class Gpm(Method):
     neutral: ClassVar = {"threshold": (0.0,)}
     needs: ClassVar = frozenset({"undecayed_sgd"})
 
-    def reads_head(self) -> bool:
-        """Return whether the head is left out."""
-        return self.head == "free"
+    def head_parts(self) -> int:
+        """Return 1 if the head is left out."""
+        return int(self.head == "free")
 
     def threshold_of(self, layer: int, tasks: int) -> float:
         """Return a layer's threshold where so many tasks are in the memory."""

@@ -96,6 +96,10 @@ class Server(Kept):
         """Return the classes that clients have had before this task, ascending; all where every task has all."""
         return self._federation.classes_before(self.task)
 
+    def present_classes(self) -> tuple[int, ...]:
+        """Return the classes of the tasks that clients have data of in this round, ascending."""
+        return self._federation.classes_of({task for client in self.present for task in self.tasks(client)})
+
     def samples_of(self, task: int) -> int:
         """Return how many training samples of a task, from 0, all clients have together."""
         return sum(stream.samples_of(task) for stream in self._federation.streams)

@@ -69,17 +69,24 @@ def check_methods(config: Config) -> dict[str, Method]:
     return methods
 
 
-def check_fit(config: Config, model: FlatModel) -> None:
-    """Refuse a model that does not suit the methods.
+def check_fit(config: Config, model: FlatModel, classes: int) -> None:
+    """Refuse a model or a number of classes that does not suit the methods.
 
     Raises:
-        ConfigError: a method needs to know the model's head, and none was found.
+        ConfigError: a method needs to know the model's head, and none was found; a memory has no room for each class.
     """
     for name, method in make_methods(config).items():
-        if method.reads_head() and not model.head:
+        wanted = method.head_parts()
+        if len(model.head) < wanted:
             raise ConfigError(
-                f"methods.{name}: found no head in model.name={config.model.name}; looked for a trained nn.Linear, the "
-                "last one of the forward pass, whose output is what the model returns; end the model with one"
+                f"methods.{name}: found no head in model.name={config.model.name}; looked for a trained nn.Linear"
+                f"{' with a bias' * (wanted > 1)}, the last one of the forward pass, whose output is what the model "
+                "returns; end the model with one"
+            )
+        if method.memory is not None and method.memory.by_class and config.memory.capacity < classes:
+            raise ConfigError(
+                f"memory.capacity: found {config.memory.capacity}, allowed with {name}: {classes} and more, one for "
+                "each class"
             )
 
 

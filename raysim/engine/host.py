@@ -28,6 +28,8 @@ from raysim.system.errors import RunError, locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
 
+EVALUATED = "evaluated model"  # the post of what a method has evaluated in place of the model
+
 
 class ClientHost:
     """Owner of clients that carries out orders, one client after the other.
@@ -45,7 +47,7 @@ class ClientHost:
         self.federation = federation
         self._methods = make_methods(config)
         module = build_model(config, federation.shape, federation.classes)
-        head = find_head(module, federation.shape) if any(m.reads_head() for m in self._methods.values()) else ()
+        head = find_head(module, federation.shape) if any(m.head_parts() for m in self._methods.values()) else ()
         self.model = self.lay_out(module.to(device))
         self.model.head = head
         self.posts: dict[str, Post] = {}
@@ -100,8 +102,9 @@ class ClientHost:
         self.receive(posts)
         if self._test is None:
             self._test = self.federation.source("test", self.model.device)
-        self.model.load(self.posts["model"].value)
-        with locate_errors(f"evaluation of the model after {self.posts['model'].version} updates"):
+        model = self.posts.get(EVALUATED) or self.posts["model"]
+        self.model.load(model.value)
+        with locate_errors(f"evaluation of the model after {model.version} updates"):
             return score(self.model.module, self.model.dtype, self._test, self.federation, chunks)
 
     def receive(self, posts: Sequence[Post]) -> None:

@@ -111,5 +111,6 @@ def load_federation(config: Config) -> Federation:
     """
     with convert_to_run_error(DEBUGGING):
         federation = build_federation(config)
-        check_fit(config, check_model(config, federation.shape, federation.classes))
+        model = check_model(config, federation.shape, federation.classes)
+        check_fit(config, model, federation.classes)
         return federation

@@ -44,7 +44,7 @@ def estimate_run(config: Config) -> LabelledLines:
         with torch_untouched():
             federation = build_federation(config, download=False, pretend=True)
             model = check_model(config, federation.shape, federation.classes)
-            check_fit(config, model)
+            check_fit(config, model, federation.classes)
             need = estimate_memory(config, federation, model)
     except MissingData:
         yield "run", run

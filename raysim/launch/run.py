@@ -90,7 +90,7 @@ def run(
             places = placement.place(resolved, capacity)
         federation = build_federation(resolved)
         model = check_model(resolved, federation.shape, federation.classes)
-        check_fit(resolved, model)
+        check_fit(resolved, model, federation.classes)
         display = display or RunDisplay()
         prepared = _Prepared(resolved, federation, model, capacity, places)
         with (

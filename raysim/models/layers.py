@@ -52,7 +52,7 @@ def find_head(module: nn.Module, shape: tuple[int, ...]) -> tuple[str, ...]:
     """Return the names of the head's weight and, if it has one, its bias: of the linear layer that makes the logits.
 
     Found by a pass over two samples of zeros, of this shape: the output of the last linear layer is what the model
-    returns, seen in another shape at most. Empty if that is not so. The module is in evaluation mode afterwards.
+    returns. Empty if that is not so. The module is in evaluation mode afterwards.
     """
     layers = {layer: name for layer, name in name_layers(module).items() if isinstance(layer, nn.Linear)}
     outputs: list[tuple[nn.Linear, Tensor, int]] = []
@@ -71,7 +71,7 @@ def find_head(module: nn.Module, shape: tuple[int, ...]) -> tuple[str, ...]:
     if not outputs or logits is None:
         return ()
     layer, output, version = outputs[-1]
-    if output.data_ptr() != logits.data_ptr() or output.numel() != logits.numel() or output._version != version:
+    if output.data_ptr() != logits.data_ptr() or output.shape != logits.shape or output._version != version:
         return ()
     weight, bias = layers[layer], layer.bias
     return (weight, *(name for name, p in module.named_parameters() if bias is not None and p is bias))

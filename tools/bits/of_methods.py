@@ -79,6 +79,9 @@ ALONE = {
     "fot, free head, batch norm": Run(
         {**alone("fot", epsilon=0.8, samples=10, head="free"), **classes(3), **BATCH_NORM}
     ),
+    "icarl": Run({**alone("icarl"), **classes(3), "memory.capacity": 14}),
+    "icarl, ce_kd, linear": Run({**alone("icarl", loss="ce_kd", classifier="linear", strength=2.0), **classes(3)}),
+    "icarl, random, batch norm": Run({**alone("icarl", loss="ce_kd", herding=False), **THREE, **BATCH_NORM}),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),
 }
