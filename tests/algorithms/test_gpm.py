@@ -11,6 +11,7 @@ import raysim
 from raysim.algorithms.parts.subspace import extend_basis, remove_span
 from raysim.engine.compatibility import check_methods
 from raysim.federation.federation import build_federation
+from raysim.launch.check import estimate_run
 from raysim.models.building import build_model
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
@@ -258,5 +259,7 @@ def test_without_a_head_a_free_one_is_refused_before_anything_starts(tiny, tmp_p
     ):
         raysim.run(tiny(methods={"gpm": {"head": "free"}}, **more), out=tmp_path / "no", local=True)
     assert not (tmp_path / "no").exists()
+    with pytest.raises(ConfigError, match=r"^methods\.gpm: found no head"):
+        list(estimate_run(tiny(methods={"gpm": {"head": "free"}}, **more)))
     result = raysim.run(tiny(methods={"gpm": {}}, **more), out=tmp_path / "yes", local=True)
     assert math.isfinite(result.evaluation["domain_il"]["average_accuracy"])
