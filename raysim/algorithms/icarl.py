@@ -117,7 +117,7 @@ class ICarl(Method):
             """Return the positions of up to so many exemplars of one class, the best first."""
             if not (self.knobs.herding and client.computes and len(positions)):
                 return positions[torch.from_numpy(client.generator(self.name).permutation(len(positions))[:size])]
-            return positions[herd(self._phi(client, positions), size).cpu()]
+            return positions[herd(self._phi(client, positions), size)]
 
         def _phi(self, client: Client, positions: Tensor) -> Tensor:
             """Return phi [n, d], float64, of samples at the present model, in evaluation mode, not augmented."""
@@ -192,13 +192,13 @@ def herd(features: Tensor, size: int) -> Tensor:
     Algorithm 4: each is the row, not chosen yet, with which the mean of those chosen is nearest; the first of equals.
     """
     mean, total = features.mean(0), torch.zeros_like(features[0])
-    free, chosen = torch.ones(len(features), dtype=torch.bool, device=features.device), []
+    free, chosen = torch.ones(len(features), dtype=torch.bool, device=features.device), list[int]()
     for number in range(1, min(size, len(features)) + 1):
         distances = (mean - (total + features) / number).norm(dim=1)
-        best = distances.where(free, torch.inf).argmin()
+        best = int(distances.where(free, torch.inf).argmin())
         total, free[best] = total + features[best], False
         chosen.append(best)
-    return torch.stack(chosen)
+    return torch.tensor(chosen, dtype=torch.int64)
 
 
 def in_turn(lists: Sequence[Tensor]) -> Tensor:

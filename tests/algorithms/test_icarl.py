@@ -34,6 +34,7 @@ def test_herding_by_hand():
     assert herd(column(0, 4, 5, 11), 4).tolist() == [2, 1, 3, 0]
     assert herd(column(0, 4, 5, 11), 9).tolist() == [2, 1, 3, 0]
     assert herd(column(1, 3), 2).tolist() == [0, 1]
+    assert herd(column(1, 3), 0).tolist() == []
 
 
 def numpy_herd(features, size):
