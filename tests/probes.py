@@ -79,6 +79,21 @@ def own(shape, classes, *, width: int = 3):
     return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], width), nn.Linear(width, classes))
 
 
+def scaled(shape, classes):
+    """Logits that are no layer's output."""
+    return nn.Sequential(nn.Linear(shape[0], 5), nn.ReLU(), nn.Linear(5, classes), nn.Softplus())
+
+
+def unbiased(shape, classes):
+    """A head without a bias."""
+    return nn.Sequential(nn.Linear(shape[0], 5), nn.ReLU(), nn.Linear(5, classes, bias=False))
+
+
+def convolutions(shape, classes):
+    """Two convolutions, one of them by channel, and a head."""
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 3, groups=2), nn.Flatten(), nn.Linear(2, classes))
+
+
 # a method with every hook; what it computes is in test_hooks.py
 
 
@@ -293,6 +308,13 @@ class OwnSelect(Method):
     """Owns select."""
 
     Server = _owner("select", ServerHalf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTested(Method):
+    """Owns tested."""
+
+    Server = _owner("tested", ServerHalf)
 
 
 @dataclass(frozen=True, kw_only=True)

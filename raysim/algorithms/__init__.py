@@ -21,6 +21,9 @@ METHODS = {
     "lwf": "raysim.algorithms.lwf:LwF",
     "flwf": "raysim.algorithms.flwf:FLwF",
     "cfed": "raysim.algorithms.cfed:CFeD",
+    "gpm": "raysim.algorithms.gpm:Gpm",
+    "fot": "raysim.algorithms.fot:Fot",
+    "icarl": "raysim.algorithms.icarl:ICarl",
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }

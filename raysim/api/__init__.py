@@ -9,6 +9,7 @@ from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf, Settin
 from raysim.api.server import Server
 from raysim.api.step import Step
 from raysim.memory import Entries, MemoryUse
+from raysim.models.flat import Weights
 from raysim.system.device import to_device
 from raysim.system.errors import Diverged, RunError
 
@@ -32,5 +33,6 @@ __all__ = [
     "Step",
     "Term",
     "Terms",
+    "Weights",
     "to_device",
 ]

@@ -120,6 +120,11 @@ class Client(Kept):
         x = self.data.fetch(rows, to_device(task, device), to_device(draws, device))
         return x.to(self.model.dtype), self.data.labels(rows)
 
+    def labels(self, positions: Tensor) -> Tensor:
+        """Return the labels (int64 [n], on the CPU) of the samples at these positions of the stream."""
+        rows, _ = self.stream.locate(positions)
+        return self.data.labels(self.data.held(rows)).cpu()
+
     @property
     def unlabelled(self) -> Tensor:
         """The rows (int64 [n]) of `dataset.unlabelled` that this client has."""

@@ -35,12 +35,22 @@ from raysim.api.messages import Ask, Delta, Post, Reduction, Terms
 from raysim.api.server import Server
 from raysim.api.step import Step
 from raysim.memory import MemoryUse
+from raysim.models.flat import Weights
 from raysim.system.errors import RunError
 from raysim.system.state import ALLOWED, Kept, find_foreign
 
 Plan = Generator[Ask, Mapping[str, Any], None]
 AnyHalf = TypeVar("AnyHalf", bound="Half")
-Need = Literal["boundaries", "server_boundaries", "barrier", "plain_sgd", "unclipped", "earlier_logits", "unlabelled"]
+Need = Literal[
+    "boundaries",
+    "server_boundaries",
+    "barrier",
+    "plain_sgd",
+    "undecayed_sgd",
+    "unclipped",
+    "earlier_logits",
+    "unlabelled",
+]
 
 
 @dataclass(frozen=True)
@@ -147,6 +157,13 @@ class ServerHalf(Half):
         """Return the mail for this method's client halves, and what it posts."""
         return None, ()
 
+    def tested(self, server: Server) -> Weights | None:
+        """EXCLUSIVE: return what is evaluated, and written at the end, in place of the model; None for the model.
+
+        Called after a task's `end_task`. The model itself is what clients are sent.
+        """
+        return None
+
     def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
         """Chained: return what is added to the model, given the cohort's mean delta and this method's reduced terms."""
         return delta
@@ -186,6 +203,10 @@ class Method:
         """Return whether a round of this method waits for the whole cohort, which only a synchronous schedule has."""
         return any(overrides(self.Server, hook) for hook in ("prepare", "conclude"))
 
+    def head_parts(self) -> int:
+        """Return how many of `model.head` are used: 1, its weight, or 2, its bias too; else a model is refused."""
+        return 0
+
     def refusal(self, setting: Setting) -> str | None:
         """Return why these knobs do not suit such a run, and what would work; None if nothing is wrong."""
         return None
@@ -202,5 +223,5 @@ def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
     return [half for half in halves if overrides(type(half), hook)]
 
 
-EXCLUSIVE = {ClientHalf: ("samples", "batches", "task_loss", "train"), ServerHalf: ("select",)}
+EXCLUSIVE = {ClientHalf: ("samples", "batches", "task_loss", "train"), ServerHalf: ("select", "tested")}
 INSIDE_THE_LOOP = ("samples", "batches", "batch", "task_loss", "penalty", "gradient", "observe")

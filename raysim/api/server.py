@@ -11,7 +11,7 @@ from raysim.api.messages import Post
 from raysim.config import Config
 from raysim.config.lookup import resolve
 from raysim.federation.federation import Federation
-from raysim.models.flat import Weights
+from raysim.models.flat import FlatModel, Weights
 from raysim.system import seeding
 from raysim.system.errors import RunError
 from raysim.system.state import Kept
@@ -22,14 +22,17 @@ class Server(Kept):
 
     `parameters` [P] and `buffers` [B] are the global model, in the model's dtype, on the CPU, and `version` counts its
     updates; `round` counts from 1 and is 0 before the first; `cohort` are the clients that take part in this round,
-    ascending; `shares` their weights, of sum 1.
+    ascending; `shares` their weights, of sum 1. `network` is an instance of the model, on the CPU, for halves that look
+    at its layers or compute with it; its own weights are anyone's, to be loaded before use.
     """
 
-    made_again: ClassVar = frozenset({"records", "_config", "_federation", "_streams"})
+    made_again: ClassVar = frozenset({"network", "records", "_config", "_federation", "_streams"})
 
-    def __init__(self, config: Config, federation: Federation, weights: Weights) -> None:
+    def __init__(self, config: Config, federation: Federation, network: FlatModel) -> None:
         self._config = config
         self._federation = federation
+        self.network = network
+        weights = network.weights()
         self.parameters, self.buffers, self.integers = weights.parameters, weights.buffers, weights.integers
         self.version = 0
         self.round = 0
@@ -43,6 +46,11 @@ class Server(Kept):
         self.round += 1
         self.records = {}
         self._streams = seeding.Streams(self._config.seed, "server", self.round)
+
+    @property
+    def computes(self) -> bool:
+        """Whether tensors have values; see Client."""
+        return not self.parameters.is_meta
 
     @property
     def task(self) -> int:
@@ -87,6 +95,10 @@ class Server(Kept):
     def earlier_classes(self) -> tuple[int, ...]:
         """Return the classes that clients have had before this task, ascending; all where every task has all."""
         return self._federation.classes_before(self.task)
+
+    def present_classes(self) -> tuple[int, ...]:
+        """Return the classes of the tasks that clients have data of in this round, ascending."""
+        return self._federation.classes_of({task for client in self.present for task in self.tasks(client)})
 
     def samples_of(self, task: int) -> int:
         """Return how many training samples of a task, from 0, all clients have together."""

@@ -7,6 +7,7 @@ from raysim.config import Config
 from raysim.config.experiment import SgdConfig
 from raysim.config.lookup import resolve
 from raysim.memory import MemoryKind
+from raysim.models.flat import FlatModel
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.seeding import guard_globals
 
@@ -66,6 +67,27 @@ def check_methods(config: Config) -> dict[str, Method]:
         for half in (method.Client, method.Server):
             _check_half(half, name, method)
     return methods
+
+
+def check_fit(config: Config, model: FlatModel, classes: int) -> None:
+    """Refuse a model or a number of classes that does not suit the methods.
+
+    Raises:
+        ConfigError: a method needs to know the model's head, and none was found; a memory has no room for each class.
+    """
+    for name, method in make_methods(config).items():
+        wanted = method.head_parts()
+        if len(model.head) < wanted:
+            raise ConfigError(
+                f"methods.{name}: found no head in model.name={config.model.name}; looked for a trained nn.Linear"
+                f"{' with a bias' * (wanted > 1)}, the last one of the forward pass, whose output is what the model "
+                "returns; end the model with one"
+            )
+        if method.memory is not None and method.memory.by_class and config.memory.capacity < classes:
+            raise ConfigError(
+                f"memory.capacity: found {config.memory.capacity}, allowed with {name}: {classes} and more, one for "
+                "each class"
+            )
 
 
 def name_methods(methods: Iterable[str]) -> str:
@@ -169,6 +191,10 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     "plain_sgd": (
         _has_plain_sgd,
         "needs plain SGD; set training.optimizer={name: sgd} with momentum and weight_decay 0",
+    ),
+    "undecayed_sgd": (
+        lambda config: isinstance(config.training.optimizer, SgdConfig) and not config.training.optimizer.weight_decay,
+        "needs steps that add up its gradients, as SGD's; set training.optimizer.name=sgd and weight_decay=0",
     ),
     "unclipped": (
         lambda config: config.training.clip_norm is None,

@@ -22,10 +22,13 @@ from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
+from raysim.models.layers import find_head
 from raysim.system.device import to_device
 from raysim.system.errors import RunError, locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
+
+EVALUATED = "evaluated model"  # the post of what a method has evaluated in place of the model
 
 
 class ClientHost:
@@ -42,14 +45,17 @@ class ClientHost:
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int], device: torch.device) -> None:
         self.federation = federation
-        self.model = self.lay_out(build_model(config, federation.shape, federation.classes).to(device))
+        self._methods = make_methods(config)
+        module = build_model(config, federation.shape, federation.classes)
+        head = find_head(module, federation.shape) if any(m.head_parts() for m in self._methods.values()) else ()
+        self.model = self.lay_out(module.to(device))
+        self.model.head = head
         self.posts: dict[str, Post] = {}
         self.seconds: dict[int, float] = {}
         self._logits = config.training.logits
         self._top_k = config.evaluation.top_k
         self._samples = federation.source("train", device)
         self._test: Source | None = None
-        self._methods = make_methods(config)
         self._memory = choose_memory(config, self._methods)
         self._shared = Shared(
             self.model,
@@ -97,8 +103,9 @@ class ClientHost:
         self.receive(posts)
         if self._test is None:
             self._test = self.federation.source("test", self.model.device)
-        self.model.load(self.posts["model"].value)
-        with locate_errors(f"evaluation of the model after {self.posts['model'].version} updates"):
+        model = self.posts.get(EVALUATED) or self.posts["model"]
+        self.model.load(model.value)
+        with locate_errors(f"evaluation of the model after {model.version} updates"):
             return score(self.model.module, self.model.dtype, self._test, self.federation, chunks, self._top_k)
 
     def receive(self, posts: Sequence[Post]) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from raysim.api.messages import Post
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import AsynchronousUpdates
 from raysim.engine.events import Accuracies, Checkpoint, Event, Finished, RoundDone, Started
-from raysim.engine.exchange import Exchange
+from raysim.engine.exchange import Exchange, guard_hook
+from raysim.engine.host import EVALUATED
 from raysim.engine.runner import Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
@@ -50,7 +52,7 @@ class Simulation(Kept):
         self.federation = federation
         self.runner = runner
         self.model = model or check_model(config, federation.shape, federation.classes)
-        self.server = Server(config, federation, self.model.weights())
+        self.server = Server(config, federation, self.model)
         self.exchange = Exchange(config, self.server, runner)
         clock = Clock(config)
         self.schedule: SynchronousRounds | AsynchronousUpdates = SynchronousRounds(self.exchange, clock)
@@ -78,7 +80,7 @@ class Simulation(Kept):
                 yield self._checkpoint()
         if self._saved < self.server.round < last:
             yield self._checkpoint()
-        self.model.load(self.server.model().value)
+        self.model.load(self._evaluated_model().value)
         yield Finished(self.model.state_dict(), interrupted=self.server.round < last, per_client=self._per_client())
 
     def _timed_round(self) -> RoundDone:
@@ -129,9 +131,17 @@ class Simulation(Kept):
     def _scores(self) -> Scores:
         """Return what the present model answers right: a version of the model is tested once."""
         if self._tested is None or self._tested[0] != self.server.version:
-            scores = self.runner.evaluate(self.chunks, [self.server.model()])
+            scores = self.runner.evaluate(self.chunks, [self._evaluated_model()])
             self._tested = self.server.version, scores
         return self._tested[1]
+
+    def _evaluated_model(self) -> Post:
+        """Return the model, or what a method has evaluated in its place."""
+        for half in self.exchange.halves_with("tested"):
+            with guard_hook(half, "tested"):
+                found = half.tested(self.server)
+            return Post(EVALUATED, self.server.version, found or self.server.model().value)
+        return self.server.model()
 
     def _checkpoint(self) -> Checkpoint:
         self._saved = self.server.round

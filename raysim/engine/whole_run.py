@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from raysim.config import Config
+from raysim.engine.compatibility import check_fit
 from raysim.engine.events import Event, RoundDone
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
@@ -110,5 +111,6 @@ def load_federation(config: Config) -> Federation:
     """
     with convert_to_run_error(DEBUGGING):
         federation = build_federation(config)
-        check_model(config, federation.shape, federation.classes)
+        model = check_model(config, federation.shape, federation.classes)
+        check_fit(config, model, federation.classes)
         return federation

@@ -1,6 +1,6 @@
 """A client without training, and its model: hooks and ops run for real, on tensors that have a shape and no values."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +41,12 @@ class DryModel(FlatModel):
 class DryClient(HostedClient):
     """One client that is shown no data and takes no step: it counts its steps and fills its memory.
 
-    `resumes` says whether its phase is the first one of a stage and others are over.
+    `resumes` says whether its phase is the first one of a stage and others are over, `known` are all rows' labels.
     """
 
+    made_again: ClassVar = HostedClient.made_again | {"known"}
     data: Source
+    known: npt.NDArray[np.int64] | None = None
     resumes = False
 
     @property
@@ -85,6 +87,11 @@ class DryClient(HostedClient):
     def show_unlabelled(self, rows: Tensor) -> Tensor:
         """Return as many samples that nobody reads."""
         return self.model.parameters.new_zeros(len(rows), *self.data.shape)
+
+    def labels(self, positions: Tensor) -> Tensor:
+        """Return the labels of samples that are the data set's; zeros for those of a stream of the user's own."""
+        rows, _ = self.stream.locate(positions)
+        return torch.zeros_like(rows) if self.known is None else torch.from_numpy(self.known[rows.numpy()])
 
     def read_labels(self, rows: Tensor) -> npt.NDArray[np.int64]:
         """Return zeros, which fill a memory as well; a stream of the user's own is not read for them."""

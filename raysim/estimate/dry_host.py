@@ -99,8 +99,11 @@ class DryHost(ClientHost):
         self._alike = not any(":" in name for name in config.methods)
         self._outcomes: dict[Hashable, tuple[DryReply, DryClient, Kind]] = {}
         super().__init__(config, federation, range(config.clients.count), device)
-        # who has batches that are not of its stream, and how many, depends on its number
-        self._apart = any(overrides(method.Client, "batches") for method in self._methods.values())
+        # batches that are not of its stream depend on a client's number, memories by class on its labels
+        self._apart = any(
+            overrides(method.Client, "batches") or (method.memory is not None and method.memory.by_class)
+            for method in self._methods.values()
+        )
         streams = enumerate(federation.streams)
         self._kinds: list[Kind] = [
             (stream.outline, number if self._apart else -1) if self._alike else (number,) for number, stream in streams
@@ -117,7 +120,9 @@ class DryHost(ClientHost):
             kind = replace(kind, policy="sliding_window")
         memory = None if kind is None else Memory(kind)
         halves = {name: method.Client(name, method) for name, method in self._methods.items()}
-        return DryClient(number, self.federation.streams[number], self._samples, memory, self._shared, halves)
+        client = DryClient(number, self.federation.streams[number], self._samples, memory, self._shared, halves)
+        client.known = self.federation.dataset.train.y if self.federation.opener is None else None
+        return client
 
     def perform(self, order: Order, posts: Sequence[Post] = ()) -> Reply:
         """Carry out an order, once for all clients of a kind; their replies and states after it are shared."""

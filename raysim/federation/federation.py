@@ -1,6 +1,6 @@
 """The data of a run: the data set, its stream of tasks, and which client has which samples when."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -78,8 +78,11 @@ class Federation:
         """Return the classes of the first so many tasks of all clients, ascending; all where every task has all."""
         if self.protocols == ("domain_il",):
             return tuple(range(self.classes))
-        before = {task for stream in self.streams for task in stream.tasks[:stage]}
-        return tuple(sorted({label for task in before for label in self.tasks[task].classes}))
+        return self.classes_of({task for stream in self.streams for task in stream.tasks[:stage]})
+
+    def classes_of(self, tasks: Iterable[int]) -> tuple[int, ...]:
+        """Return the classes of these tasks, ascending."""
+        return tuple(sorted({label for task in tasks for label in self.tasks[task].classes}))
 
 
 def build_federation(config: Config, download: bool = True, pretend: bool = False) -> Federation:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.data.dataset import MissingData, resolve_root
-from raysim.engine.compatibility import check_methods
+from raysim.engine.compatibility import check_fit, check_methods
 from raysim.estimate import placement
 from raysim.estimate.dry_run import DryRun, dry_run
 from raysim.estimate.memory import MemoryNeed, estimate_memory
@@ -44,6 +44,7 @@ def estimate_run(config: Config) -> LabelledLines:
         with torch_untouched():
             federation = build_federation(config, download=False, pretend=True)
             model = check_model(config, federation.shape, federation.classes)
+            check_fit(config, model, federation.classes)
             need = estimate_memory(config, federation, model)
     except MissingData:
         yield "run", run

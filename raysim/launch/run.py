@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from raysim.config import Config, load
 from raysim.config.comparison import describe_difference
-from raysim.engine.compatibility import check_methods
+from raysim.engine.compatibility import check_fit, check_methods
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate import placement
@@ -90,6 +90,7 @@ def run(
             places = placement.place(resolved, capacity)
         federation = build_federation(resolved)
         model = check_model(resolved, federation.shape, federation.classes)
+        check_fit(resolved, model, federation.classes)
         display = display or RunDisplay()
         prepared = _Prepared(resolved, federation, model, capacity, places)
         with (

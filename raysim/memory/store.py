@@ -20,13 +20,15 @@ class MemoryUse:
     """The requirements of a method on the memory.
 
     policies, fills: the values of memory.policy and memory.fill that it works with, its default first.
-    logits: whether logits are stored with the samples. per: the values of memory.per that it works with.
+    logits: whether logits are stored with the samples. per: the values of memory.per that it works with. by_class:
+    whether it keeps as many of each class, so that how many depends on labels, and there must be room for one of each.
     """
 
     policies: tuple[str, ...] = tuple(POLICIES)
     fills: tuple[str, ...] = ("arrival", "boundary")
     logits: bool = False
     per: tuple[str, ...] = ("client", "task")
+    by_class: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from raysim.config import Config
 from raysim.config.error_text import shorten
 from raysim.models.flat import FlatModel
+from raysim.models.layers import find_head
 from raysim.system import seeding
 from raysim.system.errors import ConfigError, describe_error
 
@@ -38,6 +39,8 @@ def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Modu
 def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatModel:
     """Build the model and try it on two samples of zeros, so that an unsuitable one is refused before a run starts.
 
+    Its head is known then.
+
     Raises:
         ConfigError: see `build_model`; or the model cannot take the samples, or its output is not [B, classes].
     """
@@ -58,6 +61,7 @@ def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatMod
         )
     if model.normalises and config.training.batch_size == 1:
         raise ConfigError("training.batch_size: found 1, allowed with BatchNorm in the model: 2 and more")
+    model.head = find_head(model.module, shape)
     return model
 
 

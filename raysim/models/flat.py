@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from raysim.models.layers import name_layers, noted_inputs
 from raysim.system.errors import ConfigError
 
 DTYPES = {torch.float32, torch.float64}
@@ -34,7 +36,8 @@ class FlatModel:
 
     `parameters` and `gradient` [P] and `buffers` [B] (BatchNorm's statistics) are in the model's dtype, `integers` [I]
     (BatchNorm's counts of batches) are int64. Frozen parameters and boolean buffers (constants) are in no vector, as
-    every host builds the same ones; they are not sent.
+    every host builds the same ones; they are not sent. `head` are the names of the weight and bias of the linear layer
+    that makes the logits, where a method wants to know; empty if there is none.
 
     Raises:
         ConfigError: the module has nothing to train, parameters without a shape, of several dtypes or of low precision,
@@ -43,6 +46,7 @@ class FlatModel:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
+        self.head: tuple[str, ...] = ()
         if lazy := [name for name, p in module.named_parameters() if is_lazy(p)]:
             raise ConfigError(
                 f"model: {lazy[0]} has no shape yet, allowed: layers that are told all sizes, no lazy ones"
@@ -93,12 +97,35 @@ class FlatModel:
         parts = torch.autograd.grad(loss, self._trained, materialize_grads=True)
         return torch.cat([part.reshape(-1) for part in parts])
 
+    @property
+    def widths(self) -> dict[str, int]:
+        """By the weights' names, the number of weights d that one output of a linear or convolutional layer has."""
+        return {name: self.layout[name][1:].numel() for name in name_layers(self.module).values()}
+
     def logits(self, x: Tensor, parameters: Tensor, buffers: Tensor) -> Tensor:
         """Return the logits [n, classes] of x [n, ...] under other parameters [P] and float buffers [B]: a teacher's.
 
         In evaluation mode and without a gradient. The model at hand, which may be between its forward and its backward
         pass, keeps every bit, and so does each layer's mode.
         """
+        with self._under(parameters, buffers):
+            found: Tensor = self.module(x)
+        return found
+
+    def inputs(self, x: Tensor, parameters: Tensor, buffers: Tensor, layers: Collection[str]) -> dict[str, Tensor]:
+        """Return what enters these layers (names as in `widths`) where x [n, ...] passes under these weights.
+
+        Rows [rows, d] that the layer's weight [outputs, d] is multiplied with, so of a convolution the patches; none
+        for a layer that is not passed. Nothing changes, as in `logits`.
+        """
+        chosen = {layer: name for layer, name in name_layers(self.module).items() if name in layers}
+        with self._under(parameters, buffers), noted_inputs(chosen) as found:
+            self.module(x)
+        return {name: torch.cat([x.new_zeros(0, self.widths[name]), *found[name]]) for name in layers}
+
+    @contextmanager
+    def _under(self, parameters: Tensor, buffers: Tensor) -> Iterator[None]:
+        """Point the module's tensors at other vectors meanwhile, in evaluation mode and without a gradient."""
         training = [module for module in self.module.modules() if module.training]
         tensors = [*self._trained, *self._statistics]
         others = [*self.named(parameters).values(), *_views(self._buffer_layout, buffers).values()]
@@ -108,13 +135,12 @@ class FlatModel:
             for tensor, other in zip(tensors, others, strict=True):
                 tensor.data = other  # not written to, which autograd would notice; functional_call loses tied layers
             with torch.no_grad():
-                found: Tensor = self.module(x)
+                yield
         finally:
             for tensor, mine in zip(tensors, own, strict=True):
                 tensor.data = mine
             for module in training:
                 module.training = True
-        return found
 
     def load(self, weights: Weights) -> None:
         """Copy the weights of a global model into this one."""

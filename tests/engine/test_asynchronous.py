@@ -201,7 +201,7 @@ def test_by_size_draws_in_proportion(tiny, host_of):
         seed=2,
     )
     federation = build_federation(config)
-    server = Server(config, federation, host_of(config).model.weights())
+    server = Server(config, federation, host_of(config).model)
     p = np.array([federation.streams[k].size(0) for k in range(3)]) / 36
     counts = np.zeros(3)
     for number in range(3000):
@@ -272,7 +272,9 @@ def test_fed_a_gem_without_a_barrier_takes_the_gradients_of_the_last_buffer(tiny
     assert [r.bytes_up for r in run.rounds[:2]] == wanted[:2]
 
 
-@pytest.mark.parametrize("method", ["re_fed", "c_flag", "er", "special_c", "fed_a_gem", "lwf", "flwf"])
+@pytest.mark.parametrize(
+    "method", ["re_fed", "c_flag", "er", "special_c", "fed_a_gem", "lwf", "flwf", "gpm", "fot", "icarl"]
+)
 def test_a_client_that_missed_tasks_goes_on(tiny, simulate, method):
     """Client 2 comes in task 2 of 3, client 0 is gone in task 3: finite results, the same again."""
     config = tiny(

@@ -71,6 +71,17 @@ ALONE = {
     "lwf": Run({**alone("lwf", strength=2.0, temperature=3.0, t_squared=True), **classes(3), **BATCH_NORM}),
     "flwf": Run({**alone("flwf", alpha=0.5, beta=0.2, temperature=1.5), **THREE}),
     "cfed": Run({**alone("cfed", review_share=0.5, weight=0.7, temperature=1.5), **THREE, **SECOND}),
+    "gpm": Run({**alone("gpm", threshold=[0.7, 0.9], samples=10), **THREE}),
+    "gpm, free head, batch norm": Run(
+        {**alone("gpm", threshold=[0.8], per_task=0.05, head="free", freeze_rest=False), **classes(3), **BATCH_NORM}
+    ),
+    "fot": Run({**alone("fot", epsilon=0.7, increment=0.05, columns=2), **THREE}),
+    "fot, free head, batch norm": Run(
+        {**alone("fot", epsilon=0.8, samples=10, head="free"), **classes(3), **BATCH_NORM}
+    ),
+    "icarl": Run({**alone("icarl"), **classes(3), "memory.capacity": 14}),
+    "icarl, ce_kd, linear": Run({**alone("icarl", loss="ce_kd", classifier="linear", strength=2.0), **classes(3)}),
+    "icarl, random, batch norm": Run({**alone("icarl", loss="ce_kd", herding=False), **THREE, **BATCH_NORM}),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),
 }

@@ -1,0 +1,54 @@
+"""Subspaces of what enters a layer: the basis that GPM's and FOT's criterion extends, and updates without its span.
+
+A layer multiplies its weight W [outputs, d] with inputs of size d. With M [d, m] orthonormal, a change of W that is
+orthogonal to M's columns leaves W x as it is for every x in their span. Only M M^T counts, so signs of singular vectors
+do not matter.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from raysim.models.flat import FlatModel
+
+HeadUse = Literal["project", "free"]
+"""Whether the head is a layer like the others, or is left out, as where each task has a head of its own."""
+
+ROUNDING = 1e-12
+"""Of a share of energy in double precision: a threshold that is reached but for this is reached."""
+
+
+def projected_layers(model: FlatModel, head: HeadUse) -> dict[str, int]:
+    """Return d of each layer that is projected, by its weight's name."""
+    free = model.head if head == "free" else ()
+    return {name: d for name, d in model.widths.items() if name not in free}
+
+
+def extend_basis(basis: Tensor, moment: Tensor, threshold: float) -> Tensor:
+    """Return M [d, m + r] with the fewest new directions that hold `threshold` of the energy. Saha et al., eq. 8 and 9.
+
+    `moment` is R R^T [d, d] of the inputs R [d, n], in double precision, so its trace is their energy ||R||^2. With
+    P = I - M M^T, the new directions are the first left singular vectors of P R, i.e. eigenvectors of P R R^T P, and
+    r is the smallest number with ||M M^T R||^2 + (the first r squared singular values of P R) >= threshold ||R||^2.
+    """
+    old = basis.to(moment)
+    total = moment.trace()
+    if not total > 0:  # nothing enters the layer
+        return basis
+    project = torch.eye(len(moment), dtype=moment.dtype, device=moment.device) - old @ old.T
+    rest = project @ moment @ project
+    energies, directions = (found.flip(-1) for found in torch.linalg.eigh((rest + rest.T) / 2))
+    held = (1 - rest.trace() / total) + torch.cat([energies.new_zeros(1), energies.clamp(min=0).cumsum(0) / total])
+    short = int((held < threshold - ROUNDING).sum())  # held ascends: as many as are short of it are added
+    new = directions[:, : min(short, len(moment) - old.shape[1])]
+    orthonormal: Tensor = torch.linalg.qr(torch.cat([old, new], 1)).Q
+    return orthonormal.to(basis)
+
+
+def remove_span(change: Mapping[str, Tensor], bases: Mapping[str, Tensor]) -> None:
+    """Subtract in place, by layer, what a change of the weights W [outputs, ...] has in a basis' span: W M M^T."""
+    for name, basis in bases.items():
+        rows = change[name].view(len(change[name]), -1)
+        rows.sub_((rows @ basis) @ basis.T)

@@ -1,0 +1,77 @@
+"""A network's linear and convolutional layers: what enters each of them, as a matrix, and which one is the head."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+def name_layers(module: nn.Module) -> dict[nn.Module, str]:
+    """Return the linear and 2-d convolutional layers that are trained, in the module's order, and their weights' names.
+
+    Layers that share a weight have the same name.
+    """
+    names = {id(p): name for name, p in module.named_parameters() if p.requires_grad}
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+    return {layer: names[id(layer.weight)] for layer in layers if id(layer.weight) in names}
+
+
+def input_rows(layer: nn.Module, x: Tensor) -> Tensor:
+    """Return what a layer multiplies its weight with, row by row: [rows, d], d being the size of an output's weights.
+
+    A linear layer takes the last dimension of x [..., d]; a convolution takes patches of x [n, channels, H, W], each
+    group's for itself.
+    """
+    if isinstance(layer, nn.Conv2d):
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        x = functional.pad(x, layer._reversed_padding_repeated_twice, mode=mode)
+        patches = functional.unfold(x, layer.kernel_size, layer.dilation, stride=layer.stride)  # [n, groups d, places]
+        x = patches.unflatten(1, (layer.groups, -1)).movedim(2, -1)
+    return x.reshape(-1, x.shape[-1])
+
+
+@contextmanager
+def noted_inputs(layers: Mapping[nn.Module, str]) -> Iterator[dict[str, list[Tensor]]]:
+    """Note what enters these layers meanwhile, as `input_rows`, by name."""
+    found: dict[str, list[Tensor]] = {name: [] for name in layers.values()}
+
+    def noting(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda layer, given: found[name].append(input_rows(layer, given[0]))
+
+    hooks = [layer.register_forward_pre_hook(noting(name)) for layer, name in layers.items()]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def find_head(module: nn.Module, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the names of the head's weight and, if it has one, its bias: of the linear layer that makes the logits.
+
+    Found by a pass over two samples of zeros, of this shape: the output of the last linear layer is what the model
+    returns. Empty if that is not so. The module is in evaluation mode afterwards.
+    """
+    layers = {layer: name for layer, name in name_layers(module).items() if isinstance(layer, nn.Linear)}
+    outputs: list[tuple[nn.Linear, Tensor, int]] = []
+
+    def note(layer: nn.Linear, given: object, output: Tensor) -> None:
+        outputs.append((layer, output, output._version))
+
+    hooks = [layer.register_forward_hook(note) for layer in layers]
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            dtype = next((p.dtype for p in module.parameters() if p.requires_grad), None)
+            logits = module.eval()(torch.zeros(2, *shape, dtype=dtype)) if layers else None
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not outputs or logits is None:
+        return ()
+    layer, output, version = outputs[-1]
+    if output.data_ptr() != logits.data_ptr() or output.shape != logits.shape or output._version != version:
+        return ()
+    weight, bias = layers[layer], layer.bias
+    return (weight, *(name for name, p in module.named_parameters() if bias is not None and p is bias))
