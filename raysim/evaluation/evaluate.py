@@ -13,6 +13,7 @@ import torch
 from raysim.config import Config, load, parse_overrides
 from raysim.config.comparison import result_settings
 from raysim.config.error_text import either
+from raysim.config.lookup import only_named_by
 from raysim.evaluation.metrics import PROTOCOL_LABELS
 from raysim.evaluation.scoring import (
     ClientSummary,
@@ -48,18 +49,21 @@ class Evaluated:
     per_client: Mapping[str, ClientSummary] | None = None
 
 
-def evaluate(directory: str | Path, overrides: Sequence[str] | Mapping[str, object] = ()) -> Evaluated:
+def evaluate(
+    directory: str | Path, overrides: Sequence[str] | Mapping[str, object] = (), *, trust: bool = False
+) -> Evaluated:
     """Evaluate a run's final model, in this process.
 
     Args:
         directory: the run's, with its config.yaml and model.pt.
         overrides: keys of dataset, scenario and evaluation that are to be others than the run's.
+        trust: import what the run's config names and raysim does not have.
 
     Raises:
-        ConfigError: there is no such run, an override is of another block, the data do not fit the model, or it was
-            trained on the samples that it would be validated on.
+        ConfigError: there is no such run, it names code of its own and is not trusted, an override is of another block,
+            the data do not fit the model, or it was trained on the samples that it would be validated on.
     """
-    config = _load_config(Path(directory), overrides)
+    config = _load_config(Path(directory), overrides, trust)
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
     with torch_untouched():
         set_torch(device, config.resources.deterministic)
@@ -109,7 +113,7 @@ def describe_evaluation(evaluated: Evaluated) -> Iterator[str]:
         yield describe_clients(protocol, clients)
 
 
-def _load_config(directory: Path, overrides: Sequence[str] | Mapping[str, object]) -> Config:
+def _load_config(directory: Path, overrides: Sequence[str] | Mapping[str, object], trust: bool) -> Config:
     """Return the run's config with other data, and with its final model to start from."""
     for name in ("config.yaml", "model.pt"):
         if not (directory / name).is_file():
@@ -121,7 +125,8 @@ def _load_config(directory: Path, overrides: Sequence[str] | Mapping[str, object
                 f"{given}: found a key of {block}, which the trained model cannot change, allowed: keys of "
                 f"{either(MAY_DIFFER)}"
             )
-    own = load(directory / "config.yaml")
+    with only_named_by(trust=trust):
+        own = load(directory / "config.yaml")
     asked = load(own, overrides)
     _check_held_out(own, asked)
     return load(asked, {"model.weights": str(directory / "model.pt")})

@@ -102,8 +102,8 @@ def accuracy_so_far(event: RoundDone) -> str:
     )
 
 
-def show_result(result: Result, console: Console) -> None:
-    """Print the accuracy matrices, the metrics and the location of the files."""
+def show_result(result: Result, console: Console, resume_command: str) -> None:
+    """Print the accuracy matrices, the metrics, the location of the files, and how to go on if it was interrupted."""
     for protocol, values in result.evaluation.items():
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
@@ -121,7 +121,7 @@ def show_result(result: Result, console: Console) -> None:
     )
     print_line(console, f"run directory: {result.directory}")
     if result.status == "interrupted":
-        print_line(console, f"to go on:      raysim run --resume --out {result.directory}")
+        print_line(console, f"to go on:      {resume_command}")
     if any(result.directory.glob("events.out.*")):
         print_line(console, f"TensorBoard:   tensorboard --logdir {result.directory}")
 

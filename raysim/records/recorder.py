@@ -40,7 +40,7 @@ class Recorder:
         self, config: Config, federation: Federation, directory: Path, began: float, footprint: Footprint
     ) -> None:
         self.directory = directory
-        self._config = config
+        self.config = config
         self._began = began
         self.footprint = footprint
         self._interrupted = False
@@ -102,7 +102,7 @@ class Recorder:
 
     def end(self, status: str) -> Result:
         """Write summary.json and return its contents. Raises RunError if it cannot be written."""
-        config = self._config
+        config = self.config
         result = Result(
             name=config.name,
             seed=config.seed,
@@ -128,7 +128,7 @@ class Recorder:
     def _open(self, lost_by: str | None) -> Recorded:
         """Cut the directory back to the newest checkpoint, after noting the rounds that this loses, if any."""
         self.saved: SavedCheckpoint | None = self.checkpoints.latest()
-        start = Recorded({}, Totals([0] * self._config.clients.count))
+        start = Recorded({}, Totals([0] * self.config.clients.count))
         recorded = start if self.saved is None else self.saved.recorded
         lost = count_lost(self.directory, recorded.files)
         if lost_by is not None or lost:  # a second Ctrl-C or a SIGTERM ends a run in the middle of a round
@@ -136,6 +136,6 @@ class Recorder:
             self._interruptions.note(lost_by or "the run was interrupted before a checkpoint", back_to, lost)
         with convert_write_errors(self.directory, self.directory):
             cut_back(self.directory, recorded.files)
-        self._files = RunFiles(self._config, self.directory)
+        self._files = RunFiles(self.config, self.directory)
         self._totals = recorded.tally
         return recorded
