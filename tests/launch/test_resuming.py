@@ -288,7 +288,7 @@ def test_a_diverging_run_keeps_its_checkpoint(tmp_path: Path, capsys: pytest.Cap
     error = capsys.readouterr().err.splitlines()
     where = "client 1 diverged in round 6 (Bomb), the update of its parameters: found nan"
     assert error[-1].startswith(f"the run failed: {where}")
-    assert error[:-1] == [f"go on from round 4: raysim run --resume --out {out}"]
+    assert error[:-1] == [f"go on from round 4: raysim run --resume --out {out} --trust"]
     assert json.loads((out / "summary.json").read_text())["status"] == "failed"
 
 
