@@ -152,7 +152,7 @@ def _check(given: Sequence[str]) -> int:
     from raysim.launch.check import estimate_run
 
     for label, text in estimate_run(config):
-        print(f"{label:<12} {text}")
+        print(single_line(f"{label:<12} {text}"))
     return 0
 
 
@@ -235,7 +235,7 @@ def _evaluate(given: Sequence[str]) -> int:
     evaluated = evaluate.evaluate(asked.directory, asked.overrides, trust=asked.trust)
     if asked.out is not None:
         evaluate.write_evaluation(evaluated, asked.out)
-    print(*evaluate.describe_evaluation(evaluated), sep="\n")
+    print(*map(single_line, evaluate.describe_evaluation(evaluated)), sep="\n")
     return 0
 
 

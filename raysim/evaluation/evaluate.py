@@ -27,6 +27,7 @@ from raysim.federation.federation import build_federation, undealt
 from raysim.models.building import check_model
 from raysim.system.device import set_torch
 from raysim.system.errors import ConfigError
+from raysim.system.files import write_whole
 from raysim.system.seeding import torch_untouched
 
 MAY_DIFFER = ("dataset", "scenario", "evaluation")
@@ -94,7 +95,7 @@ def claim_file(path: Path) -> None:
 def write_evaluation(evaluated: Evaluated, path: Path) -> None:
     """Write the accuracies as JSON, to a file that `claim_file` has checked. Raises ConfigError where it cannot."""
     try:
-        path.write_text(json.dumps(asdict(evaluated), indent=2, allow_nan=False, default=str) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(asdict(evaluated), indent=2, allow_nan=False, default=str) + "\n")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"--out {path}: {why}, allowed: a file that can be written") from error

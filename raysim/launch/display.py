@@ -15,6 +15,7 @@ from raysim.evaluation.metrics import PROTOCOL_LABELS, Matrix, average_accuracy
 from raysim.evaluation.scoring import describe_clients
 from raysim.records.result import Result
 from raysim.system.capacity import MIB
+from raysim.system.errors import single_line
 
 
 class Display:
@@ -111,7 +112,8 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
         console.print(_tabulate(values["accuracy"], console.width))
         metrics = {key.replace("_", " "): v for key, v in values.items() if v is None or isinstance(v, float)}
         said = ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics.items())
-        print_line(console, f"{said}\n")
+        print_line(console, said)
+        console.print()
     for protocol, found in (result.per_client or {}).items():
         print_line(console, describe_clients(protocol, found))
     print_line(
@@ -133,8 +135,8 @@ def result_console() -> Console:
 
 
 def print_line(console: Console, text: str) -> None:
-    """Print a line as it is, without automatic colours or wrapping."""
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+    """Print a line, without automatic colours or wrapping; what could break or colour it becomes an escape."""
+    console.print(single_line(text), highlight=False, soft_wrap=True, markup=False)
 
 
 def _tabulate(matrix: Matrix, width: int) -> Table:

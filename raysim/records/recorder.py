@@ -13,7 +13,15 @@ from raysim.federation.federation import Federation
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
 from raysim.records.figures import timeline_image
 from raysim.records.result import Result, write_result
-from raysim.records.run_directory import Interruptions, RunFiles, count_lost, cut_back, find_interruption, sha256
+from raysim.records.run_directory import (
+    Interruptions,
+    RunFiles,
+    check_growing,
+    count_lost,
+    cut_back,
+    find_interruption,
+    sha256,
+)
 from raysim.records.totals import Totals
 from raysim.records.versions import find_versions
 from raysim.system.errors import RunError
@@ -130,6 +138,7 @@ class Recorder:
         self.saved: SavedCheckpoint | None = self.checkpoints.latest()
         start = Recorded({}, Totals([0] * self.config.clients.count))
         recorded = start if self.saved is None else self.saved.recorded
+        check_growing(self.directory, recorded.files)
         lost = count_lost(self.directory, recorded.files)
         if lost_by is not None or lost:  # a second Ctrl-C or a SIGTERM ends a run in the middle of a round
             back_to = self.saved.round if self.saved else 0
