@@ -11,11 +11,13 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 import signal
 
 from raysim.cli import main
+from raysim.system.output import unfailing_output
 
 
 def command() -> None:
     """Do what the command line says and exit; Ctrl-C during Python's own end, when all is done, changes nothing."""
-    status = main()
+    with unfailing_output(also_results=sys.argv[1:2] in (["run"], ["sweep"])):
+        status = main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(status)
 

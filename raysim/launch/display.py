@@ -30,7 +30,12 @@ class Display:
 
 
 class RunDisplay(Display):
-    """Display of a run; this class shows only its notices, if there is a console."""
+    """Display of a run; this class shows only its notices, if there is a console.
+
+    `log` is the name of the file in the run's directory that gets what Ray writes to standard error, if there is one.
+    """
+
+    log: str | None = None
 
     def take(self, event: Event) -> None:
         """Show one event."""
@@ -84,14 +89,19 @@ def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
     """Open the display of a run that suits the output: a terminal, a file or pipe, or nothing."""
     console = Console(file=sys.stdout)
     if quiet:
-        yield RunDisplay()
+        yield _logging(RunDisplay())
     elif console.is_terminal:
         run = ("{task.description}", BarColumn(), "round", MofNCompleteColumn(), "{task.fields[status]}")
         times = (TimeElapsedColumn(), "· left", TimeRemainingColumn())
         with Progress(*run, *times, console=console) as progress:
-            yield LiveRun(progress, config)
+            yield _logging(LiveRun(progress, config))
     else:
-        yield RunLines(console)
+        yield _logging(RunLines(console))
+
+
+def _logging(display: RunDisplay) -> RunDisplay:
+    display.log = "ray.log"
+    return display
 
 
 def accuracy_so_far(event: RoundDone) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
@@ -33,6 +33,7 @@ from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
+from raysim.system.output import divert_errors
 
 if TYPE_CHECKING:
     from raysim.actors.session import Session
@@ -99,6 +100,7 @@ def run(
             Footprint() as footprint,
             _start_here(prepared) if local else _start_on_ray(prepared, directory, display, session) as start,
             Recorder(resolved, federation, directory, began, footprint) as recorder,
+            nullcontext() if local or display.log is None else divert_errors(directory / display.log),
         ):
             recovery = Recovery(start, recorder, resolved.checkpoint.tries, display.say)
             return _carry_out(recovery, recorder, display)

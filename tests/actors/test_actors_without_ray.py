@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
 import raysim
@@ -261,3 +262,14 @@ def test_a_run_asks_once_where_its_hosts_go_and_is_refused_for_memory_before_ray
         raysim.run(tiny(resources__clients_per_actor="auto"), out=tmp_path / "out")
     assert len(asked) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_lost_node_is_no_process_that_was_killed() -> None:
+    """With the words of Ray's (2.60) where a node has not answered for long enough."""
+    words = "The actor died because its node has died. Node Id: 0a\n\tthe actor's node was terminated unexpectedly: "
+    context = ActorDiedErrorContext(
+        actor_id=bytes(16), error_message=f"{words}health check failed due to missing too many heartbeats"
+    )
+    lost = failures.death("the host of client 3", ActorDiedError(context))
+    assert str(lost) == "the host of client 3 died: its node was lost (it ended, or the network to it was cut)"
+    assert "killed, crashed" in str(failures.death("the host of client 3", ActorDiedError()))
