@@ -149,7 +149,7 @@ def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> R
         return recorder.end(status)
 
     try:
-        with interruptible(recovery.stop, display.say), closing(recovery.events()) as events:
+        with interruptible(recovery.stop, display.say, recovery.doing), closing(recovery.events()) as events:
             for event in events:  # closing this ends the actors before their cluster
                 display.take(event)
                 del event  # see Recovery
