@@ -30,6 +30,7 @@ USAGE = """usage: raysim COMMAND ...
 
 KEY is dotted and VALUE is YAML: training.optimizer.lr=0.1, 'methods={fedprox: {mu: 0.1}}'
 raysim COMMAND --help says more; raysim --version the version"""
+RAYS_LOG = "ray.log"
 TRUST = "import code that a run's config.yaml names and raysim does not have: a method, model or data set of one's own"
 
 
@@ -113,6 +114,7 @@ def _run(given: Sequence[str]) -> int:
         else:
             config = load(asked.config, asked.overrides)
         with open_run_display(config, asked.quiet) as shown:
+            shown.log = RAYS_LOG
             how = {"local": asked.local, "resume": asked.resume, "trust": asked.trust}
             result = run(config, out=asked.out, display=shown, session=session, **how)
     if not asked.quiet:
@@ -185,6 +187,7 @@ def _sweep(given: Sequence[str]) -> int:
         print(*list_runs(plan), sep="\n")
         return 0
     with open_sweep_display(plan, asked.quiet) as shown:
+        shown.log = RAYS_LOG
         outcomes = carry_out(plan, asked.local, asked.jobs, shown)
     if not asked.quiet:
         print(summarise_outcomes(outcomes, plan))

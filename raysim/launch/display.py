@@ -19,9 +19,13 @@ from raysim.system.errors import single_line
 
 
 class Display:
-    """Display of lines of text on a console; this class has no console."""
+    """Display of lines of text on a console; this class has no console.
+
+    `log` names a file, in the directory that is written, for what Ray writes to standard error; None leaves it.
+    """
 
     console: Console | None = None
+    log: str | None = None
 
     def say(self, text: str) -> None:
         """Show a line, above a live display."""
@@ -30,12 +34,7 @@ class Display:
 
 
 class RunDisplay(Display):
-    """Display of a run; this class shows only its notices, if there is a console.
-
-    `log` is the name of the file in the run's directory that gets what Ray writes to standard error, if there is one.
-    """
-
-    log: str | None = None
+    """Display of a run; this class shows only its notices, if there is a console."""
 
     def take(self, event: Event) -> None:
         """Show one event."""
@@ -89,19 +88,14 @@ def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
     """Open the display of a run that suits the output: a terminal, a file or pipe, or nothing."""
     console = Console(file=sys.stdout)
     if quiet:
-        yield _logging(RunDisplay())
+        yield RunDisplay()
     elif console.is_terminal:
         run = ("{task.description}", BarColumn(), "round", MofNCompleteColumn(), "{task.fields[status]}")
         times = (TimeElapsedColumn(), "· left", TimeRemainingColumn())
         with Progress(*run, *times, console=console) as progress:
-            yield _logging(LiveRun(progress, config))
+            yield LiveRun(progress, config)
     else:
-        yield _logging(RunLines(console))
-
-
-def _logging(display: RunDisplay) -> RunDisplay:
-    display.log = "ray.log"
-    return display
+        yield RunLines(console)
 
 
 def accuracy_so_far(event: RoundDone) -> str:
