@@ -1,14 +1,23 @@
 """`python -m raysim` is `raysim`."""
 
-import signal
+import os
 import sys
 
+if __name__ == "__main__" and not sys.flags.safe_path:
+    # Python puts the folder that one stands in before installed modules; only raysim's own stays, as the last
+    here = sys.path.pop(0)
+    sys.path += [here] * (here == os.path.dirname(os.path.dirname(__file__)))
+
+import signal
+
 from raysim.cli import main
+from raysim.system.output import unfailing_output
 
 
 def command() -> None:
     """Do what the command line says and exit; Ctrl-C during Python's own end, when all is done, changes nothing."""
-    status = main()
+    with unfailing_output(also_results=sys.argv[1:2] in (["run"], ["sweep"])):
+        status = main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(status)
 

@@ -155,11 +155,15 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
 
 
 def arriving(stream: Any) -> Iterator[Any]:
-    """Yield a stream's references as they arrive. Raises Lost if this process's own cluster ends meanwhile."""
+    """Yield a stream's references as they arrive, and None after every second in which none does.
+
+    Raises Lost if this process's own cluster ends meanwhile.
+    """
     while True:
-        wait([stream])
+        check_own()
+        ready, _ = ray.wait([stream], timeout=1)
         try:
-            yield next(stream)
+            yield next(stream) if ready else None
         except StopIteration:
             return
 

@@ -10,6 +10,7 @@ import ray
 import torch
 
 from raysim.actors import cluster, failures, placing
+from raysim.actors.patience import Patience
 from raysim.actors.placing import Places, this_node
 from raysim.actors.process import hide_gpus
 from raysim.actors.runner import RayRunner, start_hosts
@@ -132,17 +133,24 @@ class Remote:
         server, forked = None if saved is None else saved.server, sum(map(bool, on_hosts))
         start = Start(config, [federation], hosts, places, server, clients, apart, forked)
         self._places = places
+        self._patience = Patience(hosts, places.nodes())
         actor: Any = ray.remote(Coordinator)
         self._actor = actor.options(**placing.beside_the_driver(), **beside, max_concurrency=2).remote(start)
 
     def events(self) -> Generator[Event, None, None]:
         """Iterate over the events of the run; closing the iterator ends the coordinator and with it the hosts."""
+        started = False
         try:
             if self._notice:
                 yield Notice(self._notice)
             with failures.explain_ray_errors(lambda: "the coordinator"):
                 for reference in cluster.arriving(self._actor.events.options(num_returns="streaming").remote()):
+                    if reference is None:
+                        if not started and (line := self._patience.line()):
+                            yield Notice(line)
+                        continue
                     event = ray.get(reference)
+                    started = started or isinstance(event, Started)
                     if isinstance(event, Checkpoint):
                         yield replace(event, clients=_fetched(event.clients))
                         self._actor.written.remote()

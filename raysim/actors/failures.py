@@ -41,6 +41,8 @@ def death(who: str, error: RayActorError | OutOfMemoryError) -> RunError:
     """Return the error that reports a lost actor."""
     if isinstance(error, RayActorError) and error.actor_init_failed:
         return RunError(f"{who} could not start: {str(error).strip().splitlines()[-1]}")
+    if "its node has died" in str(error):
+        return Lost(who, "its node was lost (it ended, or the network to it was cut)")
     starved = isinstance(error, OutOfMemoryError) or "low on memory" in str(error)
     how = "Ray ended it, as memory ran low" if starved else "its process ended (killed, crashed, or out of memory)"
     return Lost(who, how, LEAST_MEMORY)

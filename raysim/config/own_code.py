@@ -4,8 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from raysim.config.document import to_plain, walk
-from raysim.config.lookup import OWN
+from raysim.config.lookup import own_names
 from raysim.config.schema import Config
 from raysim.system.errors import INSTALLED
 
@@ -15,9 +14,7 @@ def find_own_code(config: Config) -> list[Path]:
 
     Installed packages are not among them: they must be installed on the other machines too, as raysim is.
     """
-    parts = (part for keys, value in walk(to_plain(config)) for part in (value, *keys[-1:]))  # keys: methods' names
-    own = (part for part in parts if isinstance(part, str) and OWN.fullmatch(part))
-    names = {name.partition(":")[0].partition(".")[0] for name in own}
+    names = {name.partition(":")[0].partition(".")[0] for name in own_names(config)}
     found = {path for name in names - {"raysim"} for path in _paths(name)}
     return sorted(path for path in found if not any(path.is_relative_to(place) for place in INSTALLED))
 

@@ -51,6 +51,22 @@ def own_values(keys: BaseModel) -> dict[str, object]:
     return {field.alias or name: getattr(keys, name) for name, field in type(keys).model_fields.items()}
 
 
+def module_of(component: Component) -> str:
+    """Return the module in which a function or a class, or the class of an object, is defined."""
+    bare = _unwrap(component)
+    return str(getattr(bare, "__module__", None) or "")
+
+
+def positional_parameters(component: Component) -> tuple[list[str], int]:
+    """Return the names of the parameters that may be given by position, and how many of them must be.
+
+    Nothing is called for this. Raises TypeError or ValueError where there is no signature to read.
+    """
+    every = inspect.signature(component).parameters.values()
+    found = [p for p in every if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [p.name for p in found], sum(p.default is p.empty for p in found)
+
+
 def _unwrap(component: Component) -> Component:
     while isinstance(component, functools.partial):
         component = component.func

@@ -18,6 +18,7 @@ from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # whatever the suffix; others start other programs
 AT_ONCE = 1000  # images that wait for a thread
 IMAGE_DAMAGE = (
     OSError,
@@ -134,7 +135,7 @@ def _decode_all(files: Files, size: int, grey: bool) -> Split:
 def _decode(path: Path, size: int, grey: bool) -> Array:
     """Return an image as uint8 [channels, size, size]."""
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             pixels = np.asarray(image.convert("L" if grey else "RGB").resize((size, size), Image.Resampling.BILINEAR))
     except IMAGE_DAMAGE as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -23,10 +23,7 @@ def make_methods(config: Config) -> dict[str, Method]:
     made: dict[str, Method] = {}
     for key, knobs in config.methods.items():
         name = key.rpartition(":")[2]
-        kind = resolve("method", key)
-        if not (isinstance(kind, type) and issubclass(kind, Method)):
-            raise ConfigError(f"methods: {key} is a {type(kind).__name__}, allowed: a subclass of raysim.api.Method")
-        method = kind(**knobs)
+        method: Method = resolve("method", key)(**knobs)
         if name in OWN_STREAMS:
             raise ConfigError(f"methods: {key} is called {name}, which is a random stream of raysim's own; rename it")
         if name in made:

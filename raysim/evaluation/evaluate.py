@@ -13,6 +13,7 @@ import torch
 from raysim.config import Config, load, parse_overrides
 from raysim.config.comparison import result_settings
 from raysim.config.error_text import either
+from raysim.config.lookup import only_named_by
 from raysim.evaluation.metrics import protocol_label
 from raysim.evaluation.scoring import (
     ClientSummary,
@@ -26,6 +27,7 @@ from raysim.federation.federation import build_federation, undealt
 from raysim.models.building import check_model
 from raysim.system.device import set_torch
 from raysim.system.errors import ConfigError
+from raysim.system.files import write_whole
 from raysim.system.seeding import torch_untouched
 
 MAY_DIFFER = ("dataset", "scenario", "evaluation")
@@ -50,18 +52,21 @@ class Evaluated:
     top_k: int = 1
 
 
-def evaluate(directory: str | Path, overrides: Sequence[str] | Mapping[str, object] = ()) -> Evaluated:
+def evaluate(
+    directory: str | Path, overrides: Sequence[str] | Mapping[str, object] = (), *, trust: bool = False
+) -> Evaluated:
     """Evaluate a run's final model, in this process.
 
     Args:
         directory: the run's, with its config.yaml and model.pt.
         overrides: keys of dataset, scenario and evaluation that are to be others than the run's.
+        trust: import what the run's config names and raysim does not have.
 
     Raises:
-        ConfigError: there is no such run, an override is of another block, the data do not fit the model, or it was
-            trained on the samples that it would be validated on.
+        ConfigError: there is no such run, it names code of its own and is not trusted, an override is of another block,
+            the data do not fit the model, or it was trained on the samples that it would be validated on.
     """
-    config = _load_config(Path(directory), overrides)
+    config = _load_config(Path(directory), overrides, trust)
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
     with torch_untouched():
         set_torch(device, config.resources.deterministic)
@@ -94,7 +99,7 @@ def claim_file(path: Path) -> None:
 def write_evaluation(evaluated: Evaluated, path: Path) -> None:
     """Write the accuracies as JSON, to a file that `claim_file` has checked. Raises ConfigError where it cannot."""
     try:
-        path.write_text(json.dumps(asdict(evaluated), indent=2, allow_nan=False, default=str) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(asdict(evaluated), indent=2, allow_nan=False, default=str) + "\n")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"--out {path}: {why}, allowed: a file that can be written") from error
@@ -113,7 +118,7 @@ def describe_evaluation(evaluated: Evaluated) -> Iterator[str]:
         yield describe_clients(protocol, clients, evaluated.top_k)
 
 
-def _load_config(directory: Path, overrides: Sequence[str] | Mapping[str, object]) -> Config:
+def _load_config(directory: Path, overrides: Sequence[str] | Mapping[str, object], trust: bool) -> Config:
     """Return the run's config with other data, and with its final model to start from."""
     for name in ("config.yaml", "model.pt"):
         if not (directory / name).is_file():
@@ -125,7 +130,8 @@ def _load_config(directory: Path, overrides: Sequence[str] | Mapping[str, object
                 f"{given}: found a key of {block}, which the trained model cannot change, allowed: keys of "
                 f"{either(MAY_DIFFER)}"
             )
-    own = load(directory / "config.yaml")
+    with only_named_by(trust=trust):
+        own = load(directory / "config.yaml")
     asked = load(own, overrides)
     _check_held_out(own, asked)
     return load(asked, {"model.weights": str(directory / "model.pt")})

@@ -15,12 +15,17 @@ from raysim.evaluation.metrics import Matrix, average_accuracy, protocol_label
 from raysim.evaluation.scoring import describe_clients
 from raysim.records.result import Result
 from raysim.system.capacity import MIB
+from raysim.system.errors import single_line
 
 
 class Display:
-    """Display of lines of text on a console; this class has no console."""
+    """Display of lines of text on a console; this class has no console.
+
+    `log` names a file, in the directory that is written, for what Ray writes to standard error; None leaves it.
+    """
 
     console: Console | None = None
+    log: str | None = None
 
     def say(self, text: str) -> None:
         """Show a line, above a live display."""
@@ -105,8 +110,8 @@ def accuracy_so_far(event: RoundDone, top_k: int) -> str:
     )
 
 
-def show_result(result: Result, console: Console) -> None:
-    """Print the accuracy matrices, the metrics and the location of the files."""
+def show_result(result: Result, console: Console, resume_command: str) -> None:
+    """Print the accuracy matrices, the metrics, the location of the files, and how to go on if it was interrupted."""
     for protocol, values in result.evaluation.items():
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
@@ -115,7 +120,8 @@ def show_result(result: Result, console: Console) -> None:
         console.print(_tabulate(values["accuracy"], console.width))
         metrics = {key.replace("_", " "): v for key, v in values.items() if v is None or isinstance(v, float)}
         said = ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics.items())
-        print_line(console, f"{said}\n")
+        print_line(console, said)
+        console.print()
     for protocol, found in (result.per_client or {}).items():
         print_line(console, describe_clients(protocol, found, result.top_k))
     print_line(
@@ -125,7 +131,7 @@ def show_result(result: Result, console: Console) -> None:
     )
     print_line(console, f"run directory: {result.directory}")
     if result.status == "interrupted":
-        print_line(console, f"to go on:      raysim run --resume --out {result.directory}")
+        print_line(console, f"to go on:      {resume_command}")
     if any(result.directory.glob("events.out.*")):
         print_line(console, f"TensorBoard:   tensorboard --logdir {result.directory}")
 
@@ -137,8 +143,8 @@ def result_console() -> Console:
 
 
 def print_line(console: Console, text: str) -> None:
-    """Print a line as it is, without automatic colours or wrapping."""
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+    """Print a line, without automatic colours or wrapping; what could break or colour it becomes an escape."""
+    console.print(single_line(text), highlight=False, soft_wrap=True, markup=False)
 
 
 def _tabulate(matrix: Matrix, width: int) -> Table:

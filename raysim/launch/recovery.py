@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Protocol
 
-from raysim.engine.events import Event, RoundDone
+from raysim.engine.events import Event, RoundDone, Started
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.records.recorder import Recorder
 from raysim.system.errors import ConfigError, Lost, RunError
@@ -44,6 +44,11 @@ class Recovery:
         self._say = say
         self._attempt: Attempt | None = None
         self._stopping = False
+        self._started = False
+
+    def doing(self) -> str:
+        """Return what a stop would wait for now."""
+        return "finishing this round" if self._started else "waiting until all hosts have started and answered"
 
     def stop(self) -> None:
         """End the run after the round in progress."""
@@ -64,6 +69,7 @@ class Recovery:
                 with closing(self._begin(apart=losses >= self._tries).events()) as events:
                     for event in events:
                         self._recorder.take(event)
+                        self._started = self._started or isinstance(event, Started)
                         if isinstance(event, RoundDone):
                             reached = event.round
                         yield event
@@ -78,7 +84,7 @@ class Recovery:
                 self._say(f"{lost}; going on from round {self._recorder.go_back(str(lost))}")
 
     def _begin(self, apart: bool) -> Attempt:
-        first = self._attempt is None
+        first, self._started = self._attempt is None, False
         try:
             self._attempt = self._start(self._recorder.saved, apart)
         except ConfigError as error:

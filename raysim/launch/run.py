@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from raysim.config import Config, load
 from raysim.config.comparison import describe_difference
+from raysim.config.lookup import only_named_by, own_names
 from raysim.engine.compatibility import check_fit, check_methods
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
@@ -32,6 +33,7 @@ from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
+from raysim.system.output import divert_errors
 
 if TYPE_CHECKING:
     from raysim.actors.session import Session
@@ -46,6 +48,7 @@ def run(
     local: bool = False,
     *,
     resume: bool = False,
+    trust: bool = False,
     display: RunDisplay | None = None,
     session: "Session | None" = None,
 ) -> Result:
@@ -58,6 +61,7 @@ def run(
         local: run every client in this process, without Ray.
         resume: resume from the newest checkpoint in `out`, or start the run if there is none; only resources, logging
             and checkpoint may differ from the directory's config. The result of a finished run is returned as it is.
+        trust: import what only the directory's config names and raysim does not have: with `resume`, see `lookup.py`.
         display: shows the events; by default they are not shown.
         session: of the Ray that is started, opened by the command line before it imported torch.
 
@@ -67,7 +71,7 @@ def run(
     """
     began = time.perf_counter()
     if resume:
-        resolved = resolve_resumed(out, config, overrides)
+        resolved = resolve_resumed(out, config, overrides, trust)
     elif config is None:
         raise ConfigError("run: found no config, allowed: a YAML file, a mapping or a config")
     else:
@@ -97,6 +101,7 @@ def run(
             Footprint() as footprint,
             _start_here(prepared) if local else _start_on_ray(prepared, directory, display, session) as start,
             Recorder(resolved, federation, directory, began, footprint) as recorder,
+            nullcontext() if local or display.log is None else divert_errors(directory / display.log),
         ):
             recovery = Recovery(start, recorder, resolved.checkpoint.tries, display.say)
             return _carry_out(recovery, recorder, display)
@@ -106,8 +111,11 @@ def resolve_resumed(
     out: str | Path | None,
     config: str | Path | Mapping[str, object] | Config | None,
     overrides: Sequence[str] | Mapping[str, object],
+    trust: bool,
 ) -> Config:
     """Return the config of a resumed run: its directory's, or the one that is given, if they agree.
+
+    Without `trust`, the directory's config may name only components of raysim's and of the config that is given.
 
     Raises:
         ConfigError: there is no run and no config, or the given config would change the run's results.
@@ -120,12 +128,20 @@ def resolve_resumed(
             raise ConfigError(f"--resume: there is no {own}, allowed: a run's directory, or a config to start one with")
         claim_directory(Path(out))
         return load(config, overrides)
-    before = load(own)
-    now = load(own if config is None else config, overrides)
+    given = [] if config is None else [load(config, overrides)]
+    with only_named_by(*given, trust=trust):
+        before = load(own)
+        now = given[0] if given else load(own, overrides)
     unlike = describe_difference(before, now)
     if unlike is not None:
         raise ConfigError(f"--resume: {out} has another config: {unlike}; allowed: other {', '.join(MAY_DIFFER)}")
     return now
+
+
+def resume_command(config: Config, directory: Path) -> str:
+    """Return the command that goes on with a run from its directory."""
+    own = any(not name.startswith("raysim.") for name in own_names(config))
+    return f"raysim run --resume --out {directory}{' --trust' * own}"
 
 
 def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> Result:
@@ -134,7 +150,7 @@ def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> R
         return recorder.end(status)
 
     try:
-        with interruptible(recovery.stop, display.say), closing(recovery.events()) as events:
+        with interruptible(recovery.stop, display.say, recovery.doing), closing(recovery.events()) as events:
             for event in events:  # closing this ends the actors before their cluster
                 display.take(event)
                 del event  # see Recovery
@@ -146,7 +162,7 @@ def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> R
             error.add_note(str(also))
         if recorder.checkpoints.newest is not None:
             where = f"go on from round {recorder.checkpoints.newest}"
-            error.add_note(f"{where}: raysim run --resume --out {recorder.directory}")
+            error.add_note(f"{where}: {resume_command(recorder.config, recorder.directory)}")
         raise
     with delay_interrupts():
         return end(recorder.status)
@@ -186,7 +202,7 @@ def _start_on_ray(
     config, need = run.config, estimate_memory(run.config, run.federation, run.model)
     if run.places is not None:
         placement.check_memory(config, run.capacity, run.places, need)
-    go_on = (directory / "config.yaml", f"raysim run --resume --out {directory}")
+    go_on = (directory / "config.yaml", resume_command(config, directory))
     with ExitStack() as started:
 
         def begin(early: "Session | None" = None) -> tuple[Placement | None, Any]:

@@ -73,5 +73,8 @@ def _load(module: nn.Module, weights: str) -> None:
         state = torch.load(path, map_location="cpu", weights_only=True)
         module.load_state_dict(state)
     except Exception as error:
+        if "weights_only" in str(error):  # torch says how to run what is in the file
+            words = "holds more than tensors, or is no file of torch's; allowed: a state_dict that torch.save wrote"
+            raise ConfigError(f"model.weights: {path} {words}") from error
         said = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ConfigError(f"model.weights: {path} does not fit the model: {' '.join(said[:2])}") from error

@@ -121,8 +121,8 @@ class Checkpoints:
             return None
         place = committed[-1]
         manifest = self._manifest(place)
-        for name, expected in manifest["files"].items():
-            if _file_digest(place / name) != expected:
+        for name in (CLIENTS, SERVER):
+            if _file_digest(place / name) != manifest["files"].get(name):
                 raise RunError(_describe_damage(place, f"{name} is not what was written"))
         clients = ClientRecords(place / CLIENTS, {client: at for client, *at in manifest["clients"]})
         recorded = Recorded(**{**manifest["recorded"], "tally": Totals(**manifest["recorded"]["tally"])})
@@ -132,7 +132,7 @@ class Checkpoints:
         try:
             manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
             kind, digest = manifest.pop("format"), manifest.pop("sha256")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise RunError(_describe_damage(place, f"{MANIFEST} cannot be read, {error}")) from error
         if kind != FORMAT:
             raise RunError(f"{place}: found a checkpoint of format {kind}, allowed: {FORMAT}, this raysim's")

@@ -13,7 +13,15 @@ from raysim.federation.federation import Federation
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
 from raysim.records.figures import timeline_image
 from raysim.records.result import Result, write_result
-from raysim.records.run_directory import Interruptions, RunFiles, count_lost, cut_back, find_interruption, sha256
+from raysim.records.run_directory import (
+    Interruptions,
+    RunFiles,
+    check_growing,
+    count_lost,
+    cut_back,
+    find_interruption,
+    sha256,
+)
 from raysim.records.totals import Totals
 from raysim.records.versions import find_versions
 from raysim.system.errors import RunError
@@ -40,7 +48,7 @@ class Recorder:
         self, config: Config, federation: Federation, directory: Path, began: float, footprint: Footprint
     ) -> None:
         self.directory = directory
-        self._config = config
+        self.config = config
         self._began = began
         self.footprint = footprint
         self._interrupted = False
@@ -102,7 +110,7 @@ class Recorder:
 
     def end(self, status: str) -> Result:
         """Write summary.json and return its contents. Raises RunError if it cannot be written."""
-        config = self._config
+        config = self.config
         result = Result(
             name=config.name,
             seed=config.seed,
@@ -129,14 +137,15 @@ class Recorder:
     def _open(self, lost_by: str | None) -> Recorded:
         """Cut the directory back to the newest checkpoint, after noting the rounds that this loses, if any."""
         self.saved: SavedCheckpoint | None = self.checkpoints.latest()
-        start = Recorded({}, Totals([0] * self._config.clients.count))
+        start = Recorded({}, Totals([0] * self.config.clients.count))
         recorded = start if self.saved is None else self.saved.recorded
+        check_growing(self.directory, recorded.files)
         lost = count_lost(self.directory, recorded.files)
         if lost_by is not None or lost:  # a second Ctrl-C or a SIGTERM ends a run in the middle of a round
             back_to = self.saved.round if self.saved else 0
             self._interruptions.note(lost_by or "the run was interrupted before a checkpoint", back_to, lost)
         with convert_write_errors(self.directory, self.directory):
             cut_back(self.directory, recorded.files)
-        self._files = RunFiles(self._config, self.directory)
+        self._files = RunFiles(self.config, self.directory)
         self._totals = recorded.tally
         return recorded

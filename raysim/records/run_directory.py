@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO
@@ -20,9 +21,10 @@ from raysim.config.error_text import shorten
 from raysim.engine.events import RoundDone, line
 from raysim.records.tensorboard import Board
 from raysim.records.totals import Totals
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import convert_write_errors, is_partial, partial_path, write_whole
 
+RUBBISH = (OSError, ValueError, LookupError, TypeError, RecursionError)  # what reading other JSON than ours raises
 ROUNDS = "rounds.jsonl"
 BOARD = "events.out.*"
 
@@ -98,9 +100,15 @@ class Interruptions:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "checkpoints" / "losses.jsonl"
-        noted = [json.loads(line) for line in self._lines()]
-        self.count = len(noted)
-        self.rounds: int = sum(line["rounds_recomputed"] for line in noted)
+        try:
+            recomputed = [int(json.loads(line)["rounds_recomputed"]) for line in self._lines()]
+        except RUBBISH as error:
+            allowed = "allowed: what raysim wrote there, or no such file"
+            raise RunError(
+                f"{self._path}: found no interruptions ({type(error).__name__}: {error}), {allowed}"
+            ) from None
+        self.count = len(recomputed)
+        self.rounds = sum(recomputed)
 
     def note(self, why: str, back_to: int, rounds: int) -> None:
         """Record an interruption: its cause, the round returned to, and how many rounds are computed again.
@@ -128,9 +136,28 @@ def find_interruption(directory: Path) -> str | None:
         return None
     try:
         status = json.loads((directory / "summary.json").read_text(encoding="utf-8"))["status"]
-    except (OSError, ValueError, KeyError):
+    except RUBBISH:
         return "the process ended in the middle of the run"
     return None if status == "interrupted" else f"the run {status}"
+
+
+def check_growing(directory: Path, files: Mapping[str, int]) -> None:
+    """Check that the growing files still begin with what they held at a checkpoint, by their sizes in bytes.
+
+    Raises:
+        RunError: one is shorter or a link, or rounds.jsonl is missing; nothing was changed.
+    """
+    for name, size in files.items():
+        path = directory / name
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            found = None if name != ROUNDS else "there is no such file"
+        else:
+            short = f"it has {status.st_size:,} bytes, and had {size:,} at the checkpoint" * (status.st_size < size)
+            found = (short or None) if stat.S_ISREG(status.st_mode) else "this is a link or no file"
+        if found is not None:
+            raise RunError(f"{path}: {found}; put back the run's own file, or start the run again in another directory")
 
 
 def count_lost(directory: Path, files: Mapping[str, int]) -> int:

@@ -15,6 +15,7 @@ from raysim.report.content import Plot, Report
 from raysim.report.grouping import ExperimentSetting, MethodGroup
 from raysim.report.reading import FinishedRun
 from raysim.report.tables import COSTS, FAIRNESS, LEARNING
+from raysim.system.errors import single_line
 
 OF_THE_RUN = (
     *("rounds", "updates", "seconds", "seconds_per_round"),
@@ -27,6 +28,7 @@ LATEX = {
     **{"±": r"$\pm$", "−": "$-$"},
 }
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how text begins that spreadsheets compute
 MINUS = re.compile(r"(?<![\w$])-(?=\d)")  # a hyphen is no minus
 
 
@@ -59,8 +61,13 @@ def _to_csv(rows: Iterator[Mapping[str, object]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(key for row in every for key in row)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(every)
+    writer.writerows({key: _to_cell(value) for key, value in row.items()} for row in every)
     return text.getvalue()
+
+
+def _to_cell(value: object) -> object:
+    """Return a value that a spreadsheet takes for no formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def _run_row(setting: ExperimentSetting, group: MethodGroup, run: FinishedRun) -> Iterator[tuple[str, object]]:
@@ -111,12 +118,12 @@ def fill_template(name: str, report: Report) -> str:
 
 def escape_markdown(text: str) -> str:
     """Return text in which nothing means anything to Markdown, for use in a line or in a table's cell."""
-    return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", text)
+    return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", single_line(text))
 
 
 def escape_latex(text: str) -> str:
     """Return text in which nothing means anything to LaTeX."""
-    return MINUS.sub("$-$", "".join(LATEX.get(letter, letter) for letter in text))
+    return MINUS.sub("$-$", "".join(LATEX.get(letter, letter) for letter in single_line(text)))
 
 
 def _as_data(plot: Plot) -> str:

@@ -14,7 +14,7 @@ from raysim.config.yaml_reading import read_yaml
 from raysim.records.result import Result, first_problem, load_result
 from raysim.sweeps.directory import RunLabels, read_labels
 from raysim.sweeps.grid import SWEEP_FILE
-from raysim.system.errors import ConfigError
+from raysim.system.errors import ConfigError, single_line
 
 SweepLabels = Mapping[str, RunLabels]
 """By a run's folder below its sweep's: what the sweep calls the run on each axis."""
@@ -56,7 +56,7 @@ class FinishedRun:
     @property
     def command(self) -> str:
         """The command that runs it again."""
-        return f"raysim run {shlex.quote(str(self.directory / 'config.yaml'))}"
+        return single_line(f"raysim run {shlex.quote(str(self.directory / 'config.yaml'))}")
 
     @property
     def methods(self) -> Methods:

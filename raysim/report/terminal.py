@@ -8,6 +8,7 @@ from rich.text import Text
 from raysim.launch.display import print_line
 from raysim.report.content import Report
 from raysim.report.tables import ReportTable
+from raysim.system.errors import single_line
 
 
 def show_report(report: Report, console: Console) -> None:
@@ -29,9 +30,9 @@ def _show_table(table: ReportTable, console: Console) -> None:
     print_line(console, table.caption)
     shown = Table(box=SIMPLE, padding=(0, 1, 0, 0))
     for index, heading in enumerate(table.headings):
-        shown.add_column(Text(heading), justify="left" if index < table.texts else "right")
+        shown.add_column(Text(single_line(heading)), justify="left" if index < table.texts else "right")
     for row in table.rows:
-        shown.add_row(*(Text(cell.text, style="bold" if cell.best else "") for cell in row))
+        shown.add_row(*(Text(single_line(cell.text), style="bold" if cell.best else "") for cell in row))
     console.print(shown)
     if table.note:
         print_line(console, table.note)

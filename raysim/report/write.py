@@ -5,6 +5,7 @@ from pathlib import Path
 
 from matplotlib import rc_context
 
+from raysim.config.lookup import only_named_by
 from raysim.report.against import PublishedPaper, compare_with_paper, explain_misfit, load_paper
 from raysim.report.content import Plot, Report, Section
 from raysim.report.formats import FORMATS
@@ -25,7 +26,11 @@ PLOTS: dict[str, Callable[[ExperimentSetting], Iterator[Drawing]]] = {
 
 
 def write_report(
-    directories: Sequence[str | Path], out: str | Path | None = None, against: str | None = None
+    directories: Sequence[str | Path],
+    out: str | Path | None = None,
+    against: str | None = None,
+    *,
+    trust: bool = False,
 ) -> Report:
     """Write a report and return what it says.
 
@@ -33,6 +38,7 @@ def write_report(
         directories: where finished runs are looked for, at any depth.
         out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory.
         against: the name of a paper whose published figures stand beside the measured ones.
+        trust: import what the runs' configs name and raysim does not have, to plot who holds what.
 
     Raises:
         ConfigError: no finished run was found, the paper is not known, or `out` cannot be written to.
@@ -43,7 +49,8 @@ def write_report(
     target = Path(directories[0] if out is None else out)
     try:
         (target / "plots").mkdir(parents=True, exist_ok=True)
-        sections = [_make_section(setting, target / "plots", paper, left_out) for setting in settings]
+        with only_named_by(trust=trust):
+            sections = [_make_section(setting, target / "plots", paper, left_out) for setting in settings]
         report = Report(sections, [single_line(line) for line in left_out], target)
         for name, convert in FORMATS.items():
             (target / name).write_text(convert(report), encoding="utf-8")

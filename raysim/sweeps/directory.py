@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from raysim.config import load
 from raysim.config.comparison import describe_difference
+from raysim.config.lookup import only_named_by
 from raysim.config.yaml_reading import read_yaml
 from raysim.config.yaml_writing import to_yaml
 from raysim.evaluation.metrics import protocol_label
@@ -101,7 +102,8 @@ def find_progress(cell: Cell, out: Path) -> RunProgress:
     if directory / "config.yaml" not in held:
         raise ConfigError(f"{directory}: found {held[0].name} and no config.yaml, so this is no run's; {INSTEAD}")
     status = load_result(directory).status if directory / "summary.json" in held else "unfinished"
-    unlike = describe_difference(load(directory / "config.yaml"), cell.config)
+    with only_named_by(cell.config):
+        unlike = describe_difference(load(directory / "config.yaml"), cell.config)
     if unlike is not None:
         raise ConfigError(f"{directory}: a run ({status}) of another config is there: {unlike}; {INSTEAD}")
     if status == "done":

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from raysim.config import Config, open_document, parse_overrides, validate
 from raysim.config.block import Block
 from raysim.config.comparison import result_settings
-from raysim.config.document import Document, Elsewhere, Given, dotted, to_config_error
+from raysim.config.document import Document, Elsewhere, Given, Keys, dotted, to_config_error
 from raysim.config.error_text import show
 from raysim.config.key_schema import Allowed
 from raysim.config.schema import FolderName
@@ -76,6 +76,7 @@ def expand_sweep(
     for key, value in file.set.items():
         base.put(*read_setting(document, ("set", key), key, value))
     axes = {name: read_axis(document, name, values) for name, values in file.grid.items()}
+    _refuse_shared_keys(document, list(axes.values()))
     for given, value in parse_overrides(overrides):
         name = dotted(given.keys)
         if name in axes:
@@ -98,6 +99,19 @@ def _base(document: Document, file: SweepFile) -> Document:
         if keys[0] == "base" and document.file is not None and isinstance(line, int):
             base.origins[keys[1:]] = Elsewhere(document.file, line)
     return base
+
+
+def _refuse_shared_keys(document: Document, axes: Sequence[Axis]) -> None:
+    """Refuse an axis that sets a key of an earlier one, or a block around it: that one would change nothing."""
+    earlier: dict[Keys, str] = {}
+    for axis in axes:
+        sets = {setting.keys for value in axis.values for setting in value.settings}
+        for keys in sets:
+            for key, other in earlier.items():
+                if key[: len(keys)] == keys:
+                    words = f"found the key {dotted(keys)}, which sets {dotted(key)} of the axis {other} again"
+                    raise ConfigError(document.locate(("grid", axis.name), f"{words}, allowed: keys of no other axis"))
+        earlier |= dict.fromkeys(sets, axis.name)
 
 
 def _refuse_what_axes_set(axes: Iterable[Axis], given: Given) -> None:

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from raysim.engine.events import Finished
@@ -20,6 +20,7 @@ from raysim.system.errors import ConfigError, Lost, RunError
 from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
+from raysim.system.output import divert_errors
 from raysim.system.seeding import torch_untouched
 
 
@@ -70,7 +71,8 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
     with torch_untouched(), _executor(plan, to_do, local, jobs, display) as executor, lock_directory(plan.out, "sweep"):
         register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
         runs = _Runs(plan.out, executor, display)
-        with interruptible(runs.stop, display.say):
+        log = nullcontext() if local or display.log is None else divert_errors(plan.out / display.log)
+        with log, interruptible(runs.stop, display.say):
             runs.carry_out(to_do)
     return list({**plan.outcomes(), **runs.outcomes}.values())
 

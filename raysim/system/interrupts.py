@@ -10,14 +10,19 @@ AT_ONCE = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def interruptible(stop: Callable[[], None], say: Callable[[str], None]) -> Iterator[None]:
-    """Have the first Ctrl-C end the run after the present round; a second, or AT_ONCE, at once but with clean-up."""
+def interruptible(
+    stop: Callable[[], None], say: Callable[[str], None], doing: Callable[[], str] = lambda: "finishing this round"
+) -> Iterator[None]:
+    """Have the first Ctrl-C end the run after the present round; a second, or AT_ONCE, at once but with clean-up.
+
+    `doing` says what the first one waits for.
+    """
 
     def first(signum: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         # in a separate thread: the main one may be inside a call to Ray, which is not reentrant
         threading.Thread(target=stop, daemon=True).start()
-        say("finishing this round, then stopping with a checkpoint; Ctrl-C again leaves at once, without one")
+        say(f"{doing()}, then stopping with a checkpoint; Ctrl-C again leaves at once, without one")
 
     with _handle({signal.SIGINT: first, **dict.fromkeys(AT_ONCE, signal.default_int_handler)}):
         yield

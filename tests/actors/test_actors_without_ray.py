@@ -5,25 +5,28 @@ import os
 import subprocess
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
+from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
 import raysim
-from raysim.actors import cluster, coordinator, failures, runner, wire, workers
+from raysim.actors import cluster, coordinator, failures, patience, runner, wire, workers
 from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.dealing import Dealing
 from raysim.actors.host import Host
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
-from raysim.engine.events import Checkpoint, Finished, RoundDone
+from raysim.engine.events import Checkpoint, Finished, RoundDone, Started
 from raysim.engine.orders import Order
 from raysim.estimate import placement
 from raysim.estimate.memory import MemoryNeed
+from raysim.launch.recovery import Recovery
 from raysim.system.capacity import MOST_OF_MEMORY, Capacity
 from raysim.system.errors import ConfigError, Lost, RunError
 
@@ -116,6 +119,47 @@ def test_hosts_that_take_long_are_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     assert runner_of((0,), (1,), (2,))._ready(places) == list(answers.values())
     assert len(asked) == 2
     assert all(options["timeout"] == 1 for options in ray.waits)
+
+
+def test_after_half_a_minute_and_every_minute_it_is_said_which_node_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of three hosts the first answers: one line after 30 s, one after 90, and between them nothing."""
+    now = [0.0]
+    hosts = [SimpleNamespace(ready=SimpleNamespace(remote=lambda n=n: f"ready {n}")) for n in range(3)]
+    ray = fake_ray({}, unready=9)
+    ray.nodes = lambda: [{"NodeID": "beef" * 4, "NodeManagerAddress": "10.0.0.2"}]
+    monkeypatch.setattr(patience, "ray", ray)
+    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    waiting = patience.Patience(hosts, ["cafe" * 4, "beef" * 4, "beef" * 4])
+    said = []
+    for now[0] in range(0, 100):
+        if line := waiting.line():
+            said.append((now[0], line))
+    assert [second for second, _ in said] == [30, 90]
+    expected = "waiting for 2 of 3 hosts to start and answer, 2 on the node 10.0.0.2 beefbeef: see whether"
+    assert all(line.startswith(expected) for _, line in said)
+
+
+def test_until_then_a_stop_waits_for_the_start() -> None:
+    """And after a loss again."""
+
+    started = []
+
+    def lost_and_done() -> Iterator[Any]:
+        yield Started(None, 2)
+        said.append(recovery.doing())
+        if not started:
+            started.append(True)
+            raise Lost("a host", "ended")
+
+    said: list[str] = []
+    recorder = SimpleNamespace(saved=None, take=lambda event: None, go_back=lambda why: 0)
+    starting = SimpleNamespace(events=lost_and_done, stop=lambda: None)
+    recovery = Recovery(lambda saved, apart: said.append(recovery.doing()) or starting, recorder, 3, lambda text: None)
+    assert len([*recovery.events()]) == 2
+    waiting, working = "waiting until all hosts have started and answered", "finishing this round"
+    assert said == [waiting, working, waiting, working]
 
 
 def test_one_whose_node_is_gone_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,3 +305,14 @@ def test_a_run_asks_once_where_its_hosts_go_and_is_refused_for_memory_before_ray
         raysim.run(tiny(resources__clients_per_actor="auto"), out=tmp_path / "out")
     assert len(asked) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_lost_node_is_no_process_that_was_killed() -> None:
+    """With the words of Ray's (2.60) where a node has not answered for long enough."""
+    words = "The actor died because its node has died. Node Id: 0a\n\tthe actor's node was terminated unexpectedly: "
+    context = ActorDiedErrorContext(
+        actor_id=bytes(16), error_message=f"{words}health check failed due to missing too many heartbeats"
+    )
+    lost = failures.death("the host of client 3", ActorDiedError(context))
+    assert str(lost) == "the host of client 3 died: its node was lost (it ended, or the network to it was cut)"
+    assert "killed, crashed" in str(failures.death("the host of client 3", ActorDiedError()))

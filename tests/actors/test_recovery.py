@@ -180,13 +180,13 @@ def test_the_driver_is_killed_and_another_packing_goes_on(
             os.kill(run.pid, signal.SIGKILL)
         _, errors = run.communicate(timeout=LIMIT)
         assert errors.startswith("the run's process was killed, ")
-        assert errors.endswith(f"; go on with raysim run --resume --out {out}\n")
+        assert errors.endswith(f"; go on with raysim run --resume --out {out} --trust\n")
         assert not os.listdir(temporary)
         assert not [process for process in psutil.process_iter() if writes_below(process, temporary)]
     assert run.returncode == -signal.SIGKILL
     before = rounds(out)
     packing = {"resources.clients_per_actor": 2}
-    result = raysim.run(None, packing, out=out, local=elsewhere == "local", resume=True)
+    result = raysim.run(None, packing, out=out, local=elsewhere == "local", resume=True, trust=True)
     assert facts(result) == here[setting]
     assert result.recoveries == 1
     assert (before - result.rounds_recomputed) % EVERY == 0  # the round that was gone back to

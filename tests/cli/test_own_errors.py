@@ -66,7 +66,7 @@ def stream(client: int, start: int) -> Iterator[tuple[np.ndarray[Any, Any], int]
         yield np.ones(6, np.float32), 0
 
 
-def sampler(server: object, wanted: int, draws: object) -> list[int]:
+def sampler(server: object, count: int, draws: object) -> list[int]:
     sys.exit("no more")
 
 
@@ -220,4 +220,4 @@ def test_the_innermost_place_is_named_and_a_checkpoint_beside_it(
     more = [f'methods={{"{__name__}:OnTheServer": {{}}}}', "checkpoint.every_rounds=1"]
     assert main(["run", config, *more, "--out", str(out), "--local", "--quiet"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.endswith(f"; server, round 3; go on from round 2: raysim run --resume --out {out}")
+    assert last.endswith(f"; server, round 3; go on from round 2: raysim run --resume --out {out} --trust")

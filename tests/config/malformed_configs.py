@@ -210,7 +210,8 @@ ON_THE_COMMAND_LINE = [
      "1000000000}: schedule.buffer_size: found 1000000000, allowed: at most 5 (clients.count is 4)")),
     (["schedule={kind: asynchronous, buffer_size: 7}", "clients.count=6"], ("schedule={kind: asynchronous, "
      "buffer_size: 7}: schedule.buffer_size: found 7, allowed: at most 6 (clients.count is 6)")),
-    (["scenario.boundaries={asynchronous: {window: 5, windows: 2, stream: 'math:gcd'}}", "scenario.shift=permutation",
+    (["scenario.boundaries={asynchronous: {window: 5, windows: 2, stream: 'named_components:stream'}}",
+      "scenario.shift=permutation",
       "training.rounds_per_task=null"], ("scenario.shift=permutation: found 'permutation', allowed: {domains: [...]} "
      "with a stream of your own, whose samples it would not change; or scenario.kind=class_incremental")),
     (["methods={FedAvg: {mu: 1}}"], ("methods={FedAvg: {mu: 1}}: methods.FedAvg: found {mu: 1}, allowed: {}, as FedAvg "

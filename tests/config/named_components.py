@@ -53,6 +53,7 @@ def archive(root: Path, download: bool, *, path: str, scale: Annotated[float, Gt
 
 def net(
     shape: tuple[int, ...],
+    classes: int,
     *,
     hidden: Sequence[Annotated[int, Ge(1)]] = (200, 100),
     kernel: tuple[int, float] = (3, 0.5),
@@ -63,6 +64,10 @@ def net(
     anything=None,
 ) -> None:
     """Net: has keys of every type."""
+
+
+def stream(client: int, start: int) -> None:
+    """A stream, which only the config looks at."""
 
 
 def greedy(shape: tuple[int, ...], *, weights: int = 3) -> None:

@@ -1,13 +1,14 @@
 """Named components: where they are found, and the keys that their signatures give them."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from named_components import Colour, Der, FedProx, Plain, archive, digits, net, picky
 
 from raysim.config import ConfigError, lookup
-from raysim.config.lookup import resolve
+from raysim.config.lookup import only_named_by, resolve
 from raysim.config.signature import keys_of, own_values
 
 
@@ -40,11 +41,94 @@ def test_a_default_factory_is_called_each_time() -> None:
 
 def test_ones_own_is_found_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_things").mkdir()
-    (tmp_path / "own_things" / "thing.py").write_text("def grow(shape, *, by: int = 2): ...\n")
+    (tmp_path / "own_things" / "thing.py").write_text("def grow(shape, classes, *, by: int = 2): ...\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
     grow = resolve("model", "own_things.thing:grow", {})
     assert defaults(grow) == {"by": 2}
+
+
+SIGNATURES = """
+import shutil
+from pathlib import Path
+from shutil import rmtree
+
+def data(root, download, *, size: int = 1): ...
+def model(shape, classes, width=3, *, depth: int = 1): ...
+def sampler(server, count, draws): ...
+def stream(_client, start): ...
+def other(path, ignore_errors=False): ...
+def more(shape, classes, width): ...
+def fewer(root): ...
+root = root_too = lambda *, key=1: Path("called").touch()
+
+class Model:
+    def __init__(self, path, ignore_errors):
+        Path("called").touch()
+
+class Callable:
+    def __call__(self, root, download): ...
+
+instance = Callable()
+"""
+ALL_KINDS = "data set", "model", "sampler", "stream", "method"
+
+
+@pytest.fixture
+def signatures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module of the user's own in the working directory."""
+    (tmp_path / "signatures.py").write_text(SIGNATURES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("signatures", None)
+
+
+@pytest.mark.usefixtures("signatures")
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("data set", "data"), ("data set", "instance"), *((kind, kind) for kind in ("model", "sampler", "stream"))],
+)
+def test_ones_own_has_the_signature_of_its_kind(kind: str, name: str) -> None:
+    assert callable(resolve(kind, f"signatures:{name}", {}))
+
+
+@pytest.mark.usefixtures("signatures")
+@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("name", ["other", "more", "fewer", "root", "Model", "rmtree"])
+def test_what_has_another_signature_is_refused_and_not_called(kind: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{kind} 'signatures:{name}': .*, allowed: "):
+        resolve(kind, f"signatures:{name}", {})
+    assert not Path("called").exists()
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("name", ["shutil:rmtree", "os.path:join", "builtins:print", "subprocess:Popen"])
+def test_pythons_own_modules_have_no_components(kind: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{kind} '{name}': the module [\w.]+ is Python's own, allowed: "):
+        resolve(kind, name, {})
+
+
+def test_nothing_of_pythons_own_is_imported() -> None:
+    sys.modules.pop("antigravity", None)  # it opens a browser
+    with pytest.raises(ConfigError, match="Python's own"):
+        resolve("model", "antigravity:fly", {})
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.usefixtures("signatures")
+def test_what_another_config_names_is_not_imported_unless_it_is_trusted() -> None:
+    name = "signatures:model"
+    with only_named_by({"model": {"name": "other:model"}}):
+        with pytest.raises(ConfigError, match=r"^the model 'signatures:model' is code of .*; add --trust"):
+            resolve("model", name, {})
+        assert "signatures" not in sys.modules
+        assert resolve("model", "raysim.models.mlp:mlp", {}) is resolve("model", "mlp")
+    with only_named_by({"model": {"name": name}}):
+        assert resolve("model", name, {})
+    with only_named_by(trust=True):
+        assert resolve("model", name, {})
+    assert resolve("model", name, {})
 
 
 @pytest.mark.parametrize("name", ["a:", ":b", "a:b:c", "a b:c", "../a:b", "a:b()", "1a:b"])

@@ -246,7 +246,7 @@ SUITS = [
     {"partition": {"per": "task"}},
     {"dataset": {"name": "archive", "path": "x", "scale": 2}},
     {"methods": {"fedavg": {}}},
-    {"methods": {"fedprox": None, "named_components:Der": {"alpha": 0.1}}},
+    {"methods": {"fedprox": None, "raysim.algorithms.der:Der": {"alpha": 0.1}}},
     {"model": {"name": "named_components:net", "hidden": [3]}},
     DEFAULTS,
 ]

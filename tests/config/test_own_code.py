@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raysim.config import load
+from raysim.config import load, own_code
 from raysim.config.own_code import find_own_code
 
 CONFIG = {
@@ -55,6 +55,6 @@ def test_packages_go_whole_and_modules_as_files(project: Path) -> None:
     assert find_own_code(load(CONFIG, named)) == [project / "own_module.py", project / "own_package"]
 
 
-@pytest.mark.parametrize("name", ["torch.nn:Flatten", "collections:Counter"])
-def test_what_is_installed_is_not_sent(name: str) -> None:
-    assert find_own_code(load(CONFIG, {"model": {"name": name}})) == []
+def test_what_is_installed_is_not_sent(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_code, "INSTALLED", [project])
+    assert find_own_code(load(CONFIG, {"model": {"name": "own_module:model"}})) == []

@@ -121,6 +121,15 @@ def test_images_of_every_kind_become_rgb(tmp_path, mode):
     assert image_folder(tmp_path, False, path=".").shape == (3, 32, 32)
 
 
+def test_only_the_formats_that_are_listed_are_read(tmp_path):
+    """PostScript, which Pillow gives to another program, in a file that is called .png."""
+    many(tmp_path, dog=3)
+    (tmp_path / "dog" / "0.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\nshowpage\n"
+    )
+    assert f"{tmp_path}/dog/0.png cannot be read as an image (cannot identify" in refusal(tmp_path)
+
+
 def refusal(root: Path, **keys: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         load_dataset(image_folder, str(root), False, {"path": ".", **keys})

@@ -120,7 +120,7 @@ def test_no_step_waits(name: str, waits: Waits, simulate: Any, tiny: Any) -> Non
     assert waits.found == []
 
 
-def endless(of: int, start: int) -> Iterator[tuple[Any, int]]:
+def endless(client: int, start: int) -> Iterator[tuple[Any, int]]:
     """A stream of one's own."""
     return ((np.full((1, 28, 28), position % 7, np.float32), position % 4) for position in count(start))
 

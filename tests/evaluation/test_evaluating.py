@@ -1,6 +1,8 @@
 """A finished run's model, evaluated again: on its own tests, on others, and on what it does not fit."""
 
 import json
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +103,9 @@ def test_a_model_that_is_no_state_dict_is_refused_and_runs_no_code(
         (tmp_path / "model.pt").write_bytes((done.directory / "model.pt").read_bytes()[:100])
     else:
         torch.save({"1.weight": Owner()}, tmp_path / "model.pt")
-    assert refusal(tmp_path).startswith(f"model.weights: {tmp_path}/model.pt does not fit the model: ")
+    words = "does not fit the model: " if content == "cut" else "holds more than tensors, or is no file of torch's"
+    assert (said := refusal(tmp_path)).startswith(f"model.weights: {tmp_path}/model.pt {words}")
+    assert "weights_only" not in said
     assert "owned" not in capsys.readouterr().out
 
 
@@ -127,3 +131,19 @@ def test_the_command_prints_the_accuracies_and_writes_them(
     assert capsys.readouterr().err == f"--out {out}: this is there already, allowed: a new file\n"
     assert main(["evaluate", str(done.directory), "--out", str(tmp_path / "no/found.json")]) == 2
     assert "No such file or directory, allowed: a file that can be written" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_nothing_of_the_file(done: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a full disk would, Linux refuses to write more than 100 bytes."""
+    out = tmp_path / "new" / "found.json"
+    out.parent.mkdir()
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        status = main(["evaluate", str(done.directory), "--out", str(out)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert status == 2
+    assert capsys.readouterr().err.startswith(f"--out {out}: File too large, allowed: ")
+    assert not [*out.parent.iterdir()]

@@ -225,6 +225,63 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_serves(damage: st
     assert summary(out) == summary(whole)
 
 
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+CHANGES = {"there is no such file": Path.unlink, "it has 100 bytes, and had ": shorten, "this is a link": link}
+
+
+@pytest.mark.parametrize("said", CHANGES)
+def test_rounds_that_are_not_those_of_the_checkpoint_are_refused(said: str, tmp_path: Path) -> None:
+    """They would be filled with zeros, begin in the middle, or be written somewhere else; nothing is changed."""
+    out = tmp_path / "out"
+    cut_off(out, 5)
+    CHANGES[said](out / "rounds.jsonl")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match=f"rounds.jsonl: {said}.*; put back the run's own file"):
+        raysim.run(None, out=out, local=True, resume=True)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+RUBBISH = {
+    "text": b"rubbish\n",
+    "a list": b"[]\n",
+    "a number": b"3\n",
+    "another key": b"{}\n",
+    "no number": b'{"rounds_recomputed": null}\n',
+    "bytes": b"\xff\xfe\x00\n",
+    "nested": b"[" * 100_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("rubbish", RUBBISH)
+@pytest.mark.parametrize("name", ["losses.jsonl", "000004/manifest.json", "summary"])
+def test_rubbish_is_refused_in_one_line(
+    name: str, rubbish: str, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(whole, out)
+    if name == "summary":
+        (out / "summary.json").write_bytes(RUBBISH[rubbish])
+        expected = 2, "summary.json: "
+    else:
+        (out / "summary.json").unlink()
+        newest = sorted((out / "checkpoints").glob("0*"))[-1].name
+        path = out / "checkpoints" / name.replace("000004", newest)
+        path.write_bytes(RUBBISH[rubbish])
+        expected = 1, f"{path.name}: found no interruptions" if name == "losses.jsonl" else "this checkpoint is damaged"
+    assert main(["run", "--resume", "--out", str(out), "--local", "--quiet"]) == expected[0]
+    said = capsys.readouterr().err
+    assert expected[1] in said
+    assert said.count("\n") == 1
+
+
 def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
     """And one of another format."""
     out, other = tmp_path / "out", tmp_path / "other"
@@ -288,7 +345,7 @@ def test_a_diverging_run_keeps_its_checkpoint(tmp_path: Path, capsys: pytest.Cap
     error = capsys.readouterr().err.splitlines()
     where = "client 1 diverged in round 6 (Bomb), the update of its parameters: found nan"
     assert error[-1].startswith(f"the run failed: {where}")
-    assert error[:-1] == [f"go on from round 4: raysim run --resume --out {out}"]
+    assert error[:-1] == [f"go on from round 4: raysim run --resume --out {out} --trust"]
     assert json.loads((out / "summary.json").read_text())["status"] == "failed"
 
 

@@ -122,7 +122,12 @@ def test_misfits_are_one_line(refused, tmp_path):
     assert "returned str, allowed: a torch.nn.Module" in refused(name="probes:no_module")
     assert "there is no file" in refused(name="mlp", weights=str(tmp_path / "none.pt"))
     (tmp_path / "bad.pt").write_bytes(b"not a state_dict")
-    assert "does not fit the model" in refused(name="mlp", weights=str(tmp_path / "bad.pt"))
+    assert "holds more than tensors, or is no file of torch's" in refused(name="mlp", weights=str(tmp_path / "bad.pt"))
+    torch.save({"a": tmp_path}, tmp_path / "object.pt")
+    assert "weights_only" not in (said := refused(name="mlp", weights=str(tmp_path / "object.pt")))
+    assert said.endswith(
+        "object.pt holds more than tensors, or is no file of torch's; allowed: a state_dict that torch.save wrote"
+    )
     torch.save(torch.nn.Linear(6, 4).state_dict(), tmp_path / "other.pt")
     assert "does not fit the model" in refused(name="mlp", hidden=[3], weights=str(tmp_path / "other.pt"))
 

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 from made_runs import make_run
+from rich.console import Console
 
 from raysim.report.content import Comparison, Plot, Report, Section
 from raysim.report.formats import escape_latex, fill_template, means_to_csv, runs_to_csv
 from raysim.report.grouping import group_runs
 from raysim.report.reading import find_runs
 from raysim.report.tables import ReportTable, TableCell, tabulate_results
+from raysim.report.terminal import show_report
+from raysim.report.write import write_report
 
 TABLE = ReportTable(
     "a_b: 50 % & more",
@@ -54,6 +57,24 @@ def test_markdown_has_tables_plots_commands_and_what_was_left_out(report: Report
     assert r"- runs/x\_y: why \*not\*" in lines
     for block in re.findall(r"(?:^\|.*\n)+", text, re.M):  # every row of a table has as many cells
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in block.splitlines()}) == 1
+
+
+NASTY = "=x\n\\input{/etc/passwd}\x1b[31m"
+
+
+def test_a_name_gets_out_of_no_line_and_no_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a newline, a comment of LaTeX's is left; ESC colours a terminal; a spreadsheet computes what begins with =."""
+    make_run(tmp_path / "0\nx", name=NASTY)
+    show_report(write_report([tmp_path], tmp_path / "out"), Console(width=1000))
+    said = {name: (tmp_path / "out" / name).read_text() for name in ("report.tex", "report.md")}
+    said["terminal"] = capsys.readouterr().out
+    for name, text in said.items():
+        assert "input" in text
+        assert "\x1b" not in text
+        assert not [line for line in text.splitlines() if line.startswith(("\\input", "x/config"))], name
+    with (tmp_path / "out" / "report.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["name"], row["domain_il.forgetting"]) == (f"'{NASTY}", "0.20000000000000007")
 
 
 def test_latex_specials_are_escaped() -> None:

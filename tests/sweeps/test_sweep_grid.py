@@ -192,6 +192,22 @@ def test_a_python_object_is_refused_as_any_value(cells_of: Cells) -> None:
         cells_of({"seed": [object()]})
 
 
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"seed": [0, 1], "choice": {"a": {"seed": 5}, "b": {"clients.count": 3}}},
+        {"model.hidden": [[3], [4]], "model": {"a": {"name": "mlp"}}},
+    ],
+)
+def test_an_axis_that_sets_another_ones_key_is_refused(axes: dict[str, Any], cells_of: Cells) -> None:
+    """Its runs would be called by one value and have another."""
+    first, second = axes
+    with pytest.raises(
+        ConfigError, match=rf"grid\.{second}: found the key .*, which sets {first} of the axis {first} ag"
+    ):
+        cells_of(axes)
+
+
 def test_too_many_runs_are_refused_at_once(cells_of: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grids, "MOST_RUNS", 5)
     with pytest.raises(ConfigError, match="grid: found 6 runs, allowed: at most 5"):

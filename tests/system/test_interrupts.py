@@ -48,6 +48,13 @@ def test_the_first_interrupt_says_what_is_done_and_what_a_second_one_does() -> N
     assert told == ["finishing this round, then stopping with a checkpoint; Ctrl-C again leaves at once, without one"]
 
 
+def test_it_says_what_it_waits_for() -> None:
+    told: list[str] = []
+    with interruptible(ignore, told.append, lambda: "waiting"):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert told == ["waiting, then stopping with a checkpoint; Ctrl-C again leaves at once, without one"]
+
+
 def test_an_interrupt_that_must_wait_says_so_once() -> None:
     told: list[str] = []
     waiting = delay_interrupts(lambda: told.append("a moment"))

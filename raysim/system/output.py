@@ -1,0 +1,79 @@
+"""Standard output and standard error of a command: a display that cannot be written to ends no run."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+
+class Output:
+    """A stream of text; what cannot be written (a full disk, a broken pipe, a closed file) is dropped from then on."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write text, if it can be written."""
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Write out the buffer, if it can be written."""
+        self._try(self._stream.flush)
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except (OSError, ValueError):  # ValueError: it is closed
+            with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())  # Python writes out its buffer once more when it ends
+
+
+@contextmanager
+def unfailing_output(also_results: bool) -> Iterator[None]:
+    """Let no failure to write to standard error, and with `also_results` to standard output, be an error here.
+
+    A descriptor of these that was closed becomes /dev/null, so that no file that is opened later is written to instead.
+    """
+    while (spare := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(spare, True)
+    os.close(spare)
+    before = sys.stdout, sys.stderr
+    if also_results and sys.stdout is not None:
+        sys.stdout = cast(TextIO, Output(sys.stdout))
+    if sys.stderr is not None:
+        sys.stderr = cast(TextIO, Output(sys.stderr))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def divert_errors(log: Path) -> Iterator[None]:
+    """Have what is written to standard error's descriptor in this context, but not by sys.stderr, go to a log.
+
+    Ray's C++ part writes there, in paragraphs with stack traces. A log without a word is deleted.
+    """
+    before = sys.stderr
+    kept = os.dup(2)
+    with log.open("ab") as file, os.fdopen(kept, "w", buffering=1, errors="backslashreplace") as shown:
+        if before is not None:
+            before.flush()
+            with suppress(OSError, ValueError):  # it has no descriptor
+                if before.fileno() == 2:
+                    sys.stderr = cast(TextIO, Output(shown))
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            sys.stderr = before
+    with suppress(OSError):
+        if not log.stat().st_size:
+            log.unlink()

@@ -1,0 +1,67 @@
+"""Where a command's output goes is no matter of the run's: closed, full, or a pipe that nobody reads."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raysim.system.output import divert_errors
+
+CONFIG = {
+    "name": "tiny",
+    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 20},
+    "scenario": {"kind": "class_incremental", "tasks": 2},
+    "clients": {"count": 2},
+    "model": {"name": "mlp", "hidden": [5]},
+    "training": {"rounds_per_task": 2, "batch_size": 4},
+    "evaluation": {"every_rounds": 1},
+    "logging": {"tensorboard": False},
+}
+OUTPUTS = {
+    "closed": ">&-",
+    "full": "> /dev/full",
+    "a broken pipe": "| true",
+    "all closed": "<&- >&- 2>&-",
+    "both full": "> /dev/full 2>&1",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_a_display_that_cannot_be_written_to_ends_no_run(output: str, tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(json.dumps(CONFIG))
+    command = f"set -o pipefail; {sys.executable} -m raysim run tiny.yaml --local --out out {OUTPUTS[output]}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["status"] == "done"
+    rounds = (tmp_path / "out" / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in rounds] == [1, 2, 3, 4]
+
+
+def write_as_c_does(text: bytes) -> None:
+    ctypes.CDLL(None).write(2, text, len(text))
+
+
+def test_what_ray_writes_goes_to_a_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What C++ writes to the descriptor does, and what Python says does not."""
+    log = tmp_path / "ray.log"
+    with os.fdopen(2, "w", closefd=False) as errors:
+        monkeypatch.setattr(sys, "stderr", errors)
+        with divert_errors(log):
+            write_as_c_does(b"a stack\n")
+            print("a line", file=sys.stderr)
+        write_as_c_does(b"after\n")
+    assert log.read_text() == "a stack\n"
+    assert capfd.readouterr().err == "a line\nafter\n"
+
+
+def test_a_log_without_a_word_is_deleted(tmp_path: Path) -> None:
+    with divert_errors(tmp_path / "nothing"):
+        pass
+    assert not [*tmp_path.iterdir()]
