@@ -111,8 +111,12 @@ def test_the_fraction_is_a_tenth_and_belongs_to_validation_alone():
     assert load(VALUES).evaluation.validation_fraction is None
 
 
+def of_ones_own(client, start):
+    """Never called."""
+
+
 def test_a_stream_of_ones_own_cannot_be_held_out_of():
-    own = {"asynchronous": {"window": 5, "stream": "raysim.data.builtin:digits", "windows": 2}}
+    own = {"asynchronous": {"window": 5, "stream": "test_validation:of_ones_own", "windows": 2}}
     values = {
         "name": "own",
         "dataset": {"name": "synthetic"},

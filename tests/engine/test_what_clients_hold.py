@@ -26,7 +26,9 @@ def tensors(found: Any, seen: set[int]) -> Iterator[torch.Tensor]:
         for part in found:
             yield from tensors(part, seen)
     elif hasattr(found, "__dict__"):
-        yield from tensors({k: v for k, v in vars(found).items() if k not in SHARED}, seen)
+        for name, part in vars(found).items():
+            if name not in SHARED:
+                yield from tensors(part, seen)
 
 
 def held(client: Client) -> int:

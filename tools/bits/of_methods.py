@@ -79,7 +79,7 @@ ALONE = {
     "fot, free head, batch norm": Run(
         {**alone("fot", epsilon=0.8, samples=10, head="free"), **classes(3), **BATCH_NORM}
     ),
-    "icarl": Run({**alone("icarl"), **classes(3), "memory.capacity": 14}),
+    "icarl": Run({**alone("icarl", temperature=3.0), **classes(3), "memory.capacity": 14}),
     "icarl, ce_kd, linear": Run({**alone("icarl", loss="ce_kd", classifier="linear", strength=2.0), **classes(3)}),
     "icarl, random, batch norm": Run({**alone("icarl", loss="ce_kd", herding=False), **THREE, **BATCH_NORM}),
     "joint": Run({**alone("joint"), **THREE}),
@@ -105,6 +105,9 @@ TOGETHER = {
     "flwf + fed_a_gem": with_fed_a_gem("flwf"),
     "cfed + fed_a_gem": Run({**classes(3), **SECOND, "methods": {"cfed": {}, "fed_a_gem": {"sample_size": 4}}}),
     "er + lwf, replayed rows": Run({**classes(3), "methods": {"er": {}, "lwf": {"rows": "all"}}}),
+    "gpm + fed_a_gem": with_fed_a_gem("gpm", threshold=[0.8]),
+    "fot + fed_a_gem": with_fed_a_gem("fot", epsilon=0.8),
+    "icarl + fed_a_gem": with_fed_a_gem("icarl", loss="ce_kd"),
     "joint + fed_a_gem": with_fed_a_gem("joint"),
     "fixed + fed_a_gem": with_fed_a_gem("fixed"),
     "fed_a_gem + er": Run({**THREE, "methods": {"fed_a_gem": {}, "er": {}}}),
