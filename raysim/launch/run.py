@@ -96,12 +96,13 @@ def run(
         model = check_model(resolved, federation.shape, federation.classes)
         check_fit(resolved, model, federation.classes)
         display = display or RunDisplay()
+        log = getattr(display, "log", None)  # a display of one's own need not have it
         prepared = _Prepared(resolved, federation, model, capacity, places)
         with (
             Footprint() as footprint,
             _start_here(prepared) if local else _start_on_ray(prepared, directory, display, session) as start,
             Recorder(resolved, federation, directory, began, footprint) as recorder,
-            nullcontext() if local or display.log is None else divert_errors(directory / display.log),
+            divert_errors(directory / log) if log and not local else nullcontext(),
         ):
             recovery = Recovery(start, recorder, resolved.checkpoint.tries, display.say)
             return _carry_out(recovery, recorder, display)

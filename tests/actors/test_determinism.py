@@ -35,6 +35,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedtrack, fixed and fedyogi": DRAWING | {"methods": {"fedtrack": {"table": "keep"}, "fixed": {}, "fedyogi": {}}},
     "cfed, ewc, fedcurv, lwf and nccl": DRAWING
     | {"methods": {"cfed": {}, "ewc": {}, "fedcurv": {}, "lwf": {}, "nccl": {}}, "dataset.unlabelled": SECOND},
+    "icarl, gpm and fot": DRAWING | {"methods": {"icarl": {}, "gpm": {}, "fot": {}}},
 }
 ELSEWHERE = {"a_gem", "der", "er", "fed_a_gem", "re_fed", "scaffold", "special"}
 ONE_EACH = {"resources.clients_per_actor": 1}
@@ -86,6 +87,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("joint, flwf, special_c and fedadam", AUTO | SILENT, id="special-c-auto"),
         pytest.param("fedtrack, fixed and fedyogi", ONE_EACH | SILENT, id="fedtrack-one"),
         pytest.param("cfed, ewc, fedcurv, lwf and nccl", TWO_EACH | SILENT, id="cfed-two"),
+        pytest.param("icarl, gpm and fot", AUTO | SILENT, id="icarl-auto"),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(
