@@ -1,5 +1,6 @@
 """Placement of actors: the coordinator on the driver's node, the hosts spread over the nodes or packed onto few."""
 
+from threading import Thread
 from typing import Any
 
 import ray
@@ -81,5 +82,7 @@ class Places:
 
     def give_back(self) -> None:
         """End the hosts and release their resources, which Ray would otherwise keep until this process leaves."""
-        if not cluster.own_has_ended():  # else this would wait for an answer
-            remove_placement_group(self.group)
+        asking = Thread(target=remove_placement_group, args=(self.group,), daemon=True)
+        asking.start()
+        while asking.is_alive() and not cluster.own_has_ended():  # else this would wait a minute for an answer
+            asking.join(0.05)
