@@ -22,7 +22,7 @@ GROWTH = (LAST - WARM) * MODEL / 2  # bytes; mail or a model of each round that 
 
 
 class Held(RunDisplay):
-    """What is in the object store after each round, and what each process of the run has of its own at two of them."""
+    """What is in the object store after each round, and the memory of each process of the run at two of them."""
 
     def __init__(self) -> None:
         self.stored: list[int] = []
@@ -35,7 +35,13 @@ class Held(RunDisplay):
         if event.round in (WARM, LAST):
             me = psutil.Process()
             actors = [p for p in me.children(recursive=True) if p.name().startswith("ray::")]
-            self.processes[event.round] = {p.pid: p.memory_full_info().uss for p in (me, *actors)}
+            self.processes[event.round] = {p.pid: anonymous(p) for p in (me, *actors)}
+
+
+def anonymous(process: psutil.Process) -> int:
+    """Bytes that no file and no object store holds; of forked processes, what they share counts as well as before."""
+    held = process.memory_info()
+    return int(held.rss - held.shared)
 
 
 def stored() -> int:
