@@ -19,7 +19,8 @@ from raysim.federation.availability import Availability
 from raysim.federation.federation import Federation
 from raysim.system.errors import ConfigError
 
-WITH_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU, to break ties as a CPU does")
+ON_A_CPU = "no GPU here that torch can use; ties are broken on the CPU, with the same rows and counts, in any case"
+WITH_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason=ON_A_CPU)
 CLASSES = {"kind": "class_incremental", "tasks": 2}
 
 # logits of classes 0..5, label, its place among all, its place among its task's (0 1 2 or 3 4 5); of equal logits the
