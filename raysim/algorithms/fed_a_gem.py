@@ -42,9 +42,7 @@ class FedAGem(Method):
     sample_size: Annotated[int, Ge(1)] = 32  # m in Algorithm 1: memory samples of a client's reference gradient
     every: Annotated[int, Ge(1)] = 1  # the reference is used in every k-th round
     reference: Literal["cohort", "with_update"] = "cohort"  # with_update: for asynchronous schedules; not the paper's
-    refinement: Literal["project", "project_scale", "average", "rotate"] = (
-        "project"  # what becomes of a step's gradient, section 5.3.1; project is Fed-A-GEM
-    )
+    refinement: Refinement = "project"  # what becomes of a step's gradient, section 5.3.1; project is Fed-A-GEM
     when: Literal["conflict", "always"] = "conflict"  # refine if the gradient points against the reference, or always
     rate: Annotated[float, Gt(0), Le(1)] = 1.0  # p, Table 12: the fraction of such steps that are refined, drawn
     aggregation: Literal["mean", "cosine"] = "mean"  # cosine: updates count by their likeness to the reference, Table 2
