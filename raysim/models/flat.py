@@ -121,7 +121,8 @@ class FlatModel:
         chosen = {layer: name for layer, name in name_layers(self.module).items() if name in layers}
         with self._under(parameters, buffers), noted_inputs(chosen) as found:
             self.module(x)
-        return {name: torch.cat([x.new_zeros(0, self.widths[name]), *found[name]]) for name in layers}
+        widths = self.widths
+        return {name: torch.cat([x.new_zeros(0, widths[name]), *found[name]]) for name in layers}
 
     @contextmanager
     def _under(self, parameters: Tensor, buffers: Tensor) -> Iterator[None]:
