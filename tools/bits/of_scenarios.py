@@ -47,7 +47,7 @@ DATA_AND_TASKS = {
     ),
     "class-incremental": Run({**classes(3), **alone("er")}),
     "class-incremental, seeded, logits task": Run({**classes(3, class_order="seeded"), "training.logits": "task"}),
-    "class-incremental, unequal, top 2": Run({**classes(3, first_task_classes=3), "evaluation.top_k": 2}),
+    "class-incremental, unequal, top 2": Run({**classes(2, first_task_classes=4), "evaluation.top_k": 2}),
     "class-incremental, listed": Run({**classes(2, classes=[[5, 0], [1, 2, 3, 4]]), **alone("er")}),
     "class-incremental, logits seen": Run({**classes(3), "training.logits": "seen", **alone("der", beta=0.5)}),
     "own order": Run({**classes(3, order="per_client"), **FED_A_GEM}),
