@@ -1,17 +1,18 @@
-"""Throughput on one GPU by number of processes: one process with many clients up to many processes with few.
+"""Throughput on one GPU by number of processes, kernel by kernel and with CUDA graphs.
 
     python benchmarks/gpu.py [--samples N] [--rounds N] [--repeats N]
 
 The clients of each row share one GPU, distributed over 1, 2, 4, ... host processes, each of which requests its share of
-it, in the same code path as on CPUs. The total number of samples is the same in all rows, which alternate; figures are
-medians. Without a GPU, this prints a message and exits. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same
-shape.
+it, in the same code path as on CPUs; with `resources.cuda_graphs` and without. The total number of samples is the same
+in all rows, which alternate; figures are medians. All rows of as many clients must end with the same bits. Without a
+GPU, this prints a message and exits. Uses MNIST if $RAYSIM_DATA contains it, else noise of the same shape.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -35,22 +36,29 @@ def main() -> None:
     if not torch.cuda.is_available():
         print("no GPU here: nothing to measure")
         return
-    ways = [(clients, processes) for clients in CLIENTS for processes in PROCESSES if processes <= clients]
-    found: dict[tuple[int, int], list[float]] = {way: [] for way in ways}
+    ways = list(product(CLIENTS, PROCESSES, (False, True)))
+    found: dict[tuple[int, int, bool], list[float]] = {way: [] for way in ways}
+    bits: dict[int, set[str | None]] = {clients: set() for clients in CLIENTS}
     with tempfile.TemporaryDirectory() as folder, own_cluster(this_machine()):
         name, data = saved(folder, asked.samples)
         for turn in range(asked.repeats):
-            for clients, processes in ways:
+            for clients, processes, graphs in ways:
                 share = {"clients_per_actor": clients // processes, "gpus_per_actor": 1 / processes}
-                out = Path(folder, f"{turn}-{clients}-{processes}")
-                found[clients, processes] += with_raysim(data, clients, asked.rounds, out, resources=share).seconds
-    table = Table("clients on the GPU", "processes", "s per round", "client updates per s", "x one process")
-    for (clients, processes), seconds in found.items():
-        alone = median(found[clients, 1])
-        own = median(seconds)
-        table.add_row(str(clients), str(processes), f"{own:.4f}", f"{clients / own:.0f}", f"{alone / own:.2f}")
+                out = Path(folder, f"{turn}-{clients}-{processes}-{graphs}")
+                run = with_raysim(data, clients, asked.rounds, out, resources={**share, "cuda_graphs": graphs})
+                found[clients, processes, graphs] += run.seconds
+                bits[clients].add(run.sha256)
+    table = Table("clients on the GPU", "processes", "s per round", "x one process", "with graphs", "x without")
+    for clients, processes in product(CLIENTS, PROCESSES):
+        alone, plain, graphed = (
+            median(found[way]) for way in ((clients, 1, False), (clients, processes, False), (clients, processes, True))
+        )
+        gain = f"{plain / graphed:.2f}"
+        table.add_row(str(clients), str(processes), f"{plain:.4f}", f"{alone / plain:.2f}", f"{graphed:.4f}", gain)
     table.title = f"{torch.cuda.get_device_name()}, {name}, MNIST CNN, batch {BATCH}: medians"
     Console(width=100).print(table)
+    same = all(len(found) == 1 for found in bits.values())
+    print("the same bits in all rows of as many clients" if same else f"THE BITS DIFFER: {bits}")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,9 @@ class Idle(Method):
 
 @dataclass
 class Watch(Clock):
-    """A clock that times a run as its display."""
+    """A clock that times a run as its display; `sha256` are its bits in the end."""
+
+    sha256: str | None = None
 
     def take(self, event: Event) -> None:
         if isinstance(event, RoundDone):
@@ -80,8 +82,8 @@ def config(data: Path, clients: int, rounds: int, **more: Any) -> dict[str, Any]
     }
 
 
-def with_raysim(data: Path, clients: int, rounds: int, out: Path, **more: Any) -> Clock:
+def with_raysim(data: Path, clients: int, rounds: int, out: Path, **more: Any) -> Watch:
     """Time the rounds with raysim on Ray. Runs one additional round, as the last one is followed by an evaluation."""
     watch = Watch(rounds)
-    raysim.run(config(data, clients, WARM_UP + rounds + 1, **more), out=out, display=watch)
+    watch.sha256 = raysim.run(config(data, clients, WARM_UP + rounds + 1, **more), out=out, display=watch).model_sha256
     return watch

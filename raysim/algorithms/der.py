@@ -43,7 +43,7 @@ class Der(Method):
             x, _ = replay.to_batch(client, entries)
             with client.aside(self.name):
                 # Differs from the paper's sum over classes: the published alphas are for the mean in the authors' code.
-                return alpha * functional.mse_loss(client.model.module(x), entries.logits)
+                return alpha * functional.mse_loss(client.model(x), entries.logits)
 
         def _replayed_loss(self, step: Step) -> Tensor:
             client, beta = step.client, self.knobs.beta
@@ -52,4 +52,4 @@ class Der(Method):
                 return step.loss.new_zeros(())
             x, y = replay.to_batch(client, entries)
             with client.aside(self.name):
-                return beta * client.cross_entropy(client.model.module(x), y)
+                return beta * client.cross_entropy(client.model(x), y)

@@ -101,7 +101,7 @@ class ReFed(Method):
             # Differs from eq. 3, whose sum over all samples diverges at the paper's rates: the mean over a batch.
             model = client.model
             model.module.train()
-            gradient = model.gradient_of(client.cross_entropy(model.module(x), y))
+            gradient = model.gradient_of(client.cross_entropy(model(x), y))
             step_with_pull(model.parameters, gradient, client.received, client.lr, self.knobs.pull)
 
 

@@ -79,6 +79,8 @@ def _rules(config: Config) -> Rules:
     if isinstance(schedule, AsynchronousSchedule):
         most = max(clients, AsynchronousSchedule.model_fields["buffer_size"].default)
         yield schedule.buffer_size > most, "schedule.buffer_size", f"at most {most} (clients.count is {clients})"
+    on_cpus = "false without resources.gpus_per_actor: CPUs have no graphs"
+    yield resources.cuda_graphs and not resources.gpus_per_actor, "resources.cuda_graphs", on_cpus
     own = "false with resources.address, whose cluster has its own or none"
     yield resources.dashboard and resources.address is not None, "resources.dashboard", own
 

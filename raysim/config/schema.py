@@ -83,6 +83,9 @@ class Resources(Block):
     """Whether the cluster that is started has Ray's dashboard, on this machine only."""
     deterministic: bool = True
     """Whether GPUs compute the same bits every time, at some cost."""
+    cuda_graphs: bool = False
+    """Whether a GPU is sent a model's training pass in one piece, not kernel by kernel: faster for small models, with
+    the same bits; for models whose forward pass neither waits for the GPU nor decides by values."""
 
     @property
     def forks(self) -> bool:

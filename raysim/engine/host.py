@@ -22,6 +22,7 @@ from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
+from raysim.models.graphs import Graphs
 from raysim.models.layers import find_head
 from raysim.system.device import to_device
 from raysim.system.errors import RunError, locate_errors
@@ -50,6 +51,8 @@ class ClientHost:
         head = find_head(module, federation.shape) if any(m.head_parts() for m in self._methods.values()) else ()
         self.model = self.lay_out(module.to(device))
         self.model.head = head
+        if config.resources.cuda_graphs and device.type == "cuda":
+            self.model.forward = Graphs(self.model)
         self.posts: dict[str, Post] = {}
         self.seconds: dict[int, float] = {}
         self._logits = config.training.logits

@@ -115,7 +115,7 @@ class LocalLoop:
         client, model = self.client, self.client.model
         for half in self.halves["batch"]:
             half.batch(step)
-        step.logits = model.module(step.x)
+        step.logits = model(step.x)
         losses = [half.task_loss(step) for half in self.halves["task_loss"]]
         loss = step.loss = losses[0] if losses else client.cross_entropy(step.logits, step.y)
         for half in self.halves["penalty"]:

@@ -72,7 +72,7 @@ class DryClient(HostedClient):
             shuffle = self.generator("batches")
             for _ in range(self.local_epochs):
                 epoch = positions[torch.from_numpy(shuffle.permutation(len(positions)))][: parts[-1].stop]
-                self.offer(Step(self, 0, True, epoch, None, epoch, epoch, self.model.module(epoch)))
+                self.offer(Step(self, 0, True, epoch, None, epoch, epoch, self.model(epoch)))
         return Delta(self.model.parameters.clone(), self.model.buffers.clone())
 
     def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from raysim.federation.stream import Stream
 from raysim.memory import MemoryKind
 from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
+from raysim.models.graphs import MOST_GRAPHS
 from raysim.system.capacity import MIB
 
 # Private memory of a process that has imported torch and Ray, as measured: the CUDA build's libraries are larger.
@@ -135,6 +136,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     training = size * outputs
     evaluating = 4 * tested * widest  # a layer's input, output and shortcut, and the convolution's own
     kept = min(training, KEPT_BYTES)
+    on_gpu = training + evaluating + MOST_GRAPHS * vector if config.resources.cuda_graphs else max(training, evaluating)
     split, epochs_over_all = federation.dataset, any(overrides(method.Client, "samples") for method in methods.values())
     second = [] if federation.unlabelled is None else [federation.unlabelled.split]
     data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test, *second))
@@ -149,7 +151,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
         coordinator=serving * vector,
         host=(2 + posts) * vector + kept,
         working=working * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept),
-        gpu=data + (2 + posts + working) * vector + max(training, evaluating) + int(tables.max()),
+        gpu=data + (2 + posts + working) * vector + on_gpu + int(tables.max()),
         clients=[
             int(own)
             + _memory(federation, kind, stream)

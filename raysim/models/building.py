@@ -48,7 +48,7 @@ def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatMod
     model.module.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            logits = model.module(torch.zeros(2, *shape, dtype=model.dtype))
+            logits = model(torch.zeros(2, *shape, dtype=model.dtype))
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f"model.name: {config.model.name} cannot take samples of shape {shape}: {describe_error(error)}; "

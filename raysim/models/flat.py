@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -36,7 +36,8 @@ class FlatModel:
 
     `parameters` and `gradient` [P] and `buffers` [B] (BatchNorm's statistics) are in the model's dtype, `integers` [I]
     (BatchNorm's counts of batches) are int64. Frozen parameters and boolean buffers (constants) are in no vector, as
-    every host builds the same ones; they are not sent. `head` are the names of the weight and bias of the linear layer
+    every host builds the same ones; they are not sent. `forward` is what a call of the model does: the module's forward
+    pass, or the same pass otherwise launched. `head` are the names of the weight and bias of the linear layer
     that makes the logits, where a method wants to know; empty if there is none.
 
     Raises:
@@ -46,6 +47,7 @@ class FlatModel:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
+        self.forward: Callable[[Tensor], Tensor] = module
         self.head: tuple[str, ...] = ()
         if lazy := [name for name, p in module.named_parameters() if is_lazy(p)]:
             raise ConfigError(
@@ -82,6 +84,10 @@ class FlatModel:
             owner, _, leaf = name.rpartition(".")
             module.get_submodule(owner)._buffers[leaf] = view
         self.normalises = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the logits [n, classes] of x [n, ...], which autograd can follow."""
+        return self.forward(x)
 
     @property
     def device(self) -> torch.device:

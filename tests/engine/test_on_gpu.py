@@ -1,4 +1,4 @@
-"""On a GPU: the data and the model are there, no step waits for it, and a run has the same bits again."""
+"""On a GPU: data and model are there, no step waits for it, and a run has the same bits again, as graphs too."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 import raysim
 from raysim.config import Config
 from raysim.engine import hosted_client
 from raysim.engine.runner import LocalRunner
 from raysim.federation.federation import build_federation
+from raysim.models.graphs import Graphs
+from raysim.system.errors import RunError
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(),
@@ -29,16 +32,11 @@ METHODS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def config(tiny: Callable[..., Config]) -> Callable[..., Config]:
-    def made(methods: dict[str, Any]) -> Config:
+    def made(methods: dict[str, Any], **others: Any) -> Config:
         images = {"name": "synthetic", "classes": 4, "shape": [1, 28, 28], "train": 48, "test": 20}
-        more = {"memory": {"capacity": 5}} if methods else {}
-        return tiny(
-            dataset={**images, "augment": ["crop"]},
-            model={"name": "mnist_cnn"},
-            methods=methods,
-            resources={"gpus_per_actor": 1},
-            **more,
-        )
+        remembers = {"memory": {"capacity": 5}} if methods and "ewc" not in methods else {}
+        blocks = {"model": {"name": "mnist_cnn"}, "resources": {"gpus_per_actor": 1}, **remembers, **others}
+        return tiny(dataset={**images, "augment": ["crop"]}, methods=methods, **blocks)
 
     return made
 
@@ -74,3 +72,60 @@ def test_no_step_waits_and_the_bits_are_the_same_again(
     monkeypatch.setattr(hosted_client, "train", watched)
     again = raysim.run(config(methods), out=tmp_path / "again", local=True)
     assert again.model_sha256 == first.model_sha256
+
+
+class Dropping(nn.Module):
+    """A model with all that a graph must get right: BatchNorm's statistics and counts, and masks drawn on the GPU."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        convolution = [nn.Conv2d(shape[0], 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU()]
+        self.layers = nn.Sequential(*convolution, nn.Dropout(0.5), nn.Flatten(), nn.Linear(8 * 13 * 13, classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layers(x)
+        return logits
+
+
+class Asking(nn.Linear):
+    """A model that asks the GPU for a value, which a graph cannot."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(28 * 28, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(1)) * float(x.max() > -1)
+
+
+@pytest.mark.parametrize("model", ["mnist_cnn", "resnet18", "test_on_gpu:Dropping"])
+@pytest.mark.parametrize("methods", [*METHODS, {"c_flag": {}}, {"ewc": {}}], ids=" ".join)
+def test_graphs_give_the_same_bits(
+    methods: dict[str, Any], model: str, config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 samples of each of three clients are batches of 7, 7 and 2; three epochs, two rounds, two tasks."""
+    captured: list[torch.Size] = []
+    original = Graphs._capture
+
+    def noted(graphs: Graphs, depth: int, x: Tensor) -> Callable[[Tensor], Tensor]:
+        captured.append(x.shape)
+        return original(graphs, depth, x)
+
+    monkeypatch.setattr(Graphs, "_capture", noted)
+    training = {"rounds_per_task": 2, "local_epochs": 3, "batch_size": 7, "optimizer": {"name": "sgd", "lr": 0.05}}
+    made = config(methods, model={"name": model}, training=training)
+    plain = raysim.run(made, out=tmp_path / "plain", local=True)
+    assert captured == []
+    resources = {"gpus_per_actor": 1, "cuda_graphs": True}
+    graphs = raysim.run(
+        config(methods, model={"name": model}, training=training, resources=resources), out=tmp_path / "g", local=True
+    )
+    assert len(captured) > 1
+    assert graphs.model_sha256 == plain.model_sha256
+
+
+def test_a_model_that_no_graph_can_hold_is_refused_in_one_line(config: Callable[..., Config], tmp_path: Path) -> None:
+    resources = {"gpus_per_actor": 1, "cuda_graphs": True}
+    training = {"rounds_per_task": 2, "local_epochs": 3, "batch_size": 7}
+    made = config({}, model={"name": "test_on_gpu:Asking"}, training=training, resources=resources)
+    with pytest.raises(RunError, match=r"^resources\.cuda_graphs: a pass of the model cannot be a graph"):
+        raysim.run(made, out=tmp_path / "run", local=True)

@@ -31,11 +31,11 @@ def fisher_diagonal(client: Client, form: FisherForm, sample_size: int, purpose:
         x, y = client.show(drawn[part])
         with client.aside(purpose):
             if form == "batch":
-                mean = model.gradient_of(client.cross_entropy(model.module(x), y))
+                mean = model.gradient_of(client.cross_entropy(model(x), y))
                 total.add_(mean.square(), alpha=len(y))
                 continue
             if form == "expected":  # the largest of log p + Gumbel noise is a draw from p
-                logits = client.mask_logits(model.module(x).detach())
+                logits = client.mask_logits(model(x).detach())
                 noise = torch.from_numpy(draws.gumbel(size=tuple(logits.shape)))
                 y = (logits + to_device(noise, logits.device)).argmax(1)
             total.add_(sum_of_squares(model, client.cross_entropy, x, y))

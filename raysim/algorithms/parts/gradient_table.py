@@ -47,7 +47,7 @@ class Components:
         model = self._client.model
         x, y = self._shown[component]
         with self._client.fixed_aside(self._phase, 0, "component", component):
-            loss = self._client.cross_entropy(model.module(x), y)
+            loss = self._client.cross_entropy(model(x), y)
             return loss.detach(), model.gradient_of(loss)
 
     def full_gradient(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -33,7 +33,7 @@ def gradient_on(client: Client, entries: Entries, purpose: str) -> Tensor:
     model.module.train()
     x, y = to_batch(client, entries)
     with client.aside(purpose):
-        gradient = model.gradient_of(client.cross_entropy(model.module(x), y))
+        gradient = model.gradient_of(client.cross_entropy(model(x), y))
     model.buffers.copy_(buffers)
     model.integers.copy_(integers)
     return gradient
