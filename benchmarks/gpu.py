@@ -24,7 +24,7 @@ from workload import BATCH, saved, with_raysim
 from raysim.actors.cluster import own_cluster
 from raysim.system.capacity import this_machine
 
-CLIENTS, PROCESSES = (8, 64, 512), (1, 2, 4, 8)
+CLIENTS, PROCESSES = (8, 512), (1, 4, 8)
 
 
 def main() -> None:

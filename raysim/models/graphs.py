@@ -1,11 +1,14 @@
 """A model's training passes as CUDA graphs: a forward or a backward pass is one launch instead of one for each kernel.
 
-The kernels are the same, and so are the bits. A graph works on tensors of its own at fixed addresses, so that it serves
-batches of one shape, and a second pass may not begin where the first one's activations are still wanted.
+The kernels are the same, and so are the bits, which every graph is tried for. A graph works on tensors of its own at
+fixed addresses, so that it serves batches of one shape, and no second pass may begin in it while the first one's
+activations are still wanted.
 """
 
+import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -33,58 +36,82 @@ class Graphs:
     def __init__(self, model: FlatModel) -> None:
         self._model = model
         self._seen: Counter[torch.Size] = Counter()
-        self._graphs: dict[tuple[int, torch.Size], Callable[[Tensor], Tensor]] = {}
+        self._graphs: dict[tuple[int, torch.Size], Callable[..., Tensor]] = {}
         self._pools: list[Any] = []
         self._taken: set[int] = set()
+        self._parameters = [p for p in model.module.parameters() if p.requires_grad]
+        number = {id(p): k for k, p in enumerate(self._parameters)}  # tied layers have one
+        self._owners = [
+            (module, leaf, number[id(p)])
+            for module in model.module.modules()
+            for leaf, p in module._parameters.items()
+            if id(p) in number
+        ]
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the logits [n, classes] of x [n, ...]. Raises RunError: the model's pass cannot be a graph."""
         module = self._model.module
+        plain: Callable[[Tensor], Tensor] = module
         if not (module.training and torch.is_grad_enabled()):
-            return _pass(module, x)
+            return plain(x)
         depth = next(place for place in range(len(self._taken) + 1) if place not in self._taken)
         graph = self._graphs.get((depth, x.shape))
         if graph is None:
             self._seen[x.shape] += 1
             if self._seen[x.shape] <= SEEN_BEFORE or len(self._graphs) == MOST_GRAPHS:
-                return _pass(module, x)
+                return plain(x)
             graph = self._graphs[depth, x.shape] = self._capture(depth, x)
-        logits = graph(x)
+        logits = graph(x, *self._parameters)
         assert logits.grad_fn is not None
         logits.grad_fn.metadata["place"] = _Place(self._taken, depth)
         return logits.clone()  # the graph's own are overwritten by its next pass
 
-    def _capture(self, depth: int, x: Tensor) -> Callable[[Tensor], Tensor]:
-        """Capture the passes of a batch like x; they are tried before, which leaves no trace in model or generators."""
-        model = self._model
+    def _capture(self, depth: int, x: Tensor) -> Callable[..., Tensor]:
+        """Capture the passes of a batch like x, and try them: no trace is left in the model or in generators."""
         if depth == len(self._pools):
             self._pools.append(torch.cuda.graph_pool_handle())
-        buffers, integers = model.buffers.clone(), model.integers.clone()
-        try:
-            with torch_restored():
-                graph: Callable[[Tensor], Tensor] = torch.cuda.make_graphed_callables(
-                    _Whole(model.module), (x.clone(),), allow_unused_input=True, pool=self._pools[depth]
-                )
-        except RuntimeError as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise RunError(
-                f"resources.cuda_graphs: a pass of the model cannot be a graph ({reason}), allowed: a model whose "
-                "forward pass neither waits for the GPU nor decides by values; set it to false"
-            ) from error
-        model.buffers.copy_(buffers)
-        model.integers.copy_(integers)
+        # leaves of autograd of its own: a pass that is pending would draw its stream into the capture
+        leaves = [nn.Parameter(p.detach()) for p in self._parameters]
+        with self._unmoved():
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # of the streams of the capture's own trials
+                    graph: Callable[..., Tensor] = torch.cuda.make_graphed_callables(
+                        self._pass_with, (x.clone(), *leaves), allow_unused_input=True, pool=self._pools[depth]
+                    )
+            except RuntimeError as error:
+                raise _refusal(str(error).strip().partition("\n")[0]) from error
+        if not all(map(torch.equal, self._try(graph, x), self._try(self._pass_with, x))):
+            raise _refusal("it computes other values")
         return graph
 
+    def _pass_with(self, x: Tensor, *parameters: nn.Parameter) -> Tensor:
+        """Return the logits of x, computed with other parameters in place of the model's."""
+        try:
+            for owner, leaf, number in self._owners:
+                setattr(owner, leaf, parameters[number])  # not into its dict, as recurrent layers keep a list too
+            logits: Tensor = self._model.module(x)
+        finally:
+            for owner, leaf, number in self._owners:
+                setattr(owner, leaf, self._parameters[number])
+        return logits
 
-class _Whole(nn.Module):
-    """A module around the model's, which torch can give another forward pass without changing the model's."""
+    def _try(self, function: Callable[..., Tensor], x: Tensor) -> list[Tensor]:
+        """Return the logits of x, and the gradients of their sum."""
+        with self._unmoved():
+            logits = function(x, *self._parameters)
+            gradients = torch.autograd.grad(logits.sum(), self._parameters, materialize_grads=True)
+            return [logits.detach().clone(), *(gradient.clone() for gradient in gradients)]
 
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, x: Tensor) -> Tensor:
-        return _pass(self.module, x)
+    @contextmanager
+    def _unmoved(self) -> Iterator[None]:
+        """Restore the model's statistics and torch's generators at the end of this context."""
+        model = self._model
+        buffers, integers = model.buffers.clone(), model.integers.clone()
+        with torch_restored():
+            yield
+        model.buffers.copy_(buffers)
+        model.integers.copy_(integers)
 
 
 class _Place:
@@ -98,6 +125,8 @@ class _Place:
         self._taken.discard(self._depth)
 
 
-def _pass(module: nn.Module, x: Tensor) -> Tensor:
-    logits: Tensor = module(x)
-    return logits
+def _refusal(reason: str) -> RunError:
+    return RunError(
+        f"resources.cuda_graphs: a pass of the model cannot be a graph ({reason}), allowed: a model whose forward pass "
+        "neither waits for the GPU nor decides by values; set it to false"
+    )

@@ -111,7 +111,7 @@ def test_graphs_give_the_same_bits(
         return original(graphs, depth, x)
 
     monkeypatch.setattr(Graphs, "_capture", noted)
-    training = {"rounds_per_task": 2, "local_epochs": 3, "batch_size": 7, "optimizer": {"name": "sgd", "lr": 0.05}}
+    training = {"rounds_per_task": 2, "local_epochs": 3, "batch_size": 7, "optimizer": {"lr": 0.01}}
     made = config(methods, model={"name": model}, training=training)
     plain = raysim.run(made, out=tmp_path / "plain", local=True)
     assert captured == []

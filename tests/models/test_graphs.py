@@ -22,36 +22,39 @@ class StandIn:
     def __init__(self) -> None:
         self.captured: list[tuple[int, ...]] = []
         self.replays = 0
-        self.memory: dict[int, Tensor] = {}  # by pool, what its last pass read
+        self.memory: dict[int, tuple[Tensor, Tensor]] = {}  # by pool, what its last pass read and drew from
 
     def graph_pool_handle(self) -> int:
         return len(self.memory) + len(self.captured) + 1
 
     def make_graphed_callables(
-        self, whole: nn.Module, sample: tuple[Tensor], *, allow_unused_input: bool, pool: int
-    ) -> Callable[[Tensor], Tensor]:
-        whole(sample[0])  # the trial, which moves statistics and generators
+        self, function: Callable[..., Tensor], sample: tuple[Tensor, ...], *, allow_unused_input: bool, pool: int
+    ) -> Callable[..., Tensor]:
+        output = function(*sample).detach().clone()  # a trial, which moves statistics and generators
         self.captured.append(tuple(sample[0].shape))
-        parameters = [p for p in whole.parameters() if p.requires_grad]
-        output = whole(sample[0]).detach().clone()
-        parts: Any = self
+        leaves = sample[1:]
+        world: Any = self
 
         class Graphed(torch.autograd.Function):
             @staticmethod
-            def forward(ctx: Any, x: Tensor, *_: Tensor) -> Tensor:
-                parts.replays += 1
-                parts.memory[pool] = x.clone()
-                with torch.no_grad():
-                    output.copy_(whole(x))
+            def forward(ctx: Any, x: Tensor, *parameters: Tensor) -> Tensor:
+                assert [p.data_ptr() for p in parameters] == [leaf.data_ptr() for leaf in leaves]
+                world.replays += 1
+                world.memory[pool] = x.clone(), torch.get_rng_state()
+                with torch.enable_grad():  # some layers compute otherwise without
+                    found = function(x, *leaves)
+                output.copy_(found.detach())
                 return output.detach()
 
             @staticmethod
             def backward(ctx: Any, *above: Tensor) -> Any:
-                with torch.enable_grad():
-                    again = whole(parts.memory[pool])  # whatever is there now
-                    return None, *torch.autograd.grad(again, parameters, above[0], allow_unused=allow_unused_input)
+                x, state = world.memory[pool]  # whatever is there now
+                with torch.enable_grad(), torch.random.fork_rng(()):
+                    torch.set_rng_state(state)
+                    again = function(x, *leaves)
+                    return None, *torch.autograd.grad(again, leaves, above[0], allow_unused=allow_unused_input)
 
-        return lambda x: Graphed.apply(x, *parameters)  # type: ignore[no-any-return,no-untyped-call]
+        return Graphed.apply  # type: ignore[no-any-return,no-untyped-call]
 
 
 @pytest.fixture
@@ -73,7 +76,7 @@ def warmed(model: FlatModel, *sizes: int) -> FlatModel:
     """Return the model after so many passes of these sizes that the next one is a graph."""
     for size in sizes:
         for _ in range(SEEN_BEFORE + 1):
-            model(torch.zeros(size, 3))
+            model(torch.ones(size, 3))
     return model
 
 
@@ -85,7 +88,7 @@ def test_a_shape_becomes_a_graph_after_it_has_come_before(stand_in: StandIn) -> 
     model(torch.zeros(5, 3))
     model(torch.zeros(5, 3))
     assert stand_in.captured == [(5, 3)]
-    assert stand_in.replays == 2
+    assert stand_in.replays == 3  # with the one that tries it
 
 
 def test_at_most_so_many_graphs_are_made(stand_in: StandIn) -> None:
@@ -140,7 +143,7 @@ def test_a_capture_leaves_no_trace_in_statistics_and_generators(stand_in: StandI
         if graphs:
             model.forward = Graphs(model)
         torch.manual_seed(2)
-        logits = [model(torch.full((4, 3), float(k)) + torch.eye(4)[:, :3]) for k in range(SEEN_BEFORE + 2)]
+        logits = [model(torch.eye(4)[:, :3] + k).detach() for k in range(SEEN_BEFORE + 2)]
         return torch.cat(logits), model.buffers, model.integers
 
     with_graphs, without = drawn(True), drawn(False)
@@ -156,3 +159,42 @@ def test_a_pass_that_cannot_be_captured_is_refused_in_one_line(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: 0)
     with pytest.raises(RunError, match=r"^resources.cuda_graphs: .*is capturing\), allowed: .*; set it to false$"):
         warmed(build(), 5)
+
+
+class Keeping(nn.Module):
+    """A model that keeps a parameter where nobody else sees it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.kept = [self.layer.weight]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.kept[0], self.layer.bias)
+
+
+def test_a_graph_that_computes_other_values_is_refused(stand_in: StandIn) -> None:
+    model = FlatModel(Keeping())
+    model.forward = Graphs(model)
+    with pytest.raises(RunError, match=r"cannot be a graph \(it computes other values\), allowed"):
+        warmed(model, 5)
+
+
+def test_recurrent_and_tied_layers_are_graphs(stand_in: StandIn) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.recurrent = nn.Linear(3, 3), nn.Linear(3, 3), nn.LSTM(3, 2)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = self.recurrent(self.second(self.first(x)))[0]
+            return found
+
+    model = FlatModel(Tied())
+    model.forward = Graphs(model)
+    x = torch.randn(5, 3)
+    plain = model.gradient_of(model.module(x).square().sum())
+    warmed(model, 5)
+    assert torch.equal(model.gradient_of(model(x).square().sum()), plain)
+    assert stand_in.captured == [(5, 3)]
