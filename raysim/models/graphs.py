@@ -100,7 +100,7 @@ class Graphs:
         """Return the logits of x, and the gradients of their sum."""
         with self._unmoved():
             logits = function(x, *self._parameters)
-            gradients = torch.autograd.grad(logits.sum(), self._parameters, materialize_grads=True)
+            gradients = torch.autograd.grad(logits, self._parameters, torch.ones_like(logits), materialize_grads=True)
             return [logits.detach().clone(), *(gradient.clone() for gradient in gradients)]
 
     @contextmanager
@@ -110,8 +110,8 @@ class Graphs:
         buffers, integers = model.buffers.clone(), model.integers.clone()
         with torch_restored():
             yield
-        model.buffers.copy_(buffers)
-        model.integers.copy_(integers)
+        model.buffers.data.copy_(buffers)  # a pass that is pending must not find its statistics changed
+        model.integers.data.copy_(integers)
 
 
 class _Place:

@@ -151,6 +151,24 @@ def test_a_capture_leaves_no_trace_in_statistics_and_generators(stand_in: StandI
     assert all(torch.equal(one, other) for one, other in zip(with_graphs, without, strict=True))
 
 
+def test_a_capture_beside_a_pending_pass_leaves_it_alone(stand_in: StandIn) -> None:
+    """As DER's first replayed batches come: after the step's own forward pass, and before its backward pass."""
+
+    def gradients(graphs: bool) -> tuple[list[Tensor], Tensor]:
+        torch.manual_seed(1)
+        model = FlatModel(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 2)))
+        if graphs:
+            model.forward = Graphs(model)
+        x = torch.randn(4, 3)
+        passes = [lambda: model(x), lambda: model(x + 1), lambda: model(x * x)]
+        found = [model.gradient_of(sum((one().square().sum() for one in passes), torch.zeros(()))) for _ in range(3)]
+        return found, model.buffers
+
+    with_graphs, without = gradients(True), gradients(False)
+    assert stand_in.captured == [(4, 3)] * 3
+    assert all(torch.equal(one, other) for one, other in zip(with_graphs[0], without[0], strict=True))
+
+
 def test_a_pass_that_cannot_be_captured_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nCompile with TORCH_USE_CUDA_DSA")
