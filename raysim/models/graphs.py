@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -62,8 +62,8 @@ class Graphs:
                 return plain(x)
             graph = self._graphs[depth, x.shape] = self._capture(depth, x)
         logits = graph(x, *self._parameters)
-        assert logits.grad_fn is not None
-        logits.grad_fn.metadata["place"] = _Place(self._taken, depth)
+        node: Any = logits.grad_fn
+        node.metadata["place"] = _Place(self._taken, depth)
         return logits.clone()  # the graph's own are overwritten by its next pass
 
     def _capture(self, depth: int, x: Tensor) -> Callable[..., Tensor]:
@@ -76,14 +76,14 @@ class Graphs:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", UserWarning)  # of the streams of the capture's own trials
-                    graph: Callable[..., Tensor] = torch.cuda.make_graphed_callables(
+                    graph: Any = torch.cuda.make_graphed_callables(
                         self._pass_with, (x.clone(), *leaves), allow_unused_input=True, pool=self._pools[depth]
                     )
             except RuntimeError as error:
                 raise _refusal(str(error).strip().partition("\n")[0]) from error
         if not all(map(torch.equal, self._try(graph, x), self._try(self._pass_with, x))):
             raise _refusal("it computes other values")
-        return graph
+        return cast(Callable[..., Tensor], graph)
 
     def _pass_with(self, x: Tensor, *parameters: nn.Parameter) -> Tensor:
         """Return the logits of x, computed with other parameters in place of the model's."""

@@ -256,6 +256,8 @@ ON_THE_COMMAND_LINE = [
      "`ray start --resources` gave, each with a number > 0")),
     (["resources={dashboard: true, address: auto}"], ("resources={dashboard: true, address: auto}: "
      "resources.dashboard: found true, allowed: false with resources.address, whose cluster has its own or none")),
+    (["resources.cuda_graphs=true"], ("resources.cuda_graphs=true: found true, allowed: false without "
+     "resources.gpus_per_actor: CPUs have no graphs")),
     (["logging.tensorboard=no"], "logging.tensorboard=no: found 'no', allowed: true or false"),
     (["training.optimizer={name: adam, betas: [0.9, 1]}"], ("training.optimizer={name: adam, betas: [0.9, 1]}: "
      "training.optimizer.betas: found [0.9, 1], allowed: a list of 2: each a number >= 0 and < 1")),

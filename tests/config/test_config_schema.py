@@ -89,6 +89,7 @@ DEFAULTS: dict[str, object] = {
         "address": None,
         "dashboard": False,
         "deterministic": True,
+        "cuda_graphs": False,
     },
     "evaluation": {
         "every": "task",

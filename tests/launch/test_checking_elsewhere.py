@@ -147,6 +147,7 @@ def test_gpu_memory_is_arithmetic_of_data_vectors_activations_and_clients(check,
     and packs a layer. (2 + 1 + 4) * 236 = 1,652 bytes; (36 + 20) samples of 6 float32 and an int64 are 1,792.
     Evaluating 20 samples takes four times the widest output, 20 * 6 * 4 * 4 = 1,920, a batch of 4 only
     4 * (6 + 5 + 5 + 4) * 4 = 320. SCAFFOLD's posts add a vector, its sum 7, and each of its clients keeps one.
+    Graphs keep the batch's activations while it evaluates, and a gradient each, of eight.
     """
     config = tiny(resources={"gpus_per_actor": 0.25})
     assert memory_of(config).gpu_with([0]) == 1652 + 1792 + 1920
@@ -154,5 +155,7 @@ def test_gpu_memory_is_arithmetic_of_data_vectors_activations_and_clients(check,
     assert said.startswith("up to 5.2 KiB for a host, 21.0 KiB for the 4 that share one, by arithmetic: ")
     config = tiny(methods={"scaffold": {}})
     assert memory_of(config).gpu_with([0, 1]) == 1652 + 1792 + 1920 + (1 + 7 + 2) * 236
+    config = tiny(resources={"gpus_per_actor": 0.25, "cuda_graphs": True})
+    assert memory_of(config).gpu_with([0]) == 1652 + 1792 + 1920 + 320 + 8 * 236
     assert "share" not in check(resources={"gpus_per_actor": 1})["GPU memory"]
     assert "GPU memory" not in check()
