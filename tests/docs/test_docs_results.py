@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
+from leaderboard import insert_tables, read_boards, render_boards
 from pages import GUIDES, ROOT, names
 
 from raysim.report.against import load_paper
@@ -77,3 +78,9 @@ def test_figures_are_those_of_the_runs(page: str, mark: str, rows: str) -> None:
 def test_all_results_are_in_the_documentation() -> None:
     told = {word for _, mark, _ in tables() for word in mark.split()}
     assert {f"results/{path.name}" for path in (ROOT / "results").iterdir() if path.is_dir()} <= told
+
+
+def test_the_leaderboard_is_the_tools() -> None:
+    results, page = ROOT / "results" / "leaderboard", (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
+    tables = render_boards(read_boards([results]), "results/leaderboard") if results.is_dir() else "To be measured."
+    assert page == insert_tables(page, tables), "run `python tools/leaderboard.py results/leaderboard --page ...`"
