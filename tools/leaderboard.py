@@ -27,9 +27,9 @@ BOUNDS = {"joint", "fixed"}  # methods that are no competitors
 SHOWN = (
     replace(ACCURACY, digits=1),
     replace(FORGETTING, digits=1),
-    Quantity("bytes_up", "sent up", "MiB", 2**-20, 0, False, None),
-    Quantity("bytes_down", "sent down", "MiB", 2**-20, 0, False, None),
-    Quantity("seconds", "time", "s", 1, 0, False, None),
+    Quantity("bytes_up", "sent up", "MiB", 2**-20, 1, False, None),
+    Quantity("bytes_down", "sent down", "MiB", 2**-20, 1, False, None),
+    Quantity("seconds", "time", "s", 1, 1, False, None),
 )
 
 
@@ -127,12 +127,18 @@ def _table(board: Board) -> Iterator[str]:
         rank = "bound" if row.bound else str(board.ranks.get(row.name, NOTHING))
         if row.protocol != board.protocol:
             rank = protocol_label(row.protocol)
-        shown = [quantity.average_group(row.group, row.protocol) for quantity in SHOWN]
-        of_learning = [quantity.show_mean(one) for quantity, one in zip(SHOWN, shown, strict=True)][:2]
-        of_cost = [(one and f"{one.mean:.0f}") or NOTHING for one in shown[2:]]
+        shown = [_show(quantity, row) for quantity in SHOWN]
         command = f"`{shlex.join((f'setting={board.setting}', f'methods={row.name}'))}`"
         seeds = str(len(row.group.runs))
-        yield _line(row.group.label, rank, seeds, *of_learning, *of_cost, command)
+        yield _line(row.group.label, rank, seeds, *shown, command)
+
+
+def _show(quantity: Quantity, row: Row) -> str:
+    """Return the mean over seeds, and for what is learnt the deviation."""
+    found = quantity.average_group(row.group, row.protocol)
+    if found is not None and quantity.block is None:
+        return quantity.show(found.mean)
+    return quantity.show_mean(found)
 
 
 def _head(*headings: str) -> Iterator[str]:

@@ -116,7 +116,7 @@ def choose_best(trials: Sequence[tuple[Path, RunProgress]]) -> int | None:
     if not {progress for _, progress in trials} <= {"done", "failed"}:
         return None
     rated = {
-        place: next(iter(load_result(directory).evaluation.values()))["average_accuracy"]
+        place: next(iter(load_result(directory).evaluation.values()))["average_accuracy"] or 0.0
         for place, (directory, progress) in enumerate(trials)
         if progress == "done"
     }

@@ -2,7 +2,7 @@
 
 A table of results stands below `<!-- results/NAME ... -->`, one or more directories of sweeps. A row's first cell is
 what the sweep calls it. Its figures are in %: `mean ± standard deviation` over the sweep's seeds, of some metric, or
-the one value of a single seed. `paper:PAPER` in the mark adds that paper's published figures.
+the one value of a single seed; what runs cost are means. `paper:PAPER` in the mark adds that paper's published figures.
 """
 
 import json
@@ -22,6 +22,7 @@ from raysim.sweeps.directory import read_labels
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")
 METRICS = ("average_accuracy", "forgetting", "backward_transfer")
+COSTS = {"bytes_up": 2**-20, "bytes_down": 2**-20, "seconds": 1.0}  # in MiB and seconds
 
 
 def tables() -> Iterator[tuple[str, str, str]]:
@@ -32,19 +33,25 @@ def tables() -> Iterator[tuple[str, str, str]]:
 
 def measured(directory: Path) -> dict[str, set[str]]:
     """By every name that the sweep gives: the figures of the runs that have it, over the seeds."""
-    values = defaultdict(list)
+    values, costs = defaultdict(list), defaultdict(list)
     for folder, axes in read_labels(directory).items():
         path = directory / folder / "summary.json"
         if path.exists():
             others = tuple((axis, name) for axis, name in axes.items() if axis != "seed")
-            for protocol, found in json.loads(path.read_text())["evaluation"].items():
+            summary = json.loads(path.read_text())
+            for protocol, found in summary["evaluation"].items():
                 for metric in METRICS:
                     values[others, protocol, metric].append(found[metric])
+            for cost, scale in COSTS.items():
+                costs[others, cost].append(scale * summary[cost])
     figures = defaultdict(set)
     for (others, _, _), found in values.items():
         if None not in found:
             for _, name in others:
                 figures[name].add(shown(found))
+    for (others, _), found in costs.items():
+        for _, name in others:
+            figures[name].add(format(fmean(found), ".1f"))
     return figures
 
 
