@@ -14,7 +14,7 @@ import textwrap
 import tokenize
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
@@ -33,6 +33,11 @@ class _Keys(Block):
 
 def keys_of(component: Component) -> type[Block]:
     """Return a block with one field per keyword-only parameter: the YAML keys of a function or a kw_only dataclass."""
+    return _made_keys(component) if isinstance(component, Hashable) else _made_keys.__wrapped__(component)
+
+
+@functools.cache  # a sweep asks hundreds of times, and making a block takes milliseconds
+def _made_keys(component: Component) -> type[Block]:
     name = getattr(component, "__name__", type(component).__name__)
     try:
         hints = _read_hints(component)

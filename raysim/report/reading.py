@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from raysim.config.yaml_reading import read_yaml
 from raysim.records.result import Result, first_problem, load_result
+from raysim.sweeps.cells import SWEEP_FILE
 from raysim.sweeps.directory import RunLabels, read_labels
-from raysim.sweeps.grid import SWEEP_FILE
 from raysim.system.errors import ConfigError, single_line
 
 SweepLabels = Mapping[str, RunLabels]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import NamedTuple
 
 from raysim.config import Config, split_key
@@ -26,11 +27,20 @@ class KeySetting(NamedTuple):
 
 @dataclass(frozen=True)
 class AxisValue:
-    """One value of an axis: its name in reports, its part of the run's folder, and what it sets."""
+    """One value of an axis: its name in reports, its part of the run's folder, and what it sets.
+
+    Where that is tuned it sets nothing itself: `candidates` are what is tried, each called by both names.
+    """
 
     label: str
     folder: str
     settings: Sequence[KeySetting]
+    candidates: Sequence["AxisValue"] = ()
+
+    @property
+    def keys(self) -> set[Keys]:
+        """The config keys that it sets, by whichever candidate."""
+        return {setting.keys for value in (self, *self.candidates) for setting in value.settings}
 
 
 @dataclass(frozen=True)
@@ -92,6 +102,44 @@ def read_axis(document: Document, name: str, values: Mapping[str, object] | list
     return Axis(name, _with_folders(document, at, made))
 
 
+def add_tuned(document: Document, axis: Axis, tuned: Mapping[str, Mapping[str, object]]) -> Axis:
+    """Return the axis with further values, each of which is the best of its candidates.
+
+    Args:
+        document: the sweep's document.
+        axis: the axis, which may have no values yet.
+        tuned: by a value's name, config keys; one that has a list is tried with each item of it, in all combinations.
+
+    Raises:
+        ConfigError: a key is no config key, a list is empty, or two values or candidates are called the same.
+    """
+    made = list(axis.values)
+    for name, keys in tuned.items():
+        at: Keys = ("tune", axis.name, name)
+        tried = [_tried(document, (*at, key), key, value) for key, value in keys.items()]
+        candidates = []
+        for settings in product(*tried):
+            told = [_name_setting(setting) for setting, among in zip(settings, tried, strict=True) if len(among) > 1]
+            label = ", ".join([name, *told])
+            candidates.append(AxisValue(label, label, settings))
+        made.append(AxisValue(name, name, (), _with_folders(document, at, candidates)))
+    return replace(axis, values=_with_folders(document, ("tune", axis.name), made))
+
+
+def _tried(document: Document, at: Keys, key: str, value: object) -> list[KeySetting]:
+    """Return what a key is set to, one after the other: the items of a list, or a value."""
+    if value == []:
+        raise ConfigError(document.locate(at, "found [], allowed: a value, or a list of at least one"))
+    if isinstance(value, list):
+        return [read_setting(document, (*at, place), key, item) for place, item in enumerate(value)]
+    return [read_setting(document, at, key, value)]
+
+
+def _name_setting(setting: KeySetting) -> str:
+    value = name_value(setting.value)
+    return value if isinstance(setting.value, Mapping) else f"{setting.keys[-1]}={value}"
+
+
 def _check_choices(document: Document, at: Keys, values: Mapping[str, object] | list[object]) -> None:
     """Refuse an axis that is neither a config key nor named blocks of config keys. Raises ConfigError."""
     name, known = str(at[-1]), Config.model_fields
@@ -138,11 +186,11 @@ def _with_folders(document: Document, at: Keys, values: Sequence[AxisValue]) -> 
     return list(made.values())
 
 
-def narrow_axis(axis: Axis, given: Given, value: object) -> Axis:
-    """Return the axis with only the values that an override names, by their names or by what they set.
+def narrow_axis(axis: Axis, given: Given | str, value: object) -> Axis:
+    """Return the axis with only the values that are named, by their names or by what they set.
 
     Raises:
-        ConfigError: the override names a value that the axis does not have, or no value.
+        ConfigError: what was given names a value that the axis does not have, or no value.
     """
     wanted = value if isinstance(value, list) and _found(axis, value) is None else [value]
     kept = [_found(axis, item) for item in wanted]

@@ -1,7 +1,8 @@
 """A sweep's directory: the progress of each run below it, and sweep.yaml, which has the runs' names for reports."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -14,14 +15,17 @@ from raysim.config.yaml_reading import read_yaml
 from raysim.config.yaml_writing import to_yaml
 from raysim.evaluation.metrics import protocol_label
 from raysim.records.result import Result, first_problem, load_result
-from raysim.sweeps.grid import SWEEP_FILE, Cell, expand_sweep
+from raysim.sweeps.cells import SWEEP_FILE, Cell
+from raysim.sweeps.grid import expand_sweep
 from raysim.system.errors import ConfigError
 from raysim.system.files import is_partial, write_whole
 
 RunLabels = Mapping[str, str]
 """By axis: the name of the run's value."""
 
-RunProgress = Literal["new", "done", "interrupted", "failed", "unfinished"]
+RunProgress = Literal["new", "done", "interrupted", "failed", "unfinished", "undecided"]
+"""Undecided is a run that waits for the trials of its candidates."""
+
 RunEnd = Literal["done", "failed", "interrupted", "not started"]
 
 INSTEAD = "allowed: another --out, or this directory moved out of the way"
@@ -51,11 +55,20 @@ class RunOutcome:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The runs of a sweep, all valid, and the progress of each in the sweep's directory."""
+    """The runs of a sweep, all valid, and the progress of each in the sweep's directory.
+
+    `renew` plans it again, which decides the runs whose trials have been done since.
+    """
 
     name: str
     out: Path
     runs: Sequence[tuple[Cell, RunProgress]]
+    renew: Callable[[], "SweepPlan"]
+
+    @property
+    def to_do(self) -> list[Cell]:
+        """The runs that can be carried out and are not done."""
+        return [cell for cell, progress in self.runs if progress not in ("done", "undecided")]
 
     def outcomes(self) -> dict[str, RunOutcome]:
         """Return, by folder, the outcome of each run before the sweep continues."""
@@ -75,9 +88,39 @@ def plan_sweep(
     Raises:
         ConfigError: something is wrong.
     """
-    name, cells = expand_sweep(source, overrides)
-    directory = Path("runs", name) if out is None else Path(out)
-    return SweepPlan(name, directory, [(cell, find_progress(cell, directory)) for cell in cells])
+    progress: dict[Cell, RunProgress] = {}
+
+    def choose(name: str, trials: Sequence[Cell]) -> int | None:
+        directory = _directory(name, out)
+        progress.update((cell, find_progress(cell, directory)) for cell in trials)
+        return choose_best([(directory / cell.folder, progress[cell]) for cell in trials])
+
+    name, cells = expand_sweep(source, overrides, choose)
+    directory = _directory(name, out)
+    for cell in cells:
+        if cell not in progress:
+            progress[cell] = find_progress(cell, directory) if cell.decided else "undecided"
+    renew = partial(plan_sweep, source, overrides, out)
+    return SweepPlan(name, directory, [(cell, progress[cell]) for cell in cells], renew)
+
+
+def _directory(name: str, out: str | Path | None) -> Path:
+    return Path("runs", name) if out is None else Path(out)
+
+
+def choose_best(trials: Sequence[tuple[Path, RunProgress]]) -> int | None:
+    """Return the place of the trial of the highest average accuracy, by the first protocol, the first of equal ones.
+
+    One that failed, as where training diverges, is out; None if none is done, or one is yet to be carried out.
+    """
+    if not {progress for _, progress in trials} <= {"done", "failed"}:
+        return None
+    rated = {
+        place: next(iter(load_result(directory).evaluation.values()))["average_accuracy"] or 0.0
+        for place, (directory, progress) in enumerate(trials)
+        if progress == "done"
+    }
+    return max(rated, key=lambda place: rated[place], default=None)
 
 
 def find_progress(cell: Cell, out: Path) -> RunProgress:

@@ -14,8 +14,8 @@ from rich.text import Text
 from raysim.config.error_text import show
 from raysim.engine.events import Event, RoundDone, Started
 from raysim.launch.display import Display, accuracy_so_far
+from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunOutcome, SweepPlan
-from raysim.sweeps.grid import Cell
 
 AROUND_THE_ROWS = 6  # lines of the terminal that are no rows
 STATES = ("failed", "interrupted", "running", "done", "waiting")  # in order of precedence if there is no room for all
@@ -120,12 +120,16 @@ def describe_outcome(outcome: RunOutcome) -> str:
 
 
 def list_runs(plan: SweepPlan) -> list[str]:
-    """Return a line for each run: its folder, its progress, and what it sets."""
+    """Return a line for each run: its folder, its progress, and what it sets if that is decided."""
     width = max(len(cell.folder) for cell, _ in plan.runs)
     return [
-        f"{cell.folder:<{width}}  {progress:<11}  {'  '.join(f'{key}={show(v)}' for key, v in cell.settings.items())}"
+        f"{cell.folder:<{width}}  {progress:<11}  {_show_settings(cell) if cell.decided else ''}".rstrip()
         for cell, progress in plan.runs
     ]
+
+
+def _show_settings(cell: Cell) -> str:
+    return "  ".join(f"{key}={show(value)}" for key, value in cell.settings.items())
 
 
 def summarise_outcomes(outcomes: Sequence[RunOutcome], plan: SweepPlan) -> str:

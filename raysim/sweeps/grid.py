@@ -1,29 +1,25 @@
-"""A sweep's file, or a mapping like it, and its runs: every combination of the grid's values, each a valid config."""
+"""A sweep's file, or a mapping like it, and its runs: the grid's axes, what is tuned in them, and what is skipped."""
 
-import copy
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from raysim.config import Config, open_document, parse_overrides, validate
+from raysim.config import open_document, parse_overrides
 from raysim.config.block import Block
-from raysim.config.comparison import result_settings
 from raysim.config.document import Document, Elsewhere, Given, Keys, dotted, to_config_error
-from raysim.config.error_text import show
+from raysim.config.error_text import either, show
 from raysim.config.key_schema import Allowed
 from raysim.config.schema import FolderName
 from raysim.config.yaml_reading import read_yaml
-from raysim.engine.compatibility import check_methods
-from raysim.sweeps.axes import Axis, AxisValue, narrow_axis, read_axis, read_setting
+from raysim.sweeps.axes import Axis, AxisValue, add_tuned, narrow_axis, read_axis, read_setting
+from raysim.sweeps.cells import SPLIT_KEY, Cell, combine_values, expand_grid
 from raysim.system.errors import ConfigError
 
-MOST_RUNS = 10_000
-SWEEP_FILE = "sweep.yaml"  # beside the runs' folders
+OWN_KEYS = ("grid", "tune")  # of a sweep's file, which KEY=VALUE may change; the config has none of these
+SPLIT = "validation"  # what candidates are rated on
 
 
 class SweepFile(Block):
@@ -45,29 +41,40 @@ class SweepFile(Block):
     ]
     """The axes, the slowest first: every combination of their values is a run."""
 
+    tune: Annotated[
+        dict[str, dict[str, dict[str, object]]],
+        Allowed("by axis, further values such as {FedProx: {methods.fedprox.mu: [0.01, 0.1]}}: lists are tried"),
+    ] = Field({})
+    """By axis, and by a further value's name: config keys; of the items of lists, the best on validation samples."""
 
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """One run of a sweep: its folder below the sweep's, its config, its value's name on every axis, what it sets."""
-
-    folder: str
-    config: Config
-    labels: Mapping[str, str]
-    settings: Mapping[str, object]
+    skip: Annotated[
+        list[dict[str, object]], Allowed("a list of combinations that are no runs, such as {methods: ER, seed: [1, 2]}")
+    ] = Field([])
+    """Combinations that are no runs: by axis, a value's name or a list of them."""
 
 
 def expand_sweep(
-    source: str | Path | Mapping[str, object], overrides: Sequence[str] | Mapping[str, object]
+    source: str | Path | Mapping[str, object],
+    overrides: Sequence[str] | Mapping[str, object],
+    choose: Callable[[str, Sequence[Cell]], int | None] = lambda name, trials: None,
 ) -> tuple[str, list[Cell]]:
     """Return the name and the runs of a sweep, a YAML file or a mapping; its first axis varies slowest.
 
     An override of a config key holds for all runs; one of an axis, which is a value, a value's name or a list of them,
-    restricts that axis to the values that it names.
+    restricts that axis to the values that it names; one of grid or tune changes the file.
+
+    Where values are tuned, the trials come first: each candidate with the first seed, rated on validation samples.
+    `choose` is given the sweep's name and the trials of a value, and returns the place of the best; None if that is not
+    known yet.
 
     Raises:
         ConfigError: the file, an override or a run's config is wrong, two runs are the same, or there are too many.
     """
     document = open_document(source)
+    given_ones = list(parse_overrides(overrides))
+    for given, value in given_ones:
+        if given.keys[0] in OWN_KEYS:
+            document.put(given.keys, value, given)
     try:
         file = SweepFile.model_validate(document.values)
     except ValidationError as error:
@@ -76,15 +83,22 @@ def expand_sweep(
     for key, value in file.set.items():
         base.put(*read_setting(document, ("set", key), key, value))
     axes = {name: read_axis(document, name, values) for name, values in file.grid.items()}
+    for name, tuned in file.tune.items():
+        axes[name] = add_tuned(document, axes.get(name, Axis(name, ())), tuned)
     _refuse_shared_keys(document, list(axes.values()))
-    for given, value in parse_overrides(overrides):
+    skipped = [_read_skipped(document, axes, place, names) for place, names in enumerate(file.skip)]
+    rated = AxisValue(SPLIT, SPLIT, [read_setting(document, ("tune",), SPLIT_KEY, SPLIT)])
+    trial = {SPLIT_KEY: rated, **({"seed": axes["seed"].values[0]} if "seed" in axes else {})}
+    for given, value in given_ones:
         name = dotted(given.keys)
         if name in axes:
             axes[name] = narrow_axis(axes[name], given, value)
-        else:
+        elif given.keys[0] not in OWN_KEYS:
             _refuse_what_axes_set(axes.values(), given)
             base.put(given.keys, value, given)
-    return file.name, _expand_grid(document.file or file.name, base, list(axes.values()))
+    title = document.file or file.name
+    combinations = combine_values(title, list(axes.values()), skipped)
+    return file.name, expand_grid(title, base, combinations, trial, partial(choose, file.name))
 
 
 def _base(document: Document, file: SweepFile) -> Document:
@@ -101,62 +115,36 @@ def _base(document: Document, file: SweepFile) -> Document:
     return base
 
 
+def _read_skipped(
+    document: Document, axes: Mapping[str, Axis], place: int, names: Mapping[str, object]
+) -> dict[str, set[str]]:
+    """Return, by axis, the names of the values whose combinations are no runs."""
+    at = ("skip", place)
+    if strange := [name for name in names if name not in axes]:
+        raise ConfigError(document.locate((*at, strange[0]), f"found no axis of the grid, allowed: {either(axes)}"))
+    where = document.locate(at, "").removesuffix(": ")
+    return {name: {one.label for one in narrow_axis(axes[name], where, value).values} for name, value in names.items()}
+
+
 def _refuse_shared_keys(document: Document, axes: Sequence[Axis]) -> None:
     """Refuse an axis that sets a key of an earlier one, or a block around it: that one would change nothing."""
     earlier: dict[Keys, str] = {}
     for axis in axes:
-        sets = {setting.keys for value in axis.values for setting in value.settings}
+        sets = set().union(*(value.keys for value in axis.values))
         for keys in sets:
             for key, other in earlier.items():
                 if key[: len(keys)] == keys:
                     words = f"found the key {dotted(keys)}, which sets {dotted(key)} of the axis {other} again"
-                    raise ConfigError(document.locate(("grid", axis.name), f"{words}, allowed: keys of no other axis"))
+                    own = "tune" if ("tune", axis.name) in document.origins else "grid"
+                    raise ConfigError(document.locate((own, axis.name), f"{words}, allowed: keys of no other axis"))
         earlier |= dict.fromkeys(sets, axis.name)
 
 
 def _refuse_what_axes_set(axes: Iterable[Axis], given: Given) -> None:
     for axis in axes:
-        for keys, _, _ in (setting for value in axis.values for setting in value.settings):
+        for keys in set().union(*(value.keys for value in axis.values)):
             if given.keys[: len(keys)] == keys:
                 raise ConfigError(
                     f"{given}: the grid's axis {axis.name} sets {dotted(keys)}, allowed: keys that no axis sets, or "
                     f"{axis.name} itself with some of its values"
                 )
-
-
-def _expand_grid(title: str, base: Document, axes: Sequence[Axis]) -> list[Cell]:
-    """Return the runs; `title` is the name of the sweep in errors."""
-    count = math.prod(len(axis.values) for axis in axes)
-    if count > MOST_RUNS:
-        raise ConfigError(f"{title}: grid: found {count} runs, allowed: at most {MOST_RUNS}")
-    made: dict[str, Cell] = {}
-    for values in product(*(axis.values for axis in axes)):
-        cell = _cell(title, base, {axis.name: value for axis, value in zip(axes, values, strict=True)})
-        same = made.setdefault(str(result_settings(cell.config)), cell)
-        if same is not cell:
-            raise ConfigError(
-                f"{title}: the runs '{same.folder}' and '{cell.folder}' are the same in all that changes results, "
-                "allowed: runs that differ"
-            )
-    return list(made.values())
-
-
-def _cell(title: str, base: Document, values: Mapping[str, AxisValue]) -> Cell:
-    # the runs of all seeds of one setting are in its folder, whichever axis varies slowest
-    folder = "/".join(values[name].folder for name in sorted(values, key=lambda name: name == "seed"))
-    document = Document(base.file, copy.deepcopy(base.values), dict(base.origins))
-    settings: dict[str, Any] = {}
-    try:
-        if folder == SWEEP_FILE:
-            raise ConfigError(f"{title}: a run's folder would be {SWEEP_FILE}, allowed: another name")
-        for keys, set_to, origin in (setting for value in values.values() for setting in value.settings):
-            document.put(keys, copy.deepcopy(set_to), origin)
-            settings[dotted(keys)] = set_to
-        config = validate(document)
-    except ConfigError as error:
-        raise ConfigError(f"{error} (in the run '{folder}')") from None
-    try:
-        check_methods(config)
-    except ConfigError as error:
-        raise ConfigError(f"{title}: {error} (in the run '{folder}')") from None
-    return Cell(folder, config, {name: value.label for name, value in values.items()}, settings)

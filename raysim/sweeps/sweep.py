@@ -12,9 +12,9 @@ from raysim.estimate import placement
 from raysim.estimate.concurrency import runs_at_once
 from raysim.records.recorder import Recorder
 from raysim.records.result import Result
+from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunEnd, RunOutcome, SweepPlan, plan_sweep, register_runs
 from raysim.sweeps.display import SweepDisplay
-from raysim.sweeps.grid import Cell
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, Lost, RunError
 from raysim.system.files import lock_directory
@@ -62,19 +62,28 @@ def sweep(
 def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisplay) -> list[RunOutcome]:
     """Carry out the runs that are not done, and return the outcomes of all, in the order of the grid.
 
+    Trials come first; then the runs that they decide.
+
     Raises:
         ConfigError: the resources are not available, or nothing can be written; nothing was started.
     """
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
-    to_do = [cell for cell, progress in plan.runs if progress != "done"]
-    with torch_untouched(), _executor(plan, to_do, local, jobs, display) as executor, lock_directory(plan.out, "sweep"):
+    with torch_untouched(), _executor(plan, local, jobs, display) as executor, lock_directory(plan.out, "sweep"):
         register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
         runs = _Runs(plan.out, executor, display)
         log = nullcontext() if local or display.log is None else divert_errors(plan.out / display.log)
         with log, interruptible(runs.stop, display.say):
-            runs.carry_out(to_do)
-    return list({**plan.outcomes(), **runs.outcomes}.values())
+            runs.carry_out(plan.to_do)
+            if any(progress == "undecided" for _, progress in plan.runs):
+                plan = plan.renew()
+                register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
+                runs.carry_out([cell for cell in plan.to_do if cell.folder not in runs.outcomes])
+    outcomes = {**plan.outcomes(), **runs.outcomes}
+    if not runs.stopping:
+        for cell in (cell for cell, progress in plan.runs if progress == "undecided"):
+            outcomes[cell.folder] = RunOutcome(cell, plan.out / cell.folder, "failed", problem="all its trials failed")
+    return list(outcomes.values())
 
 
 class _Runs:
@@ -90,14 +99,14 @@ class _Runs:
         self._display = display
         self._recorders: dict[Cell, Recorder] = {}
         self._running: dict[RunInProgress, Cell] = {}
-        self._stopping = False
+        self.stopping = False
 
     def carry_out(self, cells: Sequence[Cell]) -> None:
         """Carry out and record the runs; if that breaks off, end those in progress."""
         waiting = deque(cells)
         try:
             while True:
-                while waiting and len(self._running) < self._executor.at_once and not self._stopping:
+                while waiting and len(self._running) < self._executor.at_once and not self.stopping:
                     self._begin(waiting.popleft())
                 if not self._running:
                     return
@@ -114,7 +123,7 @@ class _Runs:
 
     def stop(self) -> None:
         """Begin no more runs, and let those in progress end after their present round. Called from another thread."""
-        self._stopping = True
+        self.stopping = True
         for run in list(self._running):
             run.stop()
 
@@ -122,7 +131,7 @@ class _Runs:
         began = time.perf_counter()
         try:
             federation = load_federation(cell.config)
-            if self._stopping:
+            if self.stopping:
                 return
             self._display.begin(cell)
             footprint = Footprint()  # as reported by the process that carries out the run
@@ -134,7 +143,7 @@ class _Runs:
         resume_from = None if recorder.saved is None else (recorder.saved.server, dict(recorder.saved.clients))
         run = self._executor.start(cell.config, federation, resume_from)
         self._running[run] = cell
-        if self._stopping:
+        if self.stopping:
             run.stop()
 
     def _go_on(self, run: RunInProgress) -> None:
@@ -167,10 +176,9 @@ class _Runs:
 
 
 @contextmanager
-def _executor(
-    plan: SweepPlan, to_do: Sequence[Cell], local: bool, jobs: int | None, display: SweepDisplay
-) -> Iterator[Executor]:
+def _executor(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisplay) -> Iterator[Executor]:
     """Yield the executor of the runs: this process, or a cluster."""
+    to_do = plan.to_do
     addresses = {cell.config.resources.address for cell in to_do}
     if len(addresses) > 1:
         raise ConfigError("resources.address: found one for some runs and another for others, allowed: one for all")

@@ -11,9 +11,9 @@ import pytest
 
 import raysim
 from raysim.engine.events import Event, RoundDone
+from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunOutcome, SweepPlan, plan_sweep
 from raysim.sweeps.display import SweepDisplay
-from raysim.sweeps.grid import Cell
 from raysim.sweeps.sweep import carry_out
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]

@@ -2,7 +2,7 @@
 
 A table of results stands below `<!-- results/NAME ... -->`, one or more directories of sweeps. A row's first cell is
 what the sweep calls it. Its figures are in %: `mean ± standard deviation` over the sweep's seeds, of some metric, or
-the one value of a single seed. `paper:PAPER` in the mark adds that paper's published figures.
+the one value of a single seed; what runs cost are means. `paper:PAPER` in the mark adds that paper's published figures.
 """
 
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
+from leaderboard import insert_tables, read_boards, render_boards
 from pages import GUIDES, ROOT, names
 
 from raysim.report.against import load_paper
@@ -21,6 +22,7 @@ from raysim.sweeps.directory import read_labels
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")
 METRICS = ("average_accuracy", "forgetting", "backward_transfer")
+COSTS = {"bytes_up": 2**-20, "bytes_down": 2**-20, "seconds": 1.0}  # in MiB and seconds
 
 
 def tables() -> Iterator[tuple[str, str, str]]:
@@ -31,19 +33,25 @@ def tables() -> Iterator[tuple[str, str, str]]:
 
 def measured(directory: Path) -> dict[str, set[str]]:
     """By every name that the sweep gives: the figures of the runs that have it, over the seeds."""
-    values = defaultdict(list)
+    values, costs = defaultdict(list), defaultdict(list)
     for folder, axes in read_labels(directory).items():
         path = directory / folder / "summary.json"
         if path.exists():
             others = tuple((axis, name) for axis, name in axes.items() if axis != "seed")
-            for protocol, found in json.loads(path.read_text())["evaluation"].items():
+            summary = json.loads(path.read_text())
+            for protocol, found in summary["evaluation"].items():
                 for metric in METRICS:
                     values[others, protocol, metric].append(found[metric])
+            for cost, scale in COSTS.items():
+                costs[others, cost].append(scale * summary[cost])
     figures = defaultdict(set)
     for (others, _, _), found in values.items():
         if None not in found:
             for _, name in others:
                 figures[name].add(shown(found))
+    for (others, _), found in costs.items():
+        for _, name in others:
+            figures[name].add(format(fmean(found), ".1f"))
     return figures
 
 
@@ -77,3 +85,9 @@ def test_figures_are_those_of_the_runs(page: str, mark: str, rows: str) -> None:
 def test_all_results_are_in_the_documentation() -> None:
     told = {word for _, mark, _ in tables() for word in mark.split()}
     assert {f"results/{path.name}" for path in (ROOT / "results").iterdir() if path.is_dir()} <= told
+
+
+def test_the_leaderboard_is_the_tools() -> None:
+    results, page = ROOT / "results" / "leaderboard", (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
+    tables = render_boards(read_boards([results]), "results/leaderboard") if results.is_dir() else "To be measured."
+    assert page == insert_tables(page, tables), "run `python tools/leaderboard.py results/leaderboard --page ...`"

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from raysim.sweeps.grid import Cell, expand_sweep
+from raysim.sweeps.cells import Cell
+from raysim.sweeps.grid import expand_sweep
 
 BASE = {
     "name": "tiny",

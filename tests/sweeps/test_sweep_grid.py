@@ -9,9 +9,10 @@ import pytest
 
 from raysim.config import load
 from raysim.config.comparison import describe_difference
-from raysim.sweeps import grid as grids
+from raysim.sweeps import cells as made
 from raysim.sweeps.axes import name_value
-from raysim.sweeps.grid import Cell, expand_sweep
+from raysim.sweeps.cells import Cell
+from raysim.sweeps.grid import expand_sweep
 from raysim.system.errors import ConfigError
 
 Cells = Callable[..., list[Cell]]
@@ -209,7 +210,7 @@ def test_an_axis_that_sets_another_ones_key_is_refused(axes: dict[str, Any], cel
 
 
 def test_too_many_runs_are_refused_at_once(cells_of: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grids, "MOST_RUNS", 5)
+    monkeypatch.setattr(made, "MOST_RUNS", 5)
     with pytest.raises(ConfigError, match="grid: found 6 runs, allowed: at most 5"):
         cells_of({"seed": [0, 1], "clients.count": [2, 3, 4]})
 

@@ -1,0 +1,138 @@
+"""The runs of a sweep, each a valid config: every combination of the grid's values, and the trials of tuned ones."""
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from raysim.config import Config, validate
+from raysim.config.comparison import result_settings
+from raysim.config.document import Document, dotted
+from raysim.engine.compatibility import check_methods
+from raysim.sweeps.axes import Axis, AxisValue
+from raysim.system.errors import ConfigError
+
+MOST_RUNS = 10_000
+SWEEP_FILE = "sweep.yaml"  # beside the runs' folders
+SPLIT_KEY = "evaluation.split"  # in which trials differ from the runs that they decide
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One run of a sweep: its folder below the sweep's, its config, its value's name on every axis, what it sets.
+
+    One that is not `decided` waits for trials; until then its config has the first candidates.
+    """
+
+    folder: str
+    config: Config
+    labels: Mapping[str, str]
+    settings: Mapping[str, object]
+    decided: bool = True
+
+
+Choose = Callable[[Sequence[Cell]], int | None]
+"""Given the trials of a tuned value, returns the place of the best, None where they are not all done."""
+
+
+def combine_values(
+    title: str, axes: Sequence[Axis], skipped: Sequence[Mapping[str, set[str]]]
+) -> list[dict[str, AxisValue]]:
+    """Return every combination of the axes' values that is not skipped, by axis; `title` names the sweep in errors."""
+    count = math.prod(len(axis.values) for axis in axes)
+    if count > MOST_RUNS:
+        raise ConfigError(f"{title}: grid: found {count} runs, allowed: at most {MOST_RUNS}")
+    made = [
+        {axis.name: value for axis, value in zip(axes, values, strict=True)}
+        for values in product(*(axis.values for axis in axes))
+    ]
+    kept = [
+        one for one in made if not any(all(one[axis].label in names for axis, names in no.items()) for no in skipped)
+    ]
+    if not kept:
+        raise ConfigError(f"{title}: skip: found every combination of the grid, allowed: combinations that leave runs")
+    return kept
+
+
+def expand_grid(
+    title: str,
+    base: Document,
+    combinations: Sequence[Mapping[str, AxisValue]],
+    trial: Mapping[str, AxisValue],
+    choose: Choose,
+) -> list[Cell]:
+    """Return the trials of tuned values, which are `trial` on its axes, then the runs."""
+    trials: list[Cell] = []
+    runs: list[Cell] = []
+    tuned: list[Cell] = []
+    chosen: dict[str, int | None] = {}
+    for values in combinations:
+        if not any(value.candidates for value in values.values()):
+            runs.append(_cell(title, base, values))
+            continue
+        candidates = [
+            dict(zip(values, picked, strict=True))
+            for picked in product(*(value.candidates or [value] for value in values.values()))
+        ]
+        group = _folder({**values, **trial})
+        if group not in chosen:
+            tried = [_cell(title, base, {**candidate, **trial}) for candidate in candidates]
+            trials += tried
+            chosen[group] = choose(tried)
+        tuned.append(_tuned(title, base, values, candidates, chosen[group]))
+    _refuse_twins(title, [*trials, *runs])
+    return [*trials, *runs, *tuned]
+
+
+def _tuned(
+    title: str,
+    base: Document,
+    values: Mapping[str, AxisValue],
+    candidates: Sequence[Mapping[str, AxisValue]],
+    best: int | None,
+) -> Cell:
+    """Return a run with the best candidate, whose name it has; its folder is the same with whichever."""
+    picked = {name: replace(one, folder=values[name].folder) for name, one in candidates[best or 0].items()}
+    cell = _cell(title, base, picked)
+    if best is not None:
+        return cell
+    return replace(cell, labels={name: value.label for name, value in values.items()}, decided=False)
+
+
+def _refuse_twins(title: str, cells: Sequence[Cell]) -> None:
+    made: dict[str, Cell] = {}
+    for cell in cells:
+        same = made.setdefault(str(result_settings(cell.config)), cell)
+        if same is not cell:
+            raise ConfigError(
+                f"{title}: the runs '{same.folder}' and '{cell.folder}' are the same in all that changes results, "
+                "allowed: runs that differ"
+            )
+
+
+def _folder(values: Mapping[str, AxisValue]) -> str:
+    # the runs of all seeds of one setting are in its folder, whichever axis varies slowest; trials are apart
+    order = {SPLIT_KEY: 0, "seed": 2}
+    return "/".join(values[name].folder for name in sorted(values, key=lambda name: order.get(name, 1)))
+
+
+def _cell(title: str, base: Document, values: Mapping[str, AxisValue]) -> Cell:
+    folder = _folder(values)
+    document = Document(base.file, copy.deepcopy(base.values), dict(base.origins))
+    settings: dict[str, Any] = {}
+    try:
+        if folder == SWEEP_FILE:
+            raise ConfigError(f"{title}: a run's folder would be {SWEEP_FILE}, allowed: another name")
+        for keys, set_to, origin in (setting for value in values.values() for setting in value.settings):
+            document.put(keys, copy.deepcopy(set_to), origin)
+            settings[dotted(keys)] = set_to
+        config = validate(document)
+    except ConfigError as error:
+        raise ConfigError(f"{error} (in the run '{folder}')") from None
+    try:
+        check_methods(config)
+    except ConfigError as error:
+        raise ConfigError(f"{title}: {error} (in the run '{folder}')") from None
+    return Cell(folder, config, {name: value.label for name, value in values.items()}, settings)

@@ -1,0 +1,187 @@
+"""Values of an axis that are tuned: trials on validation samples first, then the best candidate with all seeds."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from carrying import carried_out, standings, statuses
+
+from raysim.cli import main
+from raysim.sweeps.directory import plan_sweep, read_labels
+from raysim.sweeps.grid import expand_sweep
+from raysim.system.errors import ConfigError
+
+Write = Callable[..., Path]
+
+BASE = {
+    "name": "tiny",
+    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 200, "test": 20},
+    "scenario": {"kind": "class_incremental", "tasks": 1},
+    "clients": {"count": 2},
+    "model": {"name": "mlp", "hidden": [5]},
+    "training": {"rounds_per_task": 2, "batch_size": 4},
+    "logging": {"tensorboard": False},
+}
+RATES = {"training.optimizer.lr": [1e30, 1e-9, 0.3]}  # the first diverges, the second learns nothing
+
+
+def tuned(rows: dict[str, Any], **more: object) -> dict[str, Any]:
+    """A sweep of two seeds in which ER stands as it is and the rows are tuned."""
+    grid = {"seed": [3, 4], "methods": {"ER": {"er": {}}}}
+    return {"name": "try", "base": BASE, "grid": grid, "tune": {"methods": rows}, **more}
+
+
+def test_trials_have_one_seed_and_the_validation_split_and_runs_wait_for_them() -> None:
+    rows = {"Prox": {"methods.fedprox.mu": [0.1, 1.0], "training.batch_size": 2}}
+    _, cells = expand_sweep(tuned(rows), ())
+    assert [(cell.folder, cell.decided) for cell in cells] == [
+        ("validation/Prox, mu=0.1/seed-3", True),
+        ("validation/Prox, mu=1.0/seed-3", True),
+        ("ER/seed-3", True),
+        ("ER/seed-4", True),
+        ("Prox/seed-3", False),
+        ("Prox/seed-4", False),
+    ]
+    trial, undecided = cells[1], cells[5]
+    assert trial.labels == {"evaluation.split": "validation", "seed": "3", "methods": "Prox, mu=1.0"}
+    assert (trial.config.seed, trial.config.evaluation.split, trial.config.training.batch_size) == (3, "validation", 2)
+    assert trial.config.methods["fedprox"]["mu"] == 1.0
+    assert undecided.labels == {"seed": "4", "methods": "Prox"}
+
+
+def test_the_chosen_candidate_is_run_with_all_seeds_on_the_test_split() -> None:
+    rows = {"Prox": {"methods.fedprox.mu": [0.1, 1.0]}}
+    _, cells = expand_sweep(tuned(rows), (), lambda name, trials: len(trials) - 1)
+    first, second = cells[-2:]
+    assert (first.folder, second.folder) == ("Prox/seed-3", "Prox/seed-4")
+    assert second.labels == {"seed": "4", "methods": "Prox, mu=1.0"}
+    assert second.decided
+    config = second.config
+    assert (config.seed, config.evaluation.split, config.methods["fedprox"]["mu"]) == (4, "test", 1.0)
+
+
+def test_lists_are_tried_in_all_combinations_and_every_axis_may_be_tuned() -> None:
+    source = {
+        "name": "try",
+        "base": BASE,
+        "grid": {"clients.count": [2, 3]},
+        "tune": {"model": {"MLP": {"model.hidden": [[3], [4]], "training.batch_size": [2, 3]}}},
+    }
+    _, cells = expand_sweep(source, ())
+    labels = [cell.labels["model"] for cell in cells if cell.config.clients.count == 3]
+    assert labels == [f"MLP, hidden=[{h}], batch_size={b}" for h in (3, 4) for b in (2, 3)] + ["MLP"]
+
+
+def test_narrowing_the_seeds_moves_no_trial() -> None:
+    rows = {"Prox": {"methods.fedprox.mu": [0.1, 1.0]}}
+    _, cells = expand_sweep(tuned(rows), ["seed=4", "methods=Prox"])
+    assert [cell.folder for cell in cells] == [
+        "validation/Prox, mu=0.1/seed-3",
+        "validation/Prox, mu=1.0/seed-3",
+        "Prox/seed-4",
+    ]
+
+
+def test_a_row_can_be_added_on_the_command_line() -> None:
+    own = "tune.methods.Mine={methods.troubles:Pressing.round: [1, 2]}"
+    _, cells = expand_sweep(tuned({}), ["methods=Mine", "seed=3", own])
+    assert [cell.labels["methods"] for cell in cells] == ["Mine, round=1", "Mine, round=2", "Mine"]
+    assert cells[1].config.methods["troubles:Pressing"]["round"] == 2
+
+
+def test_combinations_that_are_skipped_are_no_runs() -> None:
+    rows = {"Prox": {"methods.fedprox.mu": [0.1, 1.0]}}
+    source = tuned(rows, skip=[{"methods": ["Prox"], "seed": 4}, {"methods": "ER", "seed": [3]}])
+    _, cells = expand_sweep(source, ())
+    assert [cell.folder for cell in cells if not cell.folder.startswith("validation")] == ["ER/seed-4", "Prox/seed-3"]
+    assert len(cells) == 4
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a tuned sweep that was carried out; one of its trials diverged."""
+    out = tmp_path_factory.mktemp("tuned") / "out"
+    ended = carried_out(tuned({"Rate": RATES}), out)
+    assert [outcome.cell.folder for outcome in ended if outcome.status == "failed"] == [
+        "validation/Rate, lr=1.0e+30/seed-3"
+    ]
+    return out
+
+
+def accuracy(run: Path) -> float:
+    return float(json.loads((run / "summary.json").read_text())["evaluation"]["class_il"]["average_accuracy"])
+
+
+def test_the_best_on_validation_samples_is_run(swept: Path) -> None:
+    idle, learns = (accuracy(swept / f"validation/Rate, lr={rate}/seed-3") for rate in ("1.0e-09", "0.3"))
+    assert idle < learns  # else the choice below is no choice
+    assert read_labels(swept)["Rate/seed-4"] == {"seed": "4", "methods": "Rate, lr=0.3"}
+    config = (swept / "Rate/seed-4/config.yaml").read_text()
+    assert "lr: 0.3" in config
+    assert "split: test" in config
+
+
+def test_what_is_done_is_not_done_again_and_what_is_missing_is(swept: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(swept, tmp_path / "copy"))
+    shutil.rmtree(out / "Rate/seed-4")
+    before = (out / "Rate/seed-3/summary.json").stat().st_mtime_ns
+    assert standings(tuned({"Rate": RATES}), out)["Rate/seed-4"] == "new"
+    assert statuses(carried_out(tuned({"Rate": RATES}), out)).count("done") == 6
+    assert (out / "Rate/seed-3/summary.json").stat().st_mtime_ns == before
+
+
+def test_of_equal_candidates_the_first_is_chosen(tmp_path: Path) -> None:
+    """Both rates are too small to change an answer."""
+    carried_out(tuned({"Rate": {"training.optimizer.lr": [1e-9, 1e-10]}}), tmp_path, "methods=Rate", "seed=3")
+    assert read_labels(tmp_path)["Rate/seed-3"]["methods"] == "Rate, lr=1.0e-09"
+
+
+def test_where_all_trials_fail_the_runs_fail(tmp_path: Path) -> None:
+    ended = carried_out(tuned({"Rate": {"training.optimizer.lr": [1e30, 1e29]}}), tmp_path, "methods=Rate", "seed=3")
+    assert statuses(ended) == ["failed"] * 3
+    assert ended[-1].problem == "all its trials failed"
+    assert not (tmp_path / "Rate").exists()
+
+
+def test_an_interrupted_trial_decides_nothing(tmp_path: Path) -> None:
+    rows = {"Row": {"methods": [{"er": {}}, {"troubles:Pressing": {"round": 1}}]}}
+    ended = carried_out(tuned(rows), tmp_path, "methods=Row", "seed=3")
+    assert statuses(ended) == ["done", "interrupted", "not started"]
+    assert standings(tuned(rows), tmp_path, "methods=Row", "seed=3")["Row/seed-3"] == "undecided"
+
+
+def test_the_list_tells_what_is_undecided(sweep_file: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = sweep_file("grid: {seed: [0]}\ntune: {methods: {P: {methods.fedprox.mu: [0.1, 1]}}}")
+    assert main(["sweep", str(path), "--list", "--out", str(path.parent / "out")]) == 0
+    assert [re.split("  +", line) for line in capsys.readouterr().out.splitlines()] == [
+        ["validation/P, mu=0.1/seed-0", "new", "seed=0", "methods.fedprox.mu=0.1", "evaluation.split='validation'"],
+        ["validation/P, mu=1/seed-0", "new", "seed=0", "methods.fedprox.mu=1", "evaluation.split='validation'"],
+        ["P/seed-0", "undecided"],
+    ]
+    assert len(plan_sweep(path, (), None).to_do) == 2
+
+
+REFUSED = {
+    "tune: {methods: {P: {methods.fedprox.mu: []}}}": ":4: tune.methods.P.methods.fedprox.mu: found [], allowed: a val",
+    "tune: {methods: {P: {sede: [1]}}}": ":4: tune.methods.P.sede.0: unknown key 'sede'; did you mean 'seed'?",
+    "tune: {methods: {P: 3}}": ":4: tune: found {methods: {P: 3}}, allowed: by axis, further values such as {FedProx",
+    "tune: {methods: {P: {seed: [7, 8]}}}": ":4: tune.methods: found the key seed, which sets seed of the axis seed",
+    "tune: {methods: {P: {methods.fedprox.mu: [-1, 1]}}}": ":4: methods.fedprox.mu: found -1, allowed: a number >= 0 "
+    "(in the run 'validation/P, mu=-1/seed-0')",
+    "tune: {methods: {P: {training.batch_size: [2, 2]}}}": ":4: tune.methods.P: found 'P, batch_size=2' twice",
+    "skip: [{sede: 1}]": ":4: skip.0.sede: found no axis of the grid, allowed: seed",
+    "skip: [{seed: 1}]": ":4: skip.0: seed is an axis of the grid; found 1, allowed: 0",
+    "skip: [{seed: 0}]": "sweep.yaml: skip: found every combination of the grid, allowed: combinations that leave runs",
+}
+
+
+@pytest.mark.parametrize("lines", REFUSED)
+def test_what_is_wrong_is_told_in_one_line(lines: str, sweep_file: Write) -> None:
+    with pytest.raises(ConfigError) as found:
+        expand_sweep(sweep_file(f"grid: {{seed: [0]}}\n{lines}"), ())
+    assert REFUSED[lines] in str(found.value)
+    assert "\n" not in str(found.value)
