@@ -90,7 +90,10 @@ def test_lists_are_domains(pacs: Path) -> None:
 def test_dn4il_lists_name_images_of_domainnets_folders(tmp_path: Path) -> None:
     """The lists lie apart from the images; labels from 0, not in order. One more has spaces, empty lines and CRLF."""
     rows = {
-        "train": [("clipart/airplane/clipart_002_000001.jpg", 1), ("clipart/aircraft_carrier/clipart_001_000005.jpg", 0)],
+        "train": [
+            ("clipart/airplane/clipart_002_000001.jpg", 1),
+            ("clipart/aircraft_carrier/clipart_001_000005.jpg", 0),
+        ],
         "test": [("clipart/aircraft_carrier/a photo 7.jpg", 0)],
     }
     (tmp_path / "DN4IL").mkdir()
@@ -183,8 +186,8 @@ def test_a_split_that_cannot_be_meant_is_refused(pacs: Path) -> None:
     )
     (lists / "photo_crossval_kfold.txt").write_text("\n")
     assert refusal(image_list, pacs, of_pacs("photo")) == (
-        f"dataset.test: {lists}/photo_crossval_kfold.txt names no images, allowed: a line for each, a path, a space and "
-        "a label"
+        f"dataset.test: {lists}/photo_crossval_kfold.txt names no images, allowed: a line for each, a path, a space "
+        "and a label"
     )
 
 
@@ -228,7 +231,11 @@ def tiny(tmp_path: Path) -> Path:
         (folder / "train" / wnid / f"{wnid}_boxes.txt").write_text(f"{wnid}_0.JPEG\t0\t10\t63\t58\n")
     for number, value in enumerate((160, 60, 70)):
         write(folder / "val" / "images" / f"val_{number}.JPEG", value, size=64)
-    annotated = ("val_0.JPEG\tn01641577\t0\t32\t44\t62", "val_1.JPEG\tn01443537\t0\t1\t2\t3", "val_2.JPEG\tn01443537\t4\t5\t6\t7")
+    annotated = (
+        "val_0.JPEG\tn01641577\t0\t32\t44\t62",
+        "val_1.JPEG\tn01443537\t0\t1\t2\t3",
+        "val_2.JPEG\tn01443537\t4\t5\t6\t7",
+    )
     (folder / "val" / "val_annotations.txt").write_text("".join(f"{line}\n" for line in annotated))
     (folder / "wnids.txt").write_text("n01629819\nn01443537\nn01641577\n")
     words = ("n00001740\tentity", "n01443537\tgoldfish, Carassius auratus", "n01641577\tbullfrog, Rana catesbeiana")
@@ -248,7 +255,11 @@ def test_tiny_imagenet_is_read_as_it_is_distributed(tiny: Path) -> None:
     assert near == [100, 110, 50, 60, 150, 160, 160, 60, 70]
     picture = np.asarray(Image.open(tiny / "tiny-imagenet-200" / "val" / "images" / "val_1.JPEG"))
     assert np.array_equal(found.test.x[1], picture.transpose(2, 0, 1))
-    assert load_dataset(tiny_imagenet, str(tiny / "tiny-imagenet-200"), False, {"path": ".", "size": 4}).shape == (3, 4, 4)
+    assert load_dataset(tiny_imagenet, str(tiny / "tiny-imagenet-200"), False, {"path": ".", "size": 4}).shape == (
+        3,
+        4,
+        4,
+    )
 
 
 def test_tiny_imagenets_classes_have_names(tiny: Path) -> None:
@@ -279,8 +290,8 @@ def test_what_tiny_imagenet_lacks_is_named(tiny: Path) -> None:
     )
     (folder / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn01641577\t0\nval_2.JPEG n01443537\n")
     assert refusal(tiny_imagenet, tiny, {}) == (
-        f"dataset.path: {folder}/val/val_annotations.txt, line 2: found 'val_2.JPEG n01443537', allowed: an image, a tab "
-        "and a class that is in wnids.txt"
+        f"dataset.path: {folder}/val/val_annotations.txt, line 2: found 'val_2.JPEG n01443537', allowed: an image, a "
+        "tab and a class that is in wnids.txt"
     )
     (folder / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn09999999\t0\n")
     assert "line 1: found 'val_0.JPEG n09999999 0', allowed: an image" in refusal(tiny_imagenet, tiny, {})

@@ -134,7 +134,8 @@ def rename(state: dict[str, Tensor]) -> None:
 def test_weights_that_do_not_fit_are_named(published: Callable[..., Path], tmp_path: Path) -> None:
     path = published(lambda state: state.update({"conv1.0.weight": torch.ones(24, 3, 7, 7)}))
     assert misfit(path) == (
-        f"model.weights: {path} does not fit the model: of another shape: conv1.0.weight [24, 3, 7, 7] for [24, 3, 3, 3]"
+        f"model.weights: {path} does not fit the model: of another shape: conv1.0.weight [24, 3, 7, 7] for "
+        "[24, 3, 3, 3]"
     )
     assert misfit(published(rename)) == (
         f"model.weights: {path} does not fit the model: not in the file: conv1.0.weight; not in the model: stem.weight"
