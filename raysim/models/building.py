@@ -101,7 +101,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     allowed = "allowed: a state_dict that torch.save wrote"
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
+    except PermissionError as error:
         raise ConfigError(f"model.weights: {path} cannot be read: {error.strerror}") from error
     except Exception as error:  # torch says how to run what is in the file
         words = "holds more than tensors, or is no file of torch's"

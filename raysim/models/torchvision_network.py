@@ -44,7 +44,7 @@ def torchvision_network(
     *,
     architecture: str,  # one of torchvision's classifiers, such as resnet18, resnet50, mobilenet_v2 or vit_b_16
     input_size: Annotated[int, Ge(1), Le(4096)] | None = 224,  # height and width made of the images; null leaves them
-    normalize: bool = True,  # pixels by ImageNet's mean and deviation; dataset.normalize is then none
+    normalize: bool = True,  # whether they are normalised with ImageNet's mean and deviation, not by dataset.normalize
 ) -> nn.Module:
     """Any classifier of torchvision by `architecture`, resized input; its files of weights fit (model.weights).
 
