@@ -54,15 +54,12 @@ def decode_dataset(
     """
     count = len(train) + len(test)
     require_memory(count * size * size * (1 if grey else 3), "dataset.size", f"{size} for {count} images")
-    splits = [
-        Split(_decode_all([path for path, _ in part], size, grey), np.array([label for _, label in part], np.int64))
-        for part in (train, test)
-    ]
-    return Dataset(*splits, classes, names)
+    return Dataset(_decode_all(train, size, grey), _decode_all(test, size, grey), classes, names)
 
 
-def _decode_all(paths: Sequence[Path], size: int, grey: bool) -> Array:
+def _decode_all(images: Labelled, size: int, grey: bool) -> Split:
     """Decode every image once, in threads: Pillow releases the interpreter's lock while it decodes and resizes."""
+    paths = [path for path, _ in images]
     x = np.empty((len(paths), 1 if grey else 3, size, size), np.uint8)
 
     def fill(row: int) -> None:
@@ -72,7 +69,7 @@ def _decode_all(paths: Sequence[Path], size: int, grey: bool) -> Array:
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor() as pool:
         for start in range(0, len(paths), AT_ONCE):
             list(pool.map(fill, range(start, min(start + AT_ONCE, len(paths)))))
-    return x
+    return Split(x, np.array([label for _, label in images], np.int64))
 
 
 def _decode(path: Path, size: int, grey: bool) -> Array:

@@ -103,10 +103,17 @@ def test_a_file_for_1000_classes_fits_but_for_the_head(
     assert loaded["fc.weight"].shape == (10, 1024)
 
 
-def test_a_head_that_fits_is_the_files(published: Callable[..., Path]) -> None:
-    path = published()
+@pytest.mark.parametrize("change", [lambda state: None, drop_counts], ids=["now", "of 2018"])
+def test_a_head_that_fits_is_the_files(published: Callable[..., Path], change: Any) -> None:
+    path = published(change)
     loaded, file = built(classes=1000, weights=str(path)).state_dict(), torch.load(path, weights_only=True)
     assert all(torch.equal(loaded[name], file[name]) for name in file)
+
+
+def test_a_files_versions_are_kept(tmp_path: Path) -> None:
+    """MNASNet refuses a file that does not say which version of it this is."""
+    torch.save(models.mnasnet0_5(num_classes=3).state_dict(), tmp_path / "weights.pth")
+    built(architecture="mnasnet0_5", weights=str(tmp_path / "weights.pth"))
 
 
 def test_a_new_head_is_new_as_a_whole(published: Callable[..., Path]) -> None:
@@ -133,7 +140,7 @@ def rename(state: dict[str, Tensor]) -> None:
 
 
 def test_weights_that_do_not_fit_are_named(published: Callable[..., Path]) -> None:
-    """The last file lacks 280 tensors: of 56 convolutions (5 in each of 3 units, 3 in 13, 2) and their BatchNorms, 5."""
+    """The last file lacks 280 tensors: of 56 convolutions (5 in 3 units, 3 in 13, and 2) and their BatchNorms, 5."""
     path = published(lambda state: state.update({"conv1.0.weight": torch.ones(24, 3, 7, 7)}))
     assert misfit(path) == (
         f"model.weights: {path} does not fit the model: of another shape: conv1.0.weight [24, 3, 7, 7] for "
