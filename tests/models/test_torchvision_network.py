@@ -13,7 +13,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 import raysim
+from raysim.algorithms.parts.sample_gradients import squared_norms
 from raysim.config import load
+from raysim.estimate.memory import estimate_memory
+from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
 from raysim.models.flat import FlatModel
 from raysim.system.errors import ConfigError
@@ -264,10 +267,21 @@ def test_a_run_begins_with_the_files_weights_and_ends_in_a_file_of_torchvisions(
         raysim.evaluate(tmp_path / "run", {"dataset.classes": 6})
 
 
+def test_its_import_is_in_the_estimate_of_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """155 MiB in the coordinator and in a host; nothing with a model of raysim's."""
+    for name, taken in (("torchvision", 155 * 2**20), ("mlp", 0)):
+        config = configured() if name == "torchvision" else load(configured(), {"model": {"name": name}})
+        federation = build_federation(config)
+        model = check_model(config, federation.shape, federation.classes)
+        needs = []
+        for nbytes in (155 * 2**20, 0):
+            monkeypatch.setattr("raysim.estimate.memory.TORCHVISION_BYTES", nbytes)
+            needs.append(estimate_memory(config, federation, model))
+        assert (needs[0].host - needs[1].host, needs[0].coordinator - needs[1].coordinator) == (taken, taken)
+
+
 def test_gradients_by_sample_go_through_the_preparation() -> None:
     """Re-Fed's, vectorised: the same norms as one by one."""
-    from raysim.algorithms.parts.sample_gradients import squared_norms
-
     model = check_model(configured(), (3, 8, 8), 4)
     x, y = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 3])
     loss = nn.functional.cross_entropy
