@@ -231,6 +231,7 @@ def test_images_are_resized_as_pillow_does_and_normalised(before: tuple[int, int
 def test_grey_images_are_shown_as_rgb() -> None:
     x = np.random.default_rng(1).random((2, 1, 32, 32)).astype(np.float32)
     np.testing.assert_allclose(shown(x), (x - MEAN[:, None, None]) / STD[:, None, None], atol=1e-5)
+    assert np.array_equal(shown(x, normalize=False), np.repeat(x, 3, axis=1))
 
 
 def test_images_may_be_left_as_they_are() -> None:
