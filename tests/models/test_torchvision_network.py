@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import raysim
 from raysim.algorithms.parts.sample_gradients import squared_norms
 from raysim.config import load
+from raysim.estimate.dry_run import dry_run
 from raysim.estimate.memory import estimate_memory
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
@@ -254,10 +255,14 @@ def test_images_are_not_normalised_twice() -> None:
 def test_a_run_begins_with_the_files_weights_and_ends_in_a_file_of_torchvisions(
     published: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """At a rate of 1e-30 nothing but BatchNorm's statistics moves. `raysim evaluate` never takes a new head."""
+    """At a rate of 1e-30 nothing but BatchNorm's statistics moves. `raysim evaluate` never takes a new head.
+
+    A dry run, in which ER shows its memory steps without values, foresees the bytes.
+    """
     path = published()
-    still = {"training.optimizer.lr": 1e-30, "model.weights": str(path)}
-    result = raysim.run(configured(), still, out=tmp_path / "run", local=True)
+    config = load(configured(weights=str(path)), {"training.optimizer.lr": 1e-30, "methods": {"er": {}}})
+    result = raysim.run(config, out=tmp_path / "run", local=True)
+    assert sum(dry_run(config, build_federation(config)).up.values()) == result.bytes_up
     state, file = torch.load(tmp_path / "run" / "model.pt", weights_only=True), torch.load(path, weights_only=True)
     models.get_model(SMALL, weights=None, num_classes=4).load_state_dict(state)
     assert torch.equal(state["conv5.0.weight"], file["conv5.0.weight"])
