@@ -72,6 +72,8 @@ def _rules(config: Config) -> Rules:
         yield config.training.local_epochs > 1, "training.local_epochs", once
         in_step = "synchronous boundaries with scenario.online"
         yield scenario.jitter > 0, "scenario.boundaries.jittered.rounds", in_step
+    by_model = config.model.keys().get("normalize") is True and config.dataset.normalize != "none"
+    yield by_model, "dataset.normalize", "none with model.normalize, which does it in the model"
     if isinstance(schedule, AsynchronousSchedule) and schedule.mixing == "models":
         one = "1 with mixing=models, which takes one model at a time"
         yield schedule.buffer_size != 1, "schedule.buffer_size", one

@@ -11,7 +11,9 @@ DATASETS: dict[str, str] = {
     "svhn": "raysim.data.vision:svhn",
     "cifar10": "raysim.data.vision:cifar10",
     "cifar100": "raysim.data.vision:cifar100",
+    "tiny_imagenet": "raysim.data.image_lists:tiny_imagenet",
     "image_folder": "raysim.data.own_files:image_folder",
+    "image_list": "raysim.data.image_lists:image_list",
     "npz": "raysim.data.own_files:npz",
     "synthetic": "raysim.data.builtin:synthetic",
 }

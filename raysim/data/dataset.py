@@ -93,13 +93,16 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
 
     Raises:
         ConfigError: not a Dataset, an empty or uneven split, a dtype other than uint8 or float32, values that are
-            not finite, labels outside 0..classes-1, or splits whose samples differ in shape or dtype.
+            not finite, labels outside 0..classes-1, more or fewer names than classes, or splits whose samples differ in
+            shape or dtype.
     """
     if not isinstance(dataset, Dataset):
         raise ConfigError(f"data set {name}: got {type(dataset).__name__}; return a raysim.data.dataset.Dataset")
     if dataset.classes < 1:
         raise ConfigError(f"data set {name}: classes is {dataset.classes}; it must be at least 1")
     require_memory(dataset.classes * CLASS_BYTES, f"data set {name}", f"{dataset.classes} classes")
+    if dataset.names is not None and len(dataset.names) != dataset.classes:
+        raise ConfigError(f"data set {name}: {len(dataset.names)} names for {dataset.classes} classes; name each once")
     for part, split in (("train", dataset.train), ("test", dataset.test)):
         _check_split(split, f"data set {name}, {part} split", dataset.classes)
     train, test = dataset.train.x, dataset.test.x

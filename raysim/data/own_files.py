@@ -1,33 +1,20 @@
 """Data sets in files of the user's own: an .npz, or images in one folder per class, as many sets are distributed."""
 
-import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
-from PIL import Image
 
 from raysim.config.error_text import nearest
 from raysim.data.dataset import Array, Dataset, MissingData, Split, channels_first, require_memory
+from raysim.data.decoding import Labelled, decode_dataset, list_images
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
-FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # whatever the suffix; others start other programs
-AT_ONCE = 1000  # images that wait for a thread
-IMAGE_DAMAGE = (
-    OSError,
-    ValueError,
-    SyntaxError,
-    EOFError,
-    MemoryError,
-    Image.DecompressionBombError,
-)  # what Pillow raises
 NPZ_DAMAGE = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error, RuntimeError)  # encrypted
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -65,9 +52,7 @@ def image_folder(
         _same_classes(halves[0], train, halves[1], test)
     else:
         train, test = _split(folder, _files(folder, classes), test_fraction, seed)
-    count = sum(len(files) for split in (train, test) for files in split.values())
-    require_memory(count * size * size * (1 if grey else 3), "dataset.size", f"{size} for {count} images")
-    return Dataset(_decode_all(train, size, grey), _decode_all(test, size, grey), len(train), tuple(train))
+    return decode_dataset(_labelled(train), _labelled(test), len(train), tuple(train), size=size, grey=grey)
 
 
 def _files(folder: Path, wanted: Sequence[str] | None) -> Files:
@@ -78,20 +63,7 @@ def _files(folder: Path, wanted: Sequence[str] | None) -> Files:
     for name in wanted or ():
         if name not in names:
             raise ConfigError(f"dataset.classes: there is no folder '{name}' in {folder}{nearest(name, names)}")
-    return {name: _images(folder / name) for name in names if wanted is None or name in wanted}
-
-
-def _images(folder: Path) -> list[Path]:
-    """Return the images of one class."""
-    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    images = [entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file()]
-    if not images:
-        below = next((entry for entry in entries if entry.is_dir()), None)
-        hint = "" if below is None else f"; it holds the folder {below.name}: is {folder} the path that was meant?"
-        raise ConfigError(
-            f"dataset.path: {folder} holds no images, allowed: at least one in every class's folder{hint}"
-        )
-    return images
+    return {name: list_images(folder / name) for name in names if wanted is None or name in wanted}
 
 
 def _same_classes(folder: Path, files: Files, other: Path, others: Files) -> None:
@@ -116,33 +88,8 @@ def _split(folder: Path, files: Files, fraction: float, seed: int) -> tuple[File
     return train, test
 
 
-def _decode_all(files: Files, size: int, grey: bool) -> Split:
-    """Decode every image once, in threads: Pillow releases the interpreter's lock while it decodes and resizes."""
-    paths = [path for images in files.values() for path in images]
-    x = np.empty((len(paths), 1 if grey else 3, size, size), np.uint8)
-
-    def fill(row: int) -> None:
-        x[row] = _decode(paths[row], size, grey)
-
-    # catch_warnings is not thread-safe, so there is one around all threads: palettes, EXIF data, large images
-    with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor() as pool:
-        for start in range(0, len(paths), AT_ONCE):
-            list(pool.map(fill, range(start, min(start + AT_ONCE, len(paths)))))
-    sizes = [len(images) for images in files.values()]
-    return Split(x, np.repeat(np.arange(len(sizes), dtype=np.int64), sizes))
-
-
-def _decode(path: Path, size: int, grey: bool) -> Array:
-    """Return an image as uint8 [channels, size, size]."""
-    try:
-        with Image.open(path, formats=FORMATS) as image:
-            pixels = np.asarray(image.convert("L" if grey else "RGB").resize((size, size), Image.Resampling.BILINEAR))
-    except IMAGE_DAMAGE as error:
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise ConfigError(
-            f"dataset.path: {path} cannot be read as an image ({reason}); replace or remove it"
-        ) from error
-    return pixels[None] if grey else pixels.transpose(2, 0, 1)
+def _labelled(files: Files) -> Labelled:
+    return [(image, label) for label, images in enumerate(files.values()) for image in images]
 
 
 def npz(

@@ -20,6 +20,7 @@ import numpy as np
 
 from raysim.data.dataset import Array, Dataset, Declared, MissingData, Split, channels_first
 from raysim.system.errors import ConfigError
+from raysim.system.importing import import_torchvision
 
 TIMEOUT = 20.0  # seconds without a byte before a download is given up
 FAILURES = (
@@ -101,17 +102,21 @@ def read_torchvision_set(known: TorchvisionSet, root: Path, download: bool) -> D
     Raises:
         ConfigError: see `open_quietly`.
     """
-    train, test = (_read_split(known, root, download, options) for options in (known.train, known.test))
-    return Dataset(train, test, known.declared.classes)
+    train, test = (_open(known, root, download, options) for options in (known.train, known.test))
+    names = tuple(train.classes) if hasattr(train, "classes") else None
+    return Dataset(_to_split(known, train), _to_split(known, test), known.declared.classes, names)
 
 
-def _read_split(known: TorchvisionSet, root: Path, download: bool, options: dict[str, Any]) -> Split:
+def _open(known: TorchvisionSet, root: Path, download: bool, options: dict[str, Any]) -> Any:
     try:
-        found = open_quietly(known, root, False, options)
+        return open_quietly(known, root, False, options)
     except ConfigError:
         if not download:
             raise
-        found = open_quietly(known, root, True, options)
+        return open_quietly(known, root, True, options)
+
+
+def _to_split(known: TorchvisionSet, found: Any) -> Split:
     images: Array = np.asarray(found.data)
     labels = found.targets if hasattr(found, "targets") else found.labels
     x = np.ascontiguousarray(images) if known.channels_first else channels_first(images)
@@ -124,14 +129,7 @@ def open_quietly(known: TorchvisionSet, root: Path, download: bool, options: dic
     Raises:
         ConfigError: torchvision cannot be imported, the files are missing or damaged, or the download failed.
     """
-    try:
-        from torchvision import datasets
-    except Exception as error:  # one built for another torch fails with whatever its C++ operators raise
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ConfigError(
-            f"data set {known.name}: torchvision cannot be imported ({reason}); install the torchvision that fits "
-            "your torch"
-        ) from error
+    datasets = import_torchvision("datasets", f"data set {known.name}")
     with _quiet():
         try:
             return getattr(datasets, known.kind)(root, download=download, **options)

@@ -25,6 +25,8 @@ class DryModel(FlatModel):
         super().__init__(module)
         self._classes = classes
         vars(module)["forward"] = self._logits  # the module keeps its layers, for methods that look at them
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            hooks.clear()  # which compute as well
 
     def weights(self) -> Weights:
         """Return copies of the vectors on their device, as meta tensors have no other."""

@@ -30,6 +30,7 @@ PROCESS_BYTES = (335 if torch.version.cuda else 190) * MIB
 # The same where it was forked (see raysim.actors.forking) and has trained, and what the process adds that forks.
 FORKED_BYTES = 36 * MIB
 SERVER_BYTES = (150 if torch.version.cuda else 90) * MIB
+TORCHVISION_BYTES = 155 * MIB  # in each process that builds a network of torchvision's, which imports torch's compiler
 # What there is once: Ray's own processes and the pages of libraries that all processes share.
 SHARED_BYTES = (600 if torch.version.cuda else 400) * MIB
 KEPT_BYTES = 512 * MIB  # of freed memory, what a host's allocator keeps
@@ -144,12 +145,14 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     updating = sum(not method.replies and overrides(method.Server, "update") for method in methods.values())
     keeps, takes = make_optimizer(config.training.optimizer).vectors
     working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
+    of_torchvision = any(type(part).__module__.startswith("torchvision.") for part in model.module.modules())
+    imported = TORCHVISION_BYTES * of_torchvision
     serving = MODEL_VECTORS + SERVER_TERM_VECTORS * sum(terms) + SERVER_UPDATE_VECTORS * updating
     return replace(
         processes_alone(config),
         data=data,
-        coordinator=serving * vector,
-        host=(2 + posts) * vector + kept,
+        coordinator=serving * vector + imported,
+        host=(2 + posts) * vector + kept + imported,
         working=working * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept),
         gpu=data + (2 + posts + working) * vector + on_gpu + int(tables.max()),
         clients=[

@@ -71,7 +71,7 @@ def evaluate(
     with torch_untouched():
         set_torch(device, config.resources.deterministic)
         federation = build_federation(config) if config.evaluation.per_client else undealt(config)
-        model = check_model(config, federation.shape, federation.classes)
+        model = check_model(config, federation.shape, federation.classes, new_head=False)
         chunks = chunks_for(model, federation)
         module = model.module.to(device)
         source, top_k = federation.source("test", device), config.evaluation.top_k

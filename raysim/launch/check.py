@@ -101,7 +101,7 @@ def _data(config: Config, federation: Federation) -> str:
         return said
     evenly = ", its classes equally frequent" * _labels_missing(config, federation)
     files = f"the files of {', '.join(missing)} are not in {resolve_root(config.dataset.root)}"
-    return f"{said}, as declared{evenly}: {files}" + "; a run downloads them" * config.dataset.download
+    return f"{said}, as declared{evenly}: {files}" + "; a run downloads what raysim can" * config.dataset.download
 
 
 def _tasks(names: Sequence[str]) -> str:

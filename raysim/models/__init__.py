@@ -6,6 +6,7 @@ MODELS = {
     "mcmahan_cnn": "raysim.models.mcmahan_cnn:mcmahan_cnn",
     "mlp": "raysim.models.mlp:mlp",
     "resnet18": "raysim.models.resnet18:resnet18",
+    "torchvision": "raysim.models.torchvision_network:torchvision_network",
 }
 """Name in YAML -> `module:function`, imported when a config asks for it.
 

@@ -1,6 +1,7 @@
 """Building a run's model with the same initial weights on every host, drawn from a separate random stream."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -13,9 +14,14 @@ from raysim.models.layers import find_head
 from raysim.system import seeding
 from raysim.system.errors import ConfigError, describe_error
 
+SHOWN = 4  # tensors that an error names
 
-def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
+
+def build_model(config: Config, shape: tuple[int, ...], classes: int, *, new_head: bool = True) -> nn.Module:
     """Build the module for samples of `shape` with the run's initial weights; torch's generators are not changed.
+
+    Where a file of weights (model.weights) is for other classes, the head keeps its initial weights, if a `new_head` is
+    allowed.
 
     Raises:
         ConfigError: the model's function failed or returned no module, or the file of weights does not fit.
@@ -25,6 +31,8 @@ def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Modu
         seeding.seed_torch(config.seed, "initial weights")
         try:
             module = knobs.function()(shape, classes, **knobs.keys())
+        except ConfigError:
+            raise
         except (Exception, SystemExit) as error:
             raise ConfigError(
                 f"model.name: {knobs.name} could not be built for samples of shape {shape}: {describe_error(error)}"
@@ -32,11 +40,11 @@ def build_model(config: Config, shape: tuple[int, ...], classes: int) -> nn.Modu
     if not isinstance(module, nn.Module):
         raise ConfigError(f"model.name: {knobs.name} returned {type(module).__name__}, allowed: a torch.nn.Module")
     if knobs.weights is not None:
-        _load(module, knobs.weights)
+        _load(module, Path(knobs.weights).expanduser(), shape if new_head else None)
     return module
 
 
-def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatModel:
+def check_model(config: Config, shape: tuple[int, ...], classes: int, *, new_head: bool = True) -> FlatModel:
     """Build the model and try it on two samples of zeros, so that an unsuitable one is refused before a run starts.
 
     Its head is known then.
@@ -44,7 +52,7 @@ def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatMod
     Raises:
         ConfigError: see `build_model`; or the model cannot take the samples, or its output is not [B, classes].
     """
-    model = FlatModel(build_model(config, shape, classes))
+    model = FlatModel(build_model(config, shape, classes, new_head=new_head))
     model.module.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -65,16 +73,46 @@ def check_model(config: Config, shape: tuple[int, ...], classes: int) -> FlatMod
     return model
 
 
-def _load(module: nn.Module, weights: str) -> None:
-    path = Path(weights).expanduser()
+def _load(module: nn.Module, path: Path, shape: tuple[int, ...] | None) -> None:
+    """Load a file of weights; a head that does not fit keeps its own ones where the samples' shape is given."""
+    state, own = _read(path), module.state_dict()
+    try:
+        unfit = {name for name in own if name not in state or state[name].shape != own[name].shape}
+        head = {*find_head(module, shape)} if unfit and shape else set[str]()
+        module.train()  # as it was built
+        for name in head if head & unfit else ():
+            state.pop(name, None)  # in place, as torch keeps the layers' versions beside the items
+        other = [name for name in own if name in state and state[name].shape != own[name].shape]
+        found = None if other else module.load_state_dict(state, strict=False)
+    except Exception as error:
+        raise ConfigError(f"model.weights: {path} does not fit the model: {describe_error(error)}") from error
+    absent = [name for name in (own if found is None else found.missing_keys) if name not in {*state, *head}]
+    unknown = [name for name in state if name not in own] if found is None else found.unexpected_keys
+    shapes = [f"{name} {[*state[name].shape]} for {[*own[name].shape]}" for name in other]
+    kinds = (("of another shape: ", shapes), ("not in the file: ", absent), ("not in the model: ", unknown))
+    if said := [kind + _list(names) for kind, names in kinds if names]:
+        raise ConfigError(f"model.weights: {path} does not fit the model: {'; '.join(said)}")
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    """Return the state_dict in a file. Nothing that is pickled beside tensors is made."""
     if not os.path.isfile(path):  # pathlib's raises an error if the path is not a valid one
         raise ConfigError(f"model.weights: there is no file {shorten(str(path))}")
+    allowed = "allowed: a state_dict that torch.save wrote"
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        module.load_state_dict(state)
-    except Exception as error:
-        if "weights_only" in str(error):  # torch says how to run what is in the file
-            words = "holds more than tensors, or is no file of torch's; allowed: a state_dict that torch.save wrote"
-            raise ConfigError(f"model.weights: {path} {words}") from error
-        said = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise ConfigError(f"model.weights: {path} does not fit the model: {' '.join(said[:2])}") from error
+    except PermissionError as error:
+        raise ConfigError(f"model.weights: {path} cannot be read: {error.strerror}") from error
+    except Exception as error:  # torch says how to run what is in the file
+        words = "holds more than tensors, or is no file of torch's"
+        raise ConfigError(f"model.weights: {path} {words}; {allowed}") from error
+    if not isinstance(state, dict) or not state or not all(isinstance(value, Tensor) for value in state.values()):
+        found = f"a dict with the keys {_list([*map(str, state)])}" if isinstance(state, dict) else type(state).__name__
+        raise ConfigError(f"model.weights: {path} holds {found}; {allowed}, names and tensors and no dict around it")
+    return state
+
+
+def _list(names: Sequence[str]) -> str:
+    """Return the first of some names in words."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"

@@ -1,8 +1,12 @@
-"""Imports of what makes objects by the hundred thousand: torch."""
+"""Imports of torch, which makes objects by the hundred thousand, and of torchvision, which may not go with it."""
 
 import gc
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from raysim.system.errors import ConfigError
 
 
 @contextmanager
@@ -17,3 +21,17 @@ def uncollected() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def import_torchvision(module: str, needed_by: str) -> Any:
+    """Return a module of torchvision's. It is imported only when it is needed.
+
+    Raises:
+        ConfigError: there is no torchvision, or it was built for another torch.
+    """
+    try:
+        return importlib.import_module(f"torchvision.{module}")
+    except Exception as error:  # one built for another torch fails with whatever its C++ operators raise
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        words = f"torchvision cannot be imported ({reason}); install the torchvision that fits your torch"
+        raise ConfigError(f"{needed_by}: {words}") from error

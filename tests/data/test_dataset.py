@@ -52,6 +52,12 @@ def test_the_splits_must_be_alike(x):
         check_dataset(Dataset(GOOD, split(x, np.array([0, 1, 1])), classes=2), "mine")
 
 
+def test_there_is_a_name_for_each_class():
+    with pytest.raises(ConfigError, match="data set mine: 1 names for 2 classes; name each once"):
+        check_dataset(Dataset(GOOD, GOOD, classes=2, names=("a",)), "mine")
+    check_dataset(Dataset(GOOD, GOOD, classes=2, names=("a", "b")), "mine")
+
+
 def test_what_is_no_data_set_is_named():
     with pytest.raises(ConfigError, match="got tuple"):
         check_dataset((1, 2), "mine")

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 import scipy.io
 
+from raysim.config import load
 from raysim.data.mnist import mnist
 from raysim.data.vision import cifar10, cifar100, svhn, usps
+from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
 datasets = pytest.importorskip("torchvision.datasets")
+CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
 def md5(path) -> str:
@@ -23,14 +26,18 @@ def md5(path) -> str:
 
 
 def write_cifar(folder, known, label_key, monkeypatch):
-    """Two images per batch file; the sums that torchvision knows are replaced by those of the files made here."""
+    """Two images per batch file; the sums that torchvision knows are replaced by those of the files made here.
+
+    The file of names is as the original one: CIFAR-10's has label_names, CIFAR-100's fine_label_names, 0 to C - 1.
+    """
     folder.mkdir()
     generator = np.random.default_rng(0)
     images = {}
     for name, _ in [*known.train_list, *known.test_list]:
         images[name] = generator.integers(0, 256, (2, 3072), dtype=np.uint8)
         (folder / name).write_bytes(pickle.dumps({"data": images[name], label_key: [1, 9]}))
-    (folder / known.meta["filename"]).write_bytes(pickle.dumps({known.meta["key"]: ["a", "b"]}))
+    names = CIFAR10 if label_key == "labels" else [f"fine {number}" for number in range(100)]
+    (folder / known.meta["filename"]).write_bytes(pickle.dumps({known.meta["key"]: names}))
     for lists in ("train_list", "test_list"):
         sums = [[name, md5(folder / name)] for name, _ in getattr(known, lists)]
         monkeypatch.setattr(known, lists, sums)
@@ -47,7 +54,31 @@ def test_cifar10_is_read_from_its_pickles(tmp_path, monkeypatch):
     assert dataset.train.x[5, 2, 30, 7] == images["data_batch_3"][1, 2 * 1024 + 30 * 32 + 7]
     assert dataset.test.x[0, 1, 0, 31] == images["test_batch"][0, 1024 + 31]
     assert dataset.train.y.tolist() == [1, 9] * 5
-    assert dataset.classes == 10
+    assert (dataset.classes, dataset.names) == (10, tuple(CIFAR10))
+
+
+def test_cifars_classes_may_be_given_by_name(tmp_path, monkeypatch):
+    """The images are of classes 1 and 9, automobile and truck."""
+    write_cifar(tmp_path / "cifar-10-batches-py", datasets.CIFAR10, "labels", monkeypatch)
+
+    def tasks(**scenario):
+        given = {
+            "name": "names",
+            "dataset": {"name": "cifar10", "root": str(tmp_path), "download": False},
+            "scenario": {"kind": "class_incremental", "tasks": 2, **scenario},
+            "clients": {"count": 1},
+            "model": {"name": "mlp"},
+            "training": {"rounds_per_task": 1},
+        }
+        return [task.classes for task in build_federation(load(given)).tasks]
+
+    others = [name for name in CIFAR10 if name != "truck"]
+    assert tasks(classes=[["truck"], others]) == [(9,), tuple(range(9))]
+    assert tasks(class_order=["truck", *others], first_task_classes=1) == [(9,), tuple(range(9))]
+    with pytest.raises(ConfigError, match=r"found the class 'trcuk', allowed: 0 to 9 or .*; did you mean 'truck'\?"):
+        tasks(class_order=["trcuk", *others])
+    with pytest.raises(ConfigError, match=r"found class 0 \(airplane\) more than once"):
+        tasks(class_order=[*range(9), "airplane", "truck"])
 
 
 def test_cifar100_takes_the_fine_labels(tmp_path, monkeypatch):
@@ -55,7 +86,7 @@ def test_cifar100_takes_the_fine_labels(tmp_path, monkeypatch):
     dataset = cifar100(tmp_path, False)
     assert dataset.train.x.shape == (2, 3, 32, 32)
     assert dataset.test.x[1, 0, 3, 4] == images["test"][1, 3 * 32 + 4]
-    assert dataset.classes == 100
+    assert (dataset.classes, dataset.names[99]) == (100, "fine 99")
 
 
 def test_a_damaged_cifar_counts_as_missing(tmp_path, monkeypatch):

@@ -39,7 +39,8 @@ def test_where_files_are_missing_their_declared_size_is_exact(check, alike):
     """Who has how many samples does not depend on labels here: all but the time is as with the files."""
     there, said = check(**alike), check(**without_files(), **alike)
     assert said.pop("data") == (
-        f"{there.pop('data')}, as declared: the files of {__name__}:absent are not in /; a run downloads them"
+        f"{there.pop('data')}, as declared: the files of {__name__}:absent are not in /; a run downloads what raysim "
+        "can"
     )
     assert there.pop("time").startswith("about ")
     assert said.pop("time") == "not known: it is measured where the data are"

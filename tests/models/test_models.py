@@ -111,6 +111,16 @@ def test_weights_from_a_file(built, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), loaded.parameters(), strict=True))
 
 
+def test_a_file_for_other_classes_fits_but_for_the_head(built, tmp_path):
+    """Any model's; the head is the seed's own."""
+    file = built((6,), 4, name="mlp", hidden=[3], seed=5)
+    torch.save(file.state_dict(), tmp_path / "w.pt")
+    keys = {"name": "mlp", "hidden": [3]}
+    loaded, plain = (built((6,), 9, **keys, weights=weights) for weights in (str(tmp_path / "w.pt"), None))
+    assert torch.equal(loaded[1].weight, file[1].weight)
+    assert torch.equal(loaded[3].weight, plain[3].weight)
+
+
 def test_misfits_are_one_line(refused, tmp_path):
     assert "mcmahan_cnn could not be built for samples of shape (6,)" in refused(name="mcmahan_cnn")
     assert "mnist_cnn cannot take samples of shape (1, 8, 8)" in refused((1, 8, 8), name="mnist_cnn")

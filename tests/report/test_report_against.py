@@ -198,7 +198,8 @@ def test_a_setting_without_a_method_of_the_paper_says_so(tmp_path: Path) -> None
 def test_top_10_accuracies_are_compared_with_top_10_accuracies_alone(tmp_path: Path) -> None:
     """Table 1 of Re-Fed: 56.66 ± 0.50 on DomainNet is top-10, 29.22 on CIFAR-10 is not."""
     names = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
-    domains = [{"name": "image_folder", "path": f"DomainNet/{name}"} for name in names]
+    lists = [{part: f"DomainNet/{name}_{part}.txt" for part in ("train", "test")} for name in names]
+    domains = [{"name": "image_list", "path": "DomainNet", **both} for both in lists]
     scenario = {"kind": "domain_incremental", "tasks": 6, "shift": {"domains": domains}}
     given = {"dataset": domains[0], "scenario": scenario, "clients": {"count": 20}, "methods": {"re_fed": {}}}
     paper, matrices = load_paper("re_fed"), {"domain_il": [[0.5] * 6] * 6}

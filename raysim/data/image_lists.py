@@ -1,0 +1,146 @@
+"""Data sets of images whose split is given by text files, as distributed: lists of images, and Tiny-ImageNet."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
+from raysim.config.error_text import show
+from raysim.data.dataset import Dataset, Declared, MissingData
+from raysim.data.decoding import Labelled, decode_dataset, list_images
+from raysim.system.errors import ConfigError
+
+LINE = re.compile(r"(\S.*)\s(\d{1,9})", re.ASCII)  # a path, which may have spaces, and a label
+TINY_IMAGENET = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+
+
+def image_list(
+    root: Path,
+    download: bool,
+    *,
+    path: str,  # the folder in which the lists' paths begin; relative, it starts at dataset.root
+    train: str,  # the text file of the images to train on; relative, it starts at dataset.root
+    test: str,  # the text file of the images to test on; relative, it starts at dataset.root
+    size: Annotated[int, Ge(1), Le(4096)] = 32,  # height and width that the images are made, whatever their proportions
+    grey: bool = False,  # whether the images become grey; else RGB
+    first_label: Annotated[int, Ge(0)] = 0,  # the first class's label in the lists: 0 in DomainNet's, 1 in PACS's
+) -> Dataset:
+    """Images in two text files of lines `path label`: official splits, as of DomainNet, DN4IL and PACS.
+
+    The classes are first_label to the largest label in `train`, in both lists the same; images are in the lists' order.
+    A class is named as the folder of its images, if each has one of its own. Images are resized by Pillow's bilinear
+    filter, whatever their proportions, and kept as uint8, RGB or `grey`.
+
+    Raises:
+        MissingData: a list, or an image in one, is not there.
+        ConfigError: a line is of another form, a label is in `test` only, an image is in both lists or cannot be read,
+            or the images do not fit into memory.
+    """
+    folder, lists = root / Path(path).expanduser(), [root / Path(given).expanduser() for given in (train, test)]
+    training = _read_list("dataset.train", lists[0], folder, first_label)
+    testing = _read_list("dataset.test", lists[1], folder, first_label)
+    _check_lists(training, testing, lists, first_label)
+    classes = max(label for _, label in training) + 1
+    declared = Declared((1 if grey else 3, size, size), len(training), len(testing), classes)
+    for file, images in zip(lists, (training, testing), strict=True):
+        _require_images(images, file, declared)
+    return decode_dataset(training, testing, classes, _name_folders(training, classes), size=size, grey=grey)
+
+
+def tiny_imagenet(
+    root: Path,
+    download: bool,
+    *,
+    path: str = "tiny-imagenet-200",  # the unpacked folder; relative, it starts at dataset.root
+    size: Annotated[int, Ge(1), Le(4096)] = 64,  # height and width that the images are made
+) -> Dataset:
+    """Tiny-ImageNet 64 x 64 RGB, 200 classes, 100000 + 10000 images, in its folder as it is (Le and Yang 2015).
+
+    Label n is line n, from 0, of wnids.txt. Training images are train/WNID/images/*, by name, and the test set is the
+    validation set, val/images/* as val/val_annotations.txt lists them; test/ has no labels and is not read. A class's
+    name is the first of those in words.txt.
+
+    Raises:
+        MissingData: a file is not there.
+        ConfigError: a list has a line of another form, an image cannot be read, or they do not fit into memory.
+    """
+    folder = root / Path(path).expanduser()
+    declared = Declared((3, size, size), train=100_000, test=10_000, classes=200)
+    if not folder.is_dir():
+        where = "a relative path starts at dataset.root"
+        raise MissingData(f"dataset.path: there is no folder {folder}; {where}; unpack {TINY_IMAGENET}", declared)
+    wnids = [fields[0] for _, fields in _read_table(folder / "wnids.txt")]
+    labels = {wnid: label for label, wnid in enumerate(wnids)}
+    train = [(image, labels[wnid]) for wnid in wnids for image in list_images(folder / "train" / wnid / "images")]
+    test, annotations = [], folder / "val" / "val_annotations.txt"
+    for number, fields in _read_table(annotations):
+        if len(fields) < 2 or fields[1] not in labels:
+            found = f"{annotations}, line {number}: found {show(' '.join(fields))}"
+            raise ConfigError(f"dataset.path: {found}, allowed: an image, a tab and a class that is in wnids.txt")
+        test.append((folder / "val" / "images" / fields[0], labels[fields[1]]))
+    _require_images(test, annotations, declared)
+    words = {fields[0]: fields[-1].partition(",")[0] for _, fields in _read_table(folder / "words.txt")}
+    names = tuple(words.get(wnid, wnid) for wnid in wnids)
+    return decode_dataset(train, test, len(wnids), names, size=size, grey=False)
+
+
+def _read_list(key: str, file: Path, folder: Path, first_label: int) -> Labelled:
+    """Return the images in a list and their labels, from 0."""
+    if not file.is_file():
+        raise MissingData(f"{key}: there is no file {file}; a relative path starts at dataset.root")
+    found = []
+    for number, line in _lines(file):
+        match = LINE.fullmatch(line)
+        if not match or int(match[2]) < first_label:
+            allowed = f"a path, a space and a label, a whole number from dataset.first_label ({first_label})"
+            raise ConfigError(f"{key}: {file}, line {number}: found {show(line)}, allowed: {allowed}")
+        found.append((folder / match[1].rstrip(), int(match[2]) - first_label))
+    if not found:
+        raise ConfigError(f"{key}: {file} names no images, allowed: a line for each, a path, a space and a label")
+    return found
+
+
+def _check_lists(training: Labelled, testing: Labelled, lists: Sequence[Path], first_label: int) -> None:
+    """Refuse a first label without images, a label that is only tested, and an image that is trained on and tested."""
+    labels, known = {label for _, label in training}, {image for image, _ in training}
+    if min(labels):
+        words = f"found {first_label}, allowed: {first_label + min(labels)}, the smallest label in {lists[0]}"
+        raise ConfigError(f"dataset.first_label: {words}")
+    for image, label in testing:
+        if label not in labels:
+            words = f"found {image} with the label {first_label + label}, which no image in {lists[0]} has"
+            raise ConfigError(f"dataset.test: {words}, allowed: labels that are trained on")
+        if image in known:
+            words = f"found {image}, which is in {lists[0]} too, allowed: images that are not trained on"
+            raise ConfigError(f"dataset.test: {words}")
+
+
+def _read_table(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the numbers of a file's lines, and what tabs separate in them."""
+    return ((number, [field.strip() for field in line.split("\t")]) for number, line in _lines(file))
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield the number, from 1, and the text of every line that is not empty; bytes that are no UTF-8 are escaped."""
+    with file.open(encoding="utf-8", errors="surrogateescape") as lines:
+        yield from ((number, line.strip()) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def _require_images(images: Labelled, file: Path, declared: Declared) -> None:
+    absent = [image for image, _ in images if not os.path.isfile(image)]  # pathlib's raises an error for some names
+    if absent:
+        words = f"{len(absent):,} of the {len(images):,} images in {file} are not there, the first {absent[0]}"
+        whole = declared if len(absent) == len(images) else None
+        raise MissingData(f"dataset.path: {words}; a relative path starts at dataset.root", whole)
+
+
+def _name_folders(images: Labelled, classes: int) -> tuple[str, ...] | None:
+    """Return the name of each class's folder, or None where a class has not one of its own."""
+    pairs = {(label, image.parent.name) for image, label in images}
+    names = dict(pairs)
+    if len(pairs) == len({*names.values()}) == classes:
+        return tuple(names[label] for label in range(classes))
+    return None

@@ -1,0 +1,67 @@
+"""A network of torchvision's, whose common files of weights fit it, for images of any size."""
+
+from difflib import get_close_matches
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, Le
+from torch import Tensor, nn
+from torch.nn import functional
+
+from raysim.config.error_text import either, show
+from raysim.system.errors import ConfigError
+from raysim.system.importing import import_torchvision
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, for pixels from 0 to 1: torchvision's transforms
+NOT_ONE_TENSOR = {"googlenet", "inception_v3"}  # in training they return the logits of three or two heads
+
+
+class _Preparation:
+    """A hook before a network's forward pass: grey images become RGB, all are resized, then normalised.
+
+    Not a part of the network, so that its tensors keep the names that they have in torchvision's files; and not
+    buffers, which would be sent.
+    """
+
+    def __init__(self, size: int | None, normalize: bool) -> None:
+        self._size = size
+        self._moments = torch.tensor([MEAN, STD])[..., None, None] if normalize else None
+
+    def __call__(self, network: nn.Module, given: tuple[Tensor]) -> Tensor:
+        (x,) = given
+        x = x.expand(-1, 3, -1, -1) if x.shape[1] == 1 else x
+        if self._size is not None and x.shape[2:] != (self._size, self._size):
+            x = functional.interpolate(x, (self._size, self._size), mode="bilinear", antialias=True)
+        if self._moments is not None:
+            self._moments = self._moments.to(x)
+            x = (x - self._moments[0]) / self._moments[1]
+        return x
+
+
+def torchvision_network(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    architecture: str,  # one of torchvision's classifiers, such as resnet18, resnet50, mobilenet_v2 or vit_b_16
+    input_size: Annotated[int, Ge(1), Le(4096)] | None = 224,  # height and width made of the images; null leaves them
+    normalize: bool = True,  # whether they are normalised with ImageNet's mean and deviation, not by dataset.normalize
+) -> nn.Module:
+    """Any classifier of torchvision by `architecture`, resized input; its files of weights fit (model.weights).
+
+    In the model, images [B, 1 or 3, H, W] of pixels from 0 to 1 become RGB, `input_size` x `input_size` (bilinear, as
+    Pillow does it) and normalised, which is what torchvision's weights expect, save that nothing is cropped.
+
+    Raises:
+        ConfigError: torchvision cannot be imported, or has no such classifier.
+    """
+    models = import_torchvision("models", "model torchvision")
+    known = sorted({*models.list_models(module=models)} - NOT_ONE_TENSOR)
+    if architecture not in known:
+        near = get_close_matches(architecture[:100].lower(), known, n=4) or ["resnet18", "vit_b_16"]
+        words = f"found {show(architecture)}, allowed: a classifier of torchvision's, such as {either(near)}"
+        raise ConfigError(f"model.architecture: {words}")
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise ConfigError(f"model torchvision: found samples of shape {shape}, allowed: images, grey or RGB")
+    network: nn.Module = models.get_model(architecture, weights=None, num_classes=classes)
+    network.register_forward_pre_hook(_Preparation(input_size, normalize))
+    return network
