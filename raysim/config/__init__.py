@@ -12,14 +12,13 @@ from pydantic import ValidationError
 from raysim.config.consistency import contradictions
 from raysim.config.document import Document, Given, Keys, to_config_error, to_plain, validation_error, walk
 from raysim.config.error_text import shorten, show
-from raysim.config.experiment import AdamConfig, SgdConfig
 from raysim.config.json_schema import build_json_schema
 from raysim.config.schema import LARGEST_FLOAT32, Config
 from raysim.config.yaml_reading import parse_value, read_yaml
 from raysim.config.yaml_writing import dump
 from raysim.system.errors import ConfigError
 
-__all__ = ["AdamConfig", "Config", "ConfigError", "SgdConfig", "build_json_schema", "dump", "load", "validate"]
+__all__ = ["Config", "ConfigError", "build_json_schema", "dump", "load", "validate"]
 
 
 def load(

@@ -81,9 +81,9 @@ def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, f
 
 
 def _draw(data: Source, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
-    """Draw an epoch's augmentation (int64 [n, 3]), batch by batch."""
+    """Draw an epoch's augmentation (int64 [n, 3 + ...]), batch by batch."""
     drawn = [data.draw(augment, part.stop - part.start) for part in parts]
-    return torch.from_numpy(np.concatenate([np.zeros((0, 3), np.int64), *drawn]))
+    return torch.from_numpy(np.concatenate(drawn or [data.draw(augment, 0)]))
 
 
 def _part(draws: Tensor | None, part: slice) -> Tensor | None:

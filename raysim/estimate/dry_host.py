@@ -117,7 +117,7 @@ class DryHost(ClientHost):
         """Return a client at its beginning; its memory fills as any other does, and asks for no labels."""
         kind = self._memory
         if kind is not None and kind.policy != "importance":
-            kind = replace(kind, policy="sliding_window")
+            kind = replace(kind, policy="sliding_window", keys={})
         memory = None if kind is None else Memory(kind)
         halves = {name: method.Client(name, method) for name, method in self._methods.items()}
         client = DryClient(number, self.federation.streams[number], self._samples, memory, self._shared, halves)

@@ -14,7 +14,7 @@ from raysim.api.client import cut_into_batches
 from raysim.api.method import overrides
 from raysim.config import Config
 from raysim.engine.compatibility import choose_memory, make_methods
-from raysim.engine.optimizer import make_optimizer
+from raysim.engine.optimizer import vectors_of
 from raysim.estimate.client_memory import Ints, measure_halves
 from raysim.evaluation.scoring import chunk_size
 from raysim.federation.federation import Federation
@@ -142,7 +142,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test, *second))
     terms = [sum(how != "by_client" for how in method.replies.values()) for method in methods.values()]
     updating = sum(not method.replies and overrides(method.Server, "update") for method in methods.values())
-    keeps, takes = make_optimizer(config.training.optimizer).vectors
+    keeps, takes = vectors_of(config.training.optimizer)
     working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
     serving = MODEL_VECTORS + SERVER_TERM_VECTORS * sum(terms) + SERVER_UPDATE_VECTORS * updating
     return replace(
@@ -179,7 +179,8 @@ def _keep_instead(
 def _memory(federation: Federation, kind: MemoryKind | None, stream: Stream) -> int:
     """Return the bytes of a client's full memory: positions and draws (int64), and logits (float32) where kept."""
     keeps_logits = kind is not None and kind.keeps_logits
-    each = 8 + 24 * bool(federation.augment) + 4 * federation.classes * keeps_logits
+    draws = 24 * bool(federation.augment) + 8 * len(federation.own_augment)
+    each = 8 + draws + 4 * federation.classes * keeps_logits
     return _entries(federation, kind, stream) * each
 
 

@@ -6,7 +6,7 @@ from raysim.config.component_blocks import ChannelStatistics
 from raysim.data.dataset import Split
 from raysim.data.pixels import Source
 from raysim.data.scenario import permutations
-from raysim.data.transforms import apply_augmentation, check_images, draw_augmentation
+from raysim.data.transforms import apply_augmentation, check_augmentation, draw_augmentation
 from raysim.system.errors import ConfigError
 
 
@@ -72,4 +72,4 @@ def test_float_images_can_be_augmented_too(colours):
 
 def test_augmentation_needs_images(features):
     with pytest.raises(ConfigError, match=r"dataset\.augment: flip needs images .* shape \(6,\)"):
-        check_images(["flip"], features.shape)
+        check_augmentation(["flip"], [], features.train)

@@ -6,8 +6,12 @@ import torch
 from softmax_oracle import Softmax, batch_order, local_phase
 
 from raysim.api.client import cut_into_batches
-from raysim.engine.optimizer import learning_rate
+from raysim.api.server import Server
 from raysim.engine.orders import Phase
+from raysim.engine.rates import learning_rate
+from raysim.federation.availability import Progress
+from raysim.federation.federation import build_federation
+from raysim.models.building import check_model
 
 
 def data_of(host, client, task=0):
@@ -166,8 +170,46 @@ def test_momentum_starts_at_zero_in_every_phase(host_of, tiny, quiet_torch):
 def test_the_learning_rate_falls_by_round_and_task(tiny, decay, wanted):
     """Two tasks of three rounds from 0.8."""
     training = tiny(training__rounds_per_task=3, training__optimizer={"lr": 0.8}, training__lr_decay=decay).training
-    found = [learning_rate(training, round, task=round > 3, began=3 * (round > 3)) for round in range(1, 7)]
+    found = [learning_rate(training, Progress(round, 6, int(round > 3), 3 * (round > 3), 3)) for round in range(1, 7)]
     assert found == pytest.approx(wanted, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "wanted"),
+    [
+        # half a cosine over three rounds: (1 + cos(0)) / 2, (1 + cos(pi/3)) / 2, (1 + cos(2 pi/3)) / 2
+        ({"name": "cosine"}, [0.8, 0.6, 0.2, 0.8, 0.6, 0.2]),
+        # a rise over two of six rounds, then four parts: cos of 0, pi/4, pi/2 and 3 pi/4, down to a half of 0.8
+        (
+            {"name": "cosine", "per": "run", "warmup": 2, "least": 0.5},
+            [0.8 / 3, 1.6 / 3, 0.8, 0.6 + 0.2 * 0.5**0.5, 0.6, 0.6 - 0.2 * 0.5**0.5],
+        ),
+        ({"name": "warmup", "rounds": 3}, [0.2, 0.4, 0.6, 0.8, 0.8, 0.8]),
+        ({"name": "warmup", "rounds": 1, "per": "task"}, [0.4, 0.8, 0.8, 0.4, 0.8, 0.8]),
+    ],
+)
+def test_the_learning_rate_of_the_other_schedules(tiny, schedule, wanted):
+    """Two tasks of three rounds from 0.8."""
+    training = tiny(training__optimizer={"lr": 0.8}, training__lr_decay=schedule).training
+    found = [learning_rate(training, Progress(round, 6, int(round > 3), 3 * (round > 3), 3)) for round in range(1, 7)]
+    assert found == pytest.approx(wanted, rel=1e-14)
+
+
+def test_progress_is_that_of_the_run(tiny):
+    """Two tasks of two rounds; and where nobody is told the task, windows of 5 of 24 samples: 5 windows of 2 rounds."""
+    availability = build_federation(tiny()).availability
+    assert [availability.progress(round) for round in (1, 2, 3, 4)] == [
+        Progress(1, 4, 0, 0, 2),
+        Progress(2, 4, 0, 0, 2),
+        Progress(3, 4, 1, 2, 2),
+        Progress(4, 4, 1, 2, 2),
+    ]
+    windows = {"asynchronous": {"window": 5, "rounds_per_window": 2}}
+    config = tiny(training__rounds_per_task=None, scenario__boundaries=windows)
+    federation = build_federation(config)
+    server = Server(config, federation, check_model(config, federation.shape, federation.classes))
+    server.begin_round()
+    assert server.progress == Progress(1, 10, 0, 0, 10)
 
 
 def test_the_phase_is_trained_at_its_learning_rate(host_of, tiny, quiet_torch):
