@@ -158,21 +158,13 @@ def _check(given: Sequence[str]) -> int:
 
 
 def _list(given: Sequence[str]) -> int:
-    parser = _Parser(
-        prog="raysim list", description="Say what a config can name, or which keys that has.", allow_abbrev=False
-    )
+    parser = _Parser(prog="raysim list", description="Say what a config can name.", allow_abbrev=False)
     parser.add_argument("kind", metavar="KIND", help="methods, datasets, models, partitions, ...")
-    parser.add_argument("name", metavar="NAME", nargs="?", help="a name of the list, or package.module:name")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="say which keys this one has, or package.module:name")
     asked = parser.parse_args(given)
-    from raysim.config.listing import find_kind, list_keys, list_names
+    from raysim.config.listing import list_components
 
-    kind = find_kind(asked.kind)
-    if asked.name is None:
-        for name, words in list_names(kind):
-            print(f"{name:<16} {words}")
-        return 0
-    for key, default, allowed, words in list_keys(kind, asked.name):
-        print(single_line(f"{key:<16} {default:<12} {allowed}{'; ' * bool(words)}{words}"))
+    print(*map(single_line, list_components(asked.kind, asked.name)), sep="\n")
     return 0
 
 

@@ -17,24 +17,26 @@ from raysim.system.errors import ConfigError
 REQUIRED_KEY = "required"  # in the place of a default
 
 
-def find_kind(listed: str) -> str:
-    """Return the kind that `raysim list` calls so. Raises ConfigError."""
+def list_components(listed: str, name: str | None = None) -> Iterator[str]:
+    """Yield a line for each name of a kind, as `raysim list` calls it, or for each key of one, raysim's or one's own.
+
+    Raises:
+        ConfigError: there is no such kind, or no such name.
+    """
     kinds = {kind.listed: name for name, kind in KINDS.items() if kind.listed}
     if listed not in kinds:
         raise ConfigError(f"raysim list: {describe_unknown('kind', listed, kinds)}")
-    return kinds[listed]
-
-
-def list_names(kind: str) -> Iterator[tuple[str, str]]:
-    """Yield the names of a kind, each with what it is."""
-    for name in table(kind):
-        yield name, first_line(resolve(kind, name))
-
-
-def list_keys(kind: str, name: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the keys of a component, one of raysim's or the user's own: key, default, what it allows, what it is."""
+    kind = kinds[listed]
+    if name is None:
+        for known in table(kind):
+            yield f"{known:<16} {first_line(resolve(kind, known))}"
+        return
     component = resolve(kind, name)
-    yield from describe_block(keys_of(component), describe_keys(component))
+    keys = list(describe_block(keys_of(component), describe_keys(component)))
+    for key, default, allowed, words in keys:
+        yield f"{key:<16} {default:<12} {allowed}{'; ' * bool(words)}{words}"
+    if not keys:
+        yield "no keys"
 
 
 def describe_block(block: type[BaseModel], described: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:

@@ -72,8 +72,8 @@ IN_THE_FILE = [
     ("{name: digits}", "{name: 3}", f"run.yaml:2: dataset.name: found 3, allowed: a name that raysim knows, {OWN}"),
     ("{name: digits}", "{root: x}", ("run.yaml:2: dataset.name: this key is required and missing, allowed: a name that "
      f"raysim knows, {OWN}")),
-    ("{name: digits}", "[digits]", ("run.yaml:2: dataset: found ['digits'], allowed: a block with the keys name, root, "
-     "download, train_samples, normalize, augment, unlabelled")),
+    ("{name: digits}", "[digits]", ("run.yaml:2: dataset: found ['digits'], allowed: a name, or a block with the keys "
+     "name, root, download, train_samples, normalize, augment, unlabelled and its own")),
     ("{name: digits}", "digist", ("run.yaml:2: dataset: unknown data set 'digist'; did you mean 'digits'? allowed: "
      f"digits, archive, gone, broken, {OWN}")),
     ("{name: digits}", "archive", "run.yaml:2: dataset.path: this key is required and missing, allowed: a string"),
@@ -194,7 +194,7 @@ ON_THE_COMMAND_LINE = [
     (["partition.alpha=0.3"], "partition.alpha=0.3: unknown key 'alpha' of 'iid'; allowed: kind, per"),
     (["partition.kind=dirichlt"], ("partition.kind=dirichlt: unknown partition 'dirichlt'; did you mean 'dirichlet'? "
      f"allowed: iid, shards, dirichlet, pathological, quantity, {OWN}")),
-    (["partition=null"], "partition=null: found null, allowed: a block with the keys kind, per"),
+    (["partition=null"], "partition=null: found null, allowed: a name, or a block with the keys kind, per and its own"),
     (["partition=dirichlt"], ("partition=dirichlt: unknown partition 'dirichlt'; did you mean 'dirichlet'? allowed: "
      f"iid, shards, dirichlet, pathological, quantity, {OWN}")),
     (["memory.policy=resevoir"], ("memory.policy=resevoir: unknown memory policy 'resevoir'; did you mean 'reservoir'? "
