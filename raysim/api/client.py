@@ -63,6 +63,7 @@ class Client(Kept):
         self.lr = 0.0
         self.share = 0.0
         self.trained = self.steps = 0
+        self.optimizer: dict[str, Any] = {}  # what is kept of it from phase to phase, if it is
         self.records: dict[str, Tensor | float] = {}
         self._streams = seeding.Streams(shared.seed, number, 0, 0)
         self._kept_out: Tensor | None = None

@@ -79,6 +79,12 @@ class Training(Block):
     """The clients' optimizer."""
     lr_decay: LrDecay = Field({"name": FACTORS}, validate_default=True)
     """How the learning rate changes: by factors, or as the rate schedule that it names."""
+    keep_optimizer: bool = False
+    """Whether what the optimizer keeps of its steps, such as momentum, lasts over a client's phases; else each starts
+    anew."""
+    precision: Literal["full", "bf16"] = "full"
+    """The precision of a step's forward and backward pass: full is the model's own; bf16 is autocast to bfloat16, the
+    parameters, the loss, evaluation and methods' passes of their own staying as they are."""
     clip_norm: Positive | None = None
     """The largest norm a gradient may have; null is no limit."""
     logits: Literal["all", "task", "seen"] = "all"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, Setting, overrides
 from raysim.config import Config
+from raysim.config.error_text import show
 from raysim.config.lookup import resolve
 from raysim.engine.optimizer import sgd, try_optimizer
 from raysim.memory import POLICIES, MemoryKind
@@ -49,7 +50,7 @@ def check_methods(config: Config) -> dict[str, Method]:
                     f"methods: {' and '.join(owners)} each bring their own {hook}, allowed: one of them; leave the "
                     "others out"
                 )
-    _nobody_inside_an_owned_loop(methods)
+    _nobody_inside_an_owned_loop(config, methods)
     incremental = config.scenario.kind != "domain_incremental"
     setting = Setting(config.training.optimizer.lr, config.clients.count, config.scenario.tasks, incremental)
     for name, method in methods.items():
@@ -72,7 +73,7 @@ def _try_own(config: Config, memory: MemoryKind | None) -> None:
     """Try the components of the user's own that compute without data. Raises RunError."""
     if ":" in config.training.optimizer.name:
         with locate_errors("training.optimizer, tried on three parameters"):
-            try_optimizer(config.training.optimizer)
+            try_optimizer(config.training.optimizer, config.training.keep_optimizer)
     if memory is not None and ":" in memory.policy:
         with locate_errors("memory.policy, tried on three samples"):
             try_policy(memory.policy, memory.capacity, memory.keys)
@@ -184,8 +185,18 @@ def _owners(methods: Mapping[str, Method], half: type[Half], hook: str) -> list[
     return [name for name, m in methods.items() if overrides(m.Client if half is ClientHalf else m.Server, hook)]
 
 
-def _nobody_inside_an_owned_loop(methods: Mapping[str, Method]) -> None:
+def _nobody_inside_an_owned_loop(config: Config, methods: Mapping[str, Method]) -> None:
+    training = config.training
     for owner in _owners(methods, ClientHalf, "train"):
+        for key, value, usual in (
+            ("precision", training.precision, "full"),
+            ("keep_optimizer", training.keep_optimizer, False),
+        ):
+            if value != usual:
+                raise ConfigError(
+                    f"training.{key}: found {show(value)}, allowed with {owner}, which has a local loop of its own: "
+                    f"{show(usual)}"
+                )
         for hook in INSIDE_THE_LOOP:
             for name in _owners(methods, ClientHalf, hook):
                 if name != owner:
@@ -213,8 +224,8 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         "needs plain SGD; set training.optimizer={name: sgd} with momentum and weight_decay 0",
     ),
     "undecayed_sgd": (
-        lambda config: _has_sgd_without(config, "weight_decay"),
-        "needs steps that add up its gradients, as SGD's; set training.optimizer.name=sgd and weight_decay=0",
+        lambda config: _has_sgd_without(config, "weight_decay") and not config.training.keep_optimizer,
+        "needs steps that add up a phase's gradients; set training.optimizer={name: sgd}, keep_optimizer=false",
     ),
     "unclipped": (
         lambda config: config.training.clip_norm is None,

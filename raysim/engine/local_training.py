@@ -38,6 +38,7 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
             )
         for step in steps:
             loop.step(step)
+    loop.end()
     client.steps = loop.number
     client.record("loss", loop.total_loss / max(loop.samples, 1))
     return Delta(model.parameters - client.received, model.buffers - buffers)
@@ -103,6 +104,10 @@ class LocalLoop:
         training = client.shared.training
         self.client = client
         self.optimizer = make_optimizer(training.optimizer)
+        self.keeps_optimizer = training.keep_optimizer
+        if self.keeps_optimizer:
+            vars(self.optimizer).update(client.optimizer)
+        self.in_bfloat16 = training.precision == "bf16"
         self.clip_norm = training.clip_norm
         self.remember = remember
         self.halves = {hook: halves_with_hook(halves, hook) for hook in INSIDE_THE_LOOP}
@@ -115,7 +120,7 @@ class LocalLoop:
         client, model = self.client, self.client.model
         for half in self.halves["batch"]:
             half.batch(step)
-        step.logits = model(step.x)
+        step.logits = self._forward(step.x)
         losses = [half.task_loss(step) for half in self.halves["task_loss"]]
         loss = step.loss = losses[0] if losses else client.cross_entropy(step.logits, step.y)
         for half in self.halves["penalty"]:
@@ -135,3 +140,17 @@ class LocalLoop:
             half.observe(step)
         if self.remember is not None:
             self.remember(step)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        """Return the logits of a batch, in the model's dtype."""
+        model = self.client.model
+        if not self.in_bfloat16:
+            return model(x)
+        with torch.autocast(model.device.type, torch.bfloat16):
+            logits = model(x)
+        return logits.to(model.dtype)
+
+    def end(self) -> None:
+        """End the phase: what lasts of the optimizer is the client's."""
+        if self.keeps_optimizer:
+            self.client.optimizer = dict(vars(self.optimizer))

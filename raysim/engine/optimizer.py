@@ -1,4 +1,4 @@
-"""Local optimizers on one flat vector, made anew for every training phase.
+"""Local optimizers on one flat vector, made for every training phase; their attributes may be kept for the next.
 
 The optimizers call torch's functional ones. The classes torch.optim.SGD, Adam and AdamW compute the same bits, but
 import torch's compiler at their first step: 2 s and 150 MB in every host.
@@ -18,6 +18,7 @@ from raysim.config.document import explain, validation_error
 from raysim.config.experiment import Optimizer
 from raysim.config.signature import place_of
 from raysim.system.errors import RunError
+from raysim.system.state import ALLOWED, find_foreign
 
 OPTIMIZERS: Mapping[str, str] = {
     "sgd": "raysim.engine.optimizer:sgd",
@@ -142,11 +143,12 @@ def vectors_of(wanted: Optimizer) -> tuple[int, int]:
     return found
 
 
-def try_optimizer(wanted: Optimizer) -> None:
+def try_optimizer(wanted: Optimizer, kept: bool = False) -> None:
     """Have an optimizer take two steps on three parameters, before a run starts.
 
     Raises:
-        RunError: it has no step, or the parameters are not finite after it, or not those it was given.
+        RunError: it has no step, or the parameters are not finite after it, or not those it was given; or it is `kept`
+            from phase to phase, and has an attribute that a checkpoint cannot hold.
     """
     who = f"training.optimizer: {place_of(wanted.function())}"
     made = make_optimizer(wanted)
@@ -161,3 +163,8 @@ def try_optimizer(wanted: Optimizer) -> None:
         )
     if gradient.tolist() != [0.5, -1.0, 0.25]:
         raise RunError(f"{who} changed the gradient, allowed: the parameters alone, in place")
+    for name, value in vars(made).items() if kept else ():
+        foreign = find_foreign(value)
+        if foreign is not None:
+            words = f"holds a {foreign} in {name}, which a checkpoint cannot keep, allowed: {ALLOWED}"
+            raise RunError(f"{who} {words}; or training.keep_optimizer=false")

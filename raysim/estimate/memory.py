@@ -143,6 +143,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     terms = [sum(how != "by_client" for how in method.replies.values()) for method in methods.values()]
     updating = sum(not method.replies and overrides(method.Server, "update") for method in methods.values())
     keeps, takes = vectors_of(config.training.optimizer)
+    kept_steps = keeps * vector if config.training.keep_optimizer else 0
     working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
     serving = MODEL_VECTORS + SERVER_TERM_VECTORS * sum(terms) + SERVER_UPDATE_VECTORS * updating
     return replace(
@@ -154,6 +155,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
         gpu=data + (2 + posts + working) * vector + on_gpu + int(tables.max()),
         clients=[
             int(own)
+            + kept_steps
             + _memory(federation, kind, stream)
             + _read(federation, kind, stream, len(stream) if epochs_over_all else samples)
             for own, samples, stream in zip(of_halves, largest, federation.streams, strict=True)

@@ -4,7 +4,9 @@ TOP = (
     "name, seed, dataset, scenario, partition, clients, model, training, memory, methods, participation, aggregation, "
     "schedule, resources, evaluation, checkpoint, logging"
 )
-TRAINING = "rounds_per_task, local_epochs, batch_size, optimizer, lr_decay, clip_norm, logits"
+TRAINING = (
+    "rounds_per_task, local_epochs, batch_size, optimizer, lr_decay, keep_optimizer, precision, clip_norm, logits"
+)
 OWN = "or your own as package.module:name"
 WINDOWS = "scenario.boundaries={asynchronous: {window: 5}}"
 FOLDER = "a name for a folder: letters, digits, spaces and _ - . + = @ , between them"

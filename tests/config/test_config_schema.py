@@ -66,6 +66,8 @@ DEFAULTS: dict[str, object] = {
         "batch_size": 32,
         "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
         "lr_decay": {"per_round": 1.0, "per_task": 1.0, "restart": True},
+        "keep_optimizer": False,
+        "precision": "full",
         "clip_norm": None,
         "logits": "all",
     },

@@ -7,11 +7,13 @@ from softmax_oracle import Softmax, batch_order, local_phase
 
 from raysim.api.client import cut_into_batches
 from raysim.api.server import Server
+from raysim.engine.compatibility import check_methods
 from raysim.engine.orders import Phase
 from raysim.engine.rates import learning_rate
 from raysim.federation.availability import Progress
 from raysim.federation.federation import build_federation
 from raysim.models.building import check_model
+from raysim.system.errors import ConfigError
 
 
 def data_of(host, client, task=0):
@@ -65,6 +67,46 @@ def test_a_phase_is_that_of_numpy(host_of, tiny, quiet_torch, epochs, clip):
         np.testing.assert_allclose(found, delta, rtol=0, atol=1e-12)
         assert its_loss == pytest.approx(loss, abs=1e-12)
         assert np.abs(delta).max() > 1e-3
+
+
+def test_a_kept_momentum_goes_on_where_the_phase_before_ended(host_of, tiny, quiet_torch):
+    """One full batch from one model each time, so the same gradient g: v = g, then 0.9 g + g, then 0.9 * 1.9 g + g.
+
+    Also through a checkpoint, at another host; started anew it is g again.
+    """
+    config = {"model": {"name": "probes:softmax"}, "training__batch_size": 100}
+    config["training__optimizer"] = {"lr": 0.1, "momentum": 0.9}
+    g, again = (phase(host, 0)[0] for host in [host_of(tiny(**config))] for _ in range(2))
+    np.testing.assert_allclose(again, g, rtol=1e-12)
+    kept = host_of(tiny(**config, training__keep_optimizer=True))
+    np.testing.assert_allclose([phase(kept, 0)[0] for _ in range(2)], [g, 1.9 * g], rtol=1e-12)
+    other = host_of(tiny(**config, training__keep_optimizer=True))
+    other.restore({0: kept.snapshot()[0]})
+    np.testing.assert_allclose([phase(host, 0)[0] for host in (kept, other)], [2.71 * g] * 2, rtol=1e-12)
+    np.testing.assert_allclose(phase(other, 1)[0], phase(host_of(tiny(**config)), 1)[0], rtol=1e-12)
+
+
+def test_bf16_is_a_pass_in_bfloat16_around_parameters_and_a_loss_that_are_not(host_of, tiny, quiet_torch):
+    """A linear model and one full batch: logits by hand from rounded x, W and b; their loss in float32."""
+    config = {"model": {"name": "mlp", "hidden": []}, "training__batch_size": 100}
+    host, full = host_of(tiny(**config, training__precision="bf16")), host_of(tiny(**config))
+    x, y = (torch.from_numpy(np.array(part)) for part in data_of(host, 0))
+    start = host.model.parameters.clone().requires_grad_()
+    weight, bias = (part.bfloat16() for part in (start[:24].view(4, 6), start[24:]))
+    logits = torch.nn.functional.linear(x.float().bfloat16(), weight, bias).float()
+    torch.nn.functional.cross_entropy(logits, y).backward()
+    found, exact = phase(host, 0)[0], phase(full, 0)[0]
+    np.testing.assert_allclose(found, -0.1 * start.grad.numpy(), rtol=1e-2, atol=1e-5)
+    assert 1e-5 < np.abs(found - exact).max() < 1e-2
+    assert host.model.parameters.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("key", "value"), [("precision", "bf16"), ("keep_optimizer", True)])
+def test_a_method_with_a_loop_of_its_own_refuses_what_its_loop_has_not(tiny, key, value):
+    with pytest.raises(
+        ConfigError, match=rf"^training\.{key}: found .*, allowed with fedtrack, which has a local loop"
+    ):
+        check_methods(tiny(methods={"fedtrack": {}}, **{f"training__{key}": value}))
 
 
 def test_clipping_bounds_the_step_and_leaves_small_gradients(host_of, tiny, quiet_torch):
