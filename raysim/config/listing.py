@@ -28,13 +28,15 @@ def list_components(listed: str, name: str | None = None) -> Iterator[str]:
         raise ConfigError(f"raysim list: {describe_unknown('kind', listed, kinds)}")
     kind = kinds[listed]
     if name is None:
+        width = max(16, *map(len, table(kind)))
         for known in table(kind):
-            yield f"{known:<16} {first_line(resolve(kind, known))}"
+            yield f"{known:<{width}} {first_line(resolve(kind, known))}"
         return
     component = resolve(kind, name)
     keys = list(describe_block(keys_of(component), describe_keys(component)))
+    width = max([16, *(len(key) for key, *_ in keys)])
     for key, default, allowed, words in keys:
-        yield f"{key:<16} {default:<12} {allowed}{'; ' * bool(words)}{words}"
+        yield f"{key:<{width}} {default:<12} {allowed}{'; ' * bool(words)}{words}"
     if not keys:
         yield "no keys"
 

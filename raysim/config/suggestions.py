@@ -1,4 +1,4 @@
-"""Which dotted key was meant by its last part alone: lr for training.optimizer.lr."""
+"""What short forms stand for: lr for training.optimizer.lr, model: mlp for model: {name: mlp}."""
 
 from collections.abc import Iterator, Mapping
 from typing import get_args
@@ -15,6 +15,17 @@ from raysim.system.errors import ConfigError
 def find_keys(block: type[BaseModel], values: Mapping[str, object], last: str) -> list[str]:
     """Return the dotted keys below a block that end so, as its values choose kinds and components."""
     return sorted({".".join(keys) for keys in _walk_keys(block, values) if keys[-1] == last and len(keys) > 1})
+
+
+def spell_out_names(block: type[BaseModel], values: dict[str, object]) -> None:
+    """Put blocks in the place of names alone, so that keys can be put into them."""
+    for name, field in block.model_fields.items():
+        for below in _blocks(field.annotation):
+            given = values.get(name)
+            if isinstance(given, str) and issubclass(below, Component):
+                values[name] = below.spell_out(given)
+            elif isinstance(given, dict):
+                spell_out_names(below, given)
 
 
 def _walk_keys(block: type[BaseModel], values: Mapping[str, object]) -> Iterator[tuple[str, ...]]:

@@ -36,13 +36,13 @@ LARGEST_NUMBER = 2**53  # and one less is the largest
 
 
 def crop(images: Tensor, numbers: Tensor) -> Tensor:
-    """Images [B, C, H, W] moved by up to 4 pixels each way, 0 beyond the edge; by the number in base 9."""
+    """Random crops after padding by 4 pixels: images [B, C, H, W] moved up to 4 each way, 0 beyond the edge."""
     down, across = numbers // 9 % 9 - PADDING, numbers % 9 - PADDING
     return apply_augmentation(images, torch.stack([down, across, torch.zeros_like(numbers)], 1))
 
 
 def flip(images: Tensor, numbers: Tensor) -> Tensor:
-    """Images [B, C, H, W] flipped sideways where the number is odd."""
+    """Random sideways flips, of half of the images [B, C, H, W]: where the number is odd."""
     return apply_augmentation(images, torch.stack([*[torch.zeros_like(numbers)] * 2, numbers % 2], 1))
 
 

@@ -194,6 +194,8 @@ def test_a_name_alone_stands_for_its_block() -> None:
     assert load({**REQUIRED, **short}) == load({**REQUIRED, **long, "methods": {"der": {}}})
     assert load(REQUIRED, ["training.optimizer=adam"]) == load(REQUIRED, ["training.optimizer.name=adam"])
     assert load(REQUIRED, ["methods=fedavg"]) == load(REQUIRED)
+    assert load({**REQUIRED, "model": "net"}, ["model.hidden=[3]"]).model.keys()["hidden"] == (3,)
+    assert load(REQUIRED, ["partition=shards", "partition.per=task"]).partition.kind == "shards"
 
 
 def test_a_component_without_keys_is_written_as_its_name() -> None:
