@@ -75,8 +75,8 @@ class Client(Kept):
 
     @property
     def local_epochs(self) -> int:
-        """The number of passes over the client's data in a phase."""
-        return self.shared.training.local_epochs
+        """The number of passes over the client's data in a phase; where training.local_steps is given, at least 1."""
+        return self.shared.training.local_epochs or 1
 
     @property
     def deterministic(self) -> bool:

@@ -120,9 +120,8 @@ class Server(Kept):
         if count >= len(present):
             return list(present)
         draws = seeding.generator(self._config.seed, "cohort", self.round)
-        chosen = wanted.sampler.with_keys()(self, count, draws)
         try:
-            return [operator.index(k) for k in chosen]
+            return [operator.index(k) for k in (chosen := wanted.sampler.with_keys()(self, count, draws))]
         except TypeError:
             who = f"participation.sampler: {place_of(wanted.sampler.function())} returned {chosen!r:.60}"
             raise WrongResult(f"{who}, allowed: clients' ids, whole numbers out of server.present") from None

@@ -69,7 +69,8 @@ def _rules(config: Config) -> Rules:
             yield of_tests_only, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"
     if scenario.online:
         once = "1 with scenario.online, where each sample is trained on once"
-        yield config.training.local_epochs > 1, "training.local_epochs", once
+        yield (config.training.local_epochs or 1) > 1, "training.local_epochs", once
+        yield config.training.local_steps is not None, "training.local_steps", f"null and local_epochs {once}"
         in_step = "synchronous boundaries with scenario.online"
         yield scenario.jitter > 0, "scenario.boundaries.jittered.rounds", in_step
     if isinstance(schedule, AsynchronousSchedule) and schedule.mixing == "models":
@@ -81,6 +82,8 @@ def _rules(config: Config) -> Rules:
         yield schedule.buffer_size > most, "schedule.buffer_size", f"at most {most} (clients.count is {clients})"
     on_cpus = "false without resources.gpus_per_actor: CPUs have no graphs"
     yield resources.cuda_graphs and not resources.gpus_per_actor, "resources.cuda_graphs", on_cpus
+    in_full = "full with resources.cuda_graphs"
+    yield resources.cuda_graphs and config.training.precision != "full", "training.precision", in_full
     own = "false with resources.address, whose cluster has its own or none"
     yield resources.dashboard and resources.address is not None, "resources.dashboard", own
 

@@ -69,10 +69,14 @@ class Sampler(BareComponent):
 class Training(Block):
     """What a client does in a round."""
 
+    alternatives: ClassVar = {("local_epochs", "local_steps"): "{local_steps: 10}"}
+
     rounds_per_task: Count | None = None
     """How many rounds a task lasts; null under asynchronous boundaries, else required."""
-    local_epochs: Count = 1
-    """How often a client goes over its data in a round."""
+    local_epochs: Count | None = 1
+    """How often a client goes over its data in a round; null where local_steps is given."""
+    local_steps: Count | None = None
+    """How many steps a client takes in a round, over as many epochs as they need; null where local_epochs is given."""
     batch_size: Count = 32
     """How many samples a step takes."""
     optimizer: Optimizer = Field({"name": "sgd"}, validate_default=True)

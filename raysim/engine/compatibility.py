@@ -191,6 +191,7 @@ def _nobody_inside_an_owned_loop(config: Config, methods: Mapping[str, Method]) 
         for key, value, usual in (
             ("precision", training.precision, "full"),
             ("keep_optimizer", training.keep_optimizer, False),
+            ("local_steps", training.local_steps, None),
         ):
             if value != usual:
                 raise ConfigError(

@@ -1,7 +1,7 @@
 """The local loop: epochs of mini-batch steps on one client's data, which call the methods' hooks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 
 import numpy as np
 import torch
@@ -28,14 +28,17 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
     shuffle = client.generator("batches")
     augment = client.generator("augment") if client.data.augment else None
     model.module.train()
-    for _ in range(client.local_epochs):
+    total = client.shared.training.local_steps
+    for epoch in count():
+        if epoch == client.local_epochs if total is None else loop.number == total or (epoch and not loop.number):
+            break
+        left = None if total is None else total - loop.number
         batches = foreign_batches(client, halves)
         if batches is not None:
-            steps = _foreign_steps(client, batches, loop.number)
+            steps = _foreign_steps(client, islice(batches, left), loop.number)
         else:
-            steps = _steps(
-                client, positions[torch.from_numpy(shuffle.permutation(len(positions)))], augment, loop.number
-            )
+            order = positions[torch.from_numpy(shuffle.permutation(len(positions)))]
+            steps = _steps(client, order, augment, loop.number, left)
         for step in steps:
             loop.step(step)
     loop.end()
@@ -66,9 +69,11 @@ def _foreign_steps(client: Client, batches: Iterable[tuple[Tensor, Tensor]], fir
         batch = after
 
 
-def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, first: int) -> Iterator[Step]:
-    """Yield the steps of one epoch over these positions. Data for a GPU are sent to it once per epoch."""
-    model, parts = client.model, client.batches(len(epoch))
+def _steps(
+    client: Client, epoch: Tensor, augment: np.random.Generator | None, first: int, most: int | None
+) -> Iterator[Step]:
+    """Yield the steps of one epoch over these positions, or the first ones. A GPU is sent the data once per epoch."""
+    model, parts = client.model, client.batches(len(epoch))[:most]
     draws = None if augment is None else _draw(client.data, augment, parts)
     rows, task = client.stream.locate(epoch)
     rows = to_device(client.data.held(rows), model.device)

@@ -5,7 +5,8 @@ TOP = (
     "schedule, resources, evaluation, checkpoint, logging"
 )
 TRAINING = (
-    "rounds_per_task, local_epochs, batch_size, optimizer, lr_decay, keep_optimizer, precision, clip_norm, logits"
+    "rounds_per_task, local_epochs, local_steps, batch_size, optimizer, lr_decay, keep_optimizer, precision, "
+    "clip_norm, logits"
 )
 OWN = "or your own as package.module:name"
 WINDOWS = "scenario.boundaries={asynchronous: {window: 5}}"

@@ -63,6 +63,7 @@ DEFAULTS: dict[str, object] = {
     "training": {
         "rounds_per_task": 2,
         "local_epochs": 1,
+        "local_steps": None,
         "batch_size": 32,
         "optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
         "lr_decay": {"per_round": 1.0, "per_task": 1.0, "restart": True},

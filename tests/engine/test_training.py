@@ -10,6 +10,8 @@ from raysim.api.server import Server
 from raysim.engine.compatibility import check_methods
 from raysim.engine.orders import Phase
 from raysim.engine.rates import learning_rate
+from raysim.engine.virtual_time import Clock
+from raysim.estimate.dry_run import dry_run
 from raysim.federation.availability import Progress
 from raysim.federation.federation import build_federation
 from raysim.models.building import check_model
@@ -101,7 +103,33 @@ def test_bf16_is_a_pass_in_bfloat16_around_parameters_and_a_loss_that_are_not(ho
     assert host.model.parameters.dtype == torch.float32
 
 
-@pytest.mark.parametrize(("key", "value"), [("precision", "bf16"), ("keep_optimizer", True)])
+@pytest.mark.parametrize("steps", [2, 5])
+def test_so_many_steps_are_those_of_numpy(host_of, tiny, quiet_torch, steps):
+    """12 samples, batches of 5, 5 and 2: two steps are the first two of one epoch, five are one and two of the next."""
+    more = {"training__local_epochs": None, "training__local_steps": steps, "training__batch_size": 5}
+    config = tiny(model={"name": "probes:softmax"}, seed=3, **more)
+    host = host_of(config)
+    start = host.model.parameters.numpy().copy()
+    x, y = data_of(host, 0)
+    order = list(batch_order(3, 0, 1, len(y), -(-steps // 3), 5))[:steps]
+    delta, loss = local_phase(start, x, y, order, 0.1, 4)
+    found, its_loss = phase(host, 0)
+    np.testing.assert_allclose(found, delta, rtol=0, atol=1e-12)
+    assert its_loss == pytest.approx(loss, abs=1e-12)
+    assert host.clients[0].steps == steps
+    # virtual time: so many batches of 5, at 0.001 s a sample
+    assert Clock(config).training(0, 12) == pytest.approx(0.001 * 5 * steps)
+
+
+def test_a_dry_run_counts_so_many_steps(tiny, simulate):
+    """3 clients, 2 tasks of 2 rounds of 4 steps: of a client's 12 samples an epoch of 3 batches, and one more step."""
+    config = tiny(training__local_epochs=None, training__local_steps=4, methods={"er": {}}, memory__capacity=30)
+    run = simulate(config)
+    assert sum(done.steps for done in run.rounds) == 3 * 2 * 2 * 4
+    assert dry_run(config, build_federation(config)).steps == 3 * 2 * 2 * 4
+
+
+@pytest.mark.parametrize(("key", "value"), [("precision", "bf16"), ("keep_optimizer", True), ("local_steps", 3)])
 def test_a_method_with_a_loop_of_its_own_refuses_what_its_loop_has_not(tiny, key, value):
     with pytest.raises(
         ConfigError, match=rf"^training\.{key}: found .*, allowed with fedtrack, which has a local loop"

@@ -26,6 +26,7 @@ TRAINING = {
         {"training.optimizer": {"lr": 0.05, "momentum": 0.9}, "training.keep_optimizer": True}
         | {"training.precision": "bf16", **alone("er")}
     ),
+    "steps, der": Run({"training.local_epochs": None, "training.local_steps": 5, **alone("der")}),
     "cosine rate": Run({"training.lr_decay": {"name": "cosine", "per": "run", "warmup": 1, "least": 0.1}}),
     "rising rate": Run({"training.lr_decay": {"name": "warmup", "per": "task", "rounds": 2}}),
     "clipped": Run({"training.clip_norm": 0.4, **alone("fed_a_gem", sample_size=4)}),
