@@ -119,9 +119,9 @@ class Server(Kept):
         count = wanted.count if wanted.count is not None else max(1, round((wanted.fraction or 1.0) * len(present)))
         if count >= len(present):
             return list(present)
-        draws = seeding.generator(self._config.seed, "cohort", self.round)
+        chosen = wanted.sampler.with_keys()(self, count, seeding.generator(self._config.seed, "cohort", self.round))
         try:
-            return [operator.index(k) for k in (chosen := wanted.sampler.with_keys()(self, count, draws))]
+            return [*map(operator.index, chosen)]
         except TypeError:
             who = f"participation.sampler: {place_of(wanted.sampler.function())} returned {chosen!r:.60}"
             raise WrongResult(f"{who}, allowed: clients' ids, whole numbers out of server.present") from None

@@ -291,6 +291,12 @@ ON_THE_COMMAND_LINE = [
     (["logging.tensorboard=no"], "logging.tensorboard=no: found 'no', allowed: true or false"),
     (["training.optimizer={name: adam, betas: [0.9, 1]}"], ("training.optimizer={name: adam, betas: [0.9, 1]}: "
      "training.optimizer.betas: found [0.9, 1], allowed: a list of 2: each a number >= 0 and < 1")),
+    (["training.precision=bf16", "resources={cuda_graphs: true, gpus_per_actor: 1}"], ("training.precision=bf16: found "
+     "'bf16', allowed: full with resources.cuda_graphs")),
+    (["training.local_steps=3", "training.local_epochs=2"], ("training.local_steps=3: found both local_epochs and "
+     "local_steps, allowed: one of the two, as in {local_steps: 10}")),
+    (["training.local_steps=3", "scenario.online=true"], ("training.local_steps=3: found 3, allowed: null and "
+     "local_epochs 1 with scenario.online, where each sample is trained on once")),
     (["evaluation.split=train"], "evaluation.split=train: found 'train', allowed: test or validation"),
     (["evaluation={split: validation, validation_fraction: 0}"], ("evaluation={split: validation, validation_fraction: "
      "0}: evaluation.validation_fraction: found 0, allowed: a number > 0 and < 1 or null")),
