@@ -30,7 +30,7 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
     model.module.train()
     total = client.shared.training.local_steps
     for epoch in count():
-        if epoch == client.local_epochs if total is None else loop.number == total or (epoch and not loop.number):
+        if epoch == client.local_epochs if total is None else loop.number >= total or (epoch and not loop.number):
             break
         left = None if total is None else total - loop.number
         batches = foreign_batches(client, halves)
