@@ -226,7 +226,7 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     ),
     "undecayed_sgd": (
         lambda config: _has_sgd_without(config, "weight_decay") and not config.training.keep_optimizer,
-        "needs steps that add up a phase's gradients; set training.optimizer={name: sgd}, keep_optimizer=false",
+        "needs steps that add up its gradients, as SGD's; set training.optimizer={name: sgd}, keep_optimizer=false",
     ),
     "unclipped": (
         lambda config: config.training.clip_norm is None,
