@@ -15,14 +15,13 @@ from raysim.system.importing import uncollected
 if TYPE_CHECKING:
     from raysim.actors.session import Session
 
-KINDS = {"methods": "method", "datasets": "data set", "models": "model"}
 USAGE = """usage: raysim COMMAND ...
 
   run CONFIG [KEY=VALUE ...] [--out DIR] [--local] [--quiet]   run a scenario
   run --resume --out DIR [KEY=VALUE ...] [--local] [--quiet]   go on from a run's newest checkpoint
         [--trust]
   check CONFIG [KEY=VALUE ...] [--schema]                      validate; say what would start; start nothing
-  list methods|datasets|models                                 what a config can name
+  list KIND [NAME]                                             what a config can name: methods, models, ...; NAME's keys
   sweep CONFIG [KEY=VALUE ...] [--out DIR] [--jobs N]          run a grid of runs, and go on where it was left
         [--local] [--list] [--quiet]
   report DIR ... [--out DIR] [--against PAPER] [--trust]       tables and plots over every finished run below the DIRs
@@ -31,7 +30,7 @@ USAGE = """usage: raysim COMMAND ...
 KEY is dotted and VALUE is YAML: training.optimizer.lr=0.1, 'methods={fedprox: {mu: 0.1}}'
 raysim COMMAND --help says more; raysim --version the version"""
 RAYS_LOG = "ray.log"
-TRUST = "import code that a run's config.yaml names and raysim does not have: a method, model or data set of one's own"
+TRUST = "import code that a run's config.yaml names and raysim does not have: components of one's own"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -160,13 +159,12 @@ def _check(given: Sequence[str]) -> int:
 
 def _list(given: Sequence[str]) -> int:
     parser = _Parser(prog="raysim list", description="Say what a config can name.", allow_abbrev=False)
-    parser.add_argument("kind", choices=KINDS, metavar="methods|datasets|models")
-    kind = KINDS[parser.parse_args(given).kind]
-    from raysim.config.lookup import resolve, table
+    parser.add_argument("kind", metavar="KIND", help="methods, datasets, models, partitions, ...")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="say which keys this one has, or package.module:name")
+    asked = parser.parse_args(given)
+    from raysim.config.listing import list_components
 
-    for name in table(kind):
-        first_line = (resolve(kind, name).__doc__ or "").strip().partition("\n")[0]
-        print(f"{name:<16} {first_line}")
+    print(*map(single_line, list_components(asked.kind, asked.name)), sep="\n")
     return 0
 
 

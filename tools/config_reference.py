@@ -13,13 +13,12 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from raysim.config.component_blocks import Component, Domain
-from raysim.config.document import to_plain
-from raysim.config.key_schema import KeySchema
-from raysim.config.lookup import resolve, table
+from raysim.config.component import BareComponent, Component
+from raysim.config.component_blocks import Domain
+from raysim.config.listing import REQUIRED_KEY, describe_block, first_line
+from raysim.config.lookup import KINDS, resolve, table
 from raysim.config.schema import Config
 from raysim.config.signature import describe_keys, keys_of
-from raysim.config.yaml_writing import to_yaml_line
 
 HEAD = """# Config reference
 
@@ -27,7 +26,7 @@ Every key, from the schema: `make docs` writes this page. `required` stands for 
 dotted here as on the command line: `training.optimizer.lr=0.1`; N is a place in a list, from 0. `raysim check CONFIG
 --schema` prints the same as JSON Schema, for editors.
 """
-PLURALS = {"data set": "Data sets", "model": "Models", "method": "Methods"}
+PLURALS = {kind: f"{kind[0].upper()}{kind[1:]}s".replace("ys", "ies") for kind in KINDS}
 OPENS, CLOSES = "<!-- keys, written by make docs -->", "<!-- end of keys -->"
 
 
@@ -67,15 +66,17 @@ def _sections(path: str, field: FieldInfo) -> Iterator[str]:
         yield f"{field.description} What they do is said under [methods](methods/README.md)."
         yield from _components("method", "methods.{name}.")
     for below, block in _blocks_in(path, field.annotation):
+        if issubclass(block, BareComponent):  # a name, as the key's own row says; none of raysim's has keys
+            continue
         if field.discriminator:
             chosen = get_args(block.model_fields[str(field.discriminator)].annotation)[0]
             yield f"### `{below}` with `{field.discriminator}: {chosen}`"
         elif "." in below:
             yield f"### `{below}`"
-        yield _first_line(block)
+        yield first_line(block)
         yield "\n".join(_rows(f"{below}.", block, {}))
         if issubclass(block, Component) and block is not Domain:
-            yield from _components(block.kind, f"{below}.")
+            yield from _components(block.what, f"{below}.")
         for name, inner in block.model_fields.items():
             yield from _sections(f"{below}.{name}", inner)
 
@@ -83,17 +84,9 @@ def _sections(path: str, field: FieldInfo) -> Iterator[str]:
 def _rows(prefix: str, block: type[BaseModel], described: Mapping[str, str]) -> Iterator[str]:
     yield "| key | default | allowed | what it is |"
     yield "|---|---|---|---|"
-    for name, field in block.model_fields.items():
-        key = field.alias or name
-        description = " ".join((field.description or described.get(key, "")).split())
-        cells = (f"`{prefix}{key}`", _default(field), KeySchema(block, name).words(), description)
+    for key, default, allowed, description in describe_block(block, described):
+        cells = (f"`{prefix}{key}`", default if default == REQUIRED_KEY else f"`{default}`", allowed, description)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
-    return f"`{to_yaml_line(to_plain(field.get_default(call_default_factory=True, validated_data={})))}`"
 
 
 def _components(kind: str, prefix: str) -> Iterator[str]:
@@ -102,7 +95,7 @@ def _components(kind: str, prefix: str) -> Iterator[str]:
         component = resolve(kind, name)
         link = f"\n[More](methods/{name}.md)." if kind == "method" else ""
         yield f"#### `{name}`"
-        yield f"{_first_line(component)}{link}"
+        yield f"{first_line(component)}{link}"
         if keys_of(component).model_fields:
             yield render_keys(component, prefix.format(name=name))
 
@@ -114,10 +107,6 @@ def _blocks_in(path: str, annotation: object) -> Iterator[tuple[str, type[BaseMo
     inside = f"{path}.N" if get_origin(annotation) in (tuple, list) else path
     for part in get_args(annotation):
         yield from _blocks_in(inside, part)
-
-
-def _first_line(component: object) -> str:
-    return (component.__doc__ or "").strip().partition("\n")[0]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from raysim.actors import authentication, joining, workers
 from raysim.actors.joining import LOOPBACK, on_loopback
 from raysim.actors.session import Session, open_session
 from raysim.config import Config
-from raysim.config.own_code import find_own_code
+from raysim.config.own_code import find_own_code, refuse_main
 from raysim.config.schema import RAYS_OWN
 from raysim.system import interrupts
 from raysim.system.capacity import CAN_FORK, Capacity
@@ -43,7 +43,12 @@ def cluster_of(
         say: shows a line to the user.
         file, command: if this process is killed, the user is told to go on with the command, if the file is there.
         session: opened before, for a cluster started on this machine.
+
+    Raises:
+        ConfigError: a config names code that actors cannot import.
     """
+    for config in configs:
+        refuse_main(config)
     address = configs[0].resources.address
     if address is None:
         dashboard = any(config.resources.dashboard for config in configs)

@@ -63,6 +63,7 @@ class Client(Kept):
         self.lr = 0.0
         self.share = 0.0
         self.trained = self.steps = 0
+        self.optimizer: dict[str, Any] = {}  # what is kept of it from phase to phase, if it is
         self.records: dict[str, Tensor | float] = {}
         self._streams = seeding.Streams(shared.seed, number, 0, 0)
         self._kept_out: Tensor | None = None
@@ -74,8 +75,8 @@ class Client(Kept):
 
     @property
     def local_epochs(self) -> int:
-        """The number of passes over the client's data in a phase."""
-        return self.shared.training.local_epochs
+        """The number of passes over the client's data in a phase; where training.local_steps is given, at least 1."""
+        return self.shared.training.local_epochs or 1
 
     @property
     def deterministic(self) -> bool:

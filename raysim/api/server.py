@@ -1,5 +1,6 @@
 """The server as a method sees it: the global model, the clients that are present, and the round's cohort."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar
@@ -9,11 +10,12 @@ from torch import Tensor
 
 from raysim.api.messages import Post
 from raysim.config import Config
-from raysim.config.lookup import resolve
+from raysim.config.signature import place_of
+from raysim.federation.availability import Progress
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel, Weights
 from raysim.system import seeding
-from raysim.system.errors import RunError
+from raysim.system.errors import RunError, WrongResult
 from raysim.system.state import Kept
 
 
@@ -55,13 +57,12 @@ class Server(Kept):
     @property
     def task(self) -> int:
         """The task of this round, from 0; if clients are at different tasks, the nominal one."""
-        availability = self._federation.availability
-        return min(availability.row(self.round), len(availability.rows) - 1)
+        return self._federation.availability.progress(self.round).task
 
     @property
-    def task_began(self) -> int:
-        """The round after which this round's task began: 0 for the first task."""
-        return self._federation.availability.rows[self.task - 1] if self.task else 0
+    def progress(self) -> Progress:
+        """How far the run is in this round; asynchronous boundaries tell nobody the task."""
+        return self._federation.availability.progress(self.round, self._config.scenario.windows is None)
 
     @property
     def present(self) -> tuple[int, ...]:
@@ -112,14 +113,18 @@ class Server(Kept):
         """Draw this round's participants with the config's sampler.
 
         Raises:
-            RunError: the sampler chose clients without data in this round.
+            WrongResult: the sampler chose something else than clients' ids.
         """
         present, wanted = self.present, self._config.participation
         count = wanted.count if wanted.count is not None else max(1, round((wanted.fraction or 1.0) * len(present)))
         if count >= len(present):
             return list(present)
-        draws = seeding.generator(self._config.seed, "cohort", self.round)
-        return [int(k) for k in resolve("sampler", wanted.sampler)(self, count, draws)]
+        chosen = wanted.sampler.with_keys()(self, count, seeding.generator(self._config.seed, "cohort", self.round))
+        try:
+            return [*map(operator.index, chosen)]
+        except TypeError:
+            who = f"participation.sampler: {place_of(wanted.sampler.function())} returned {chosen!r:.60}"
+            raise WrongResult(f"{who}, allowed: clients' ids, whole numbers out of server.present") from None
 
     def shares_of(self, clients: Sequence[int]) -> dict[int, float]:
         """Return these clients' weights relative to each other, of sum 1, as `aggregation.weights` says."""

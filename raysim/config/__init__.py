@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from raysim.config.consistency import contradictions
 from raysim.config.document import Document, Given, Keys, to_config_error, to_plain, validation_error, walk
 from raysim.config.error_text import shorten, show
-from raysim.config.experiment import AdamConfig, SgdConfig
 from raysim.config.json_schema import build_json_schema
 from raysim.config.schema import LARGEST_FLOAT32, Config
+from raysim.config.suggestions import spell_out_names
 from raysim.config.yaml_reading import parse_value, read_yaml
 from raysim.config.yaml_writing import dump
 from raysim.system.errors import ConfigError
 
-__all__ = ["AdamConfig", "Config", "ConfigError", "SgdConfig", "build_json_schema", "dump", "load", "validate"]
+__all__ = ["Config", "ConfigError", "build_json_schema", "dump", "load", "validate"]
 
 
 def load(
@@ -78,6 +78,7 @@ def open_document(source: str | Path | Mapping[str, object] | Config) -> Documen
 def apply_overrides(document: Document, overrides: Sequence[str] | Mapping[str, object]) -> None:
     """Put each override into the document's values, in order; a value replaces a whole block."""
     for given, value in parse_overrides(overrides):
+        spell_out_names(Config, document.values)
         document.put(given.keys, value, given)
 
 

@@ -58,9 +58,20 @@ class Block(BaseModel):
         """Return the values with what the block adds to them, and the errors found on the way."""
         return values, []
 
+    @classmethod
+    def spell_out(cls, value: object) -> object:
+        """Return the block that a value stands for which is shorter, and anything else as it is."""
+        return value
+
+    @classmethod
+    def elsewhere(cls, key: str, values: Mapping[str, object]) -> str | None:
+        """Return the key further down that is meant by one that the block does not have, if that is known."""
+        return None
+
     @model_validator(mode="wrap")
     @classmethod
     def _explain_errors(cls, value: object, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        written, value = value, cls.spell_out(value)
         if not isinstance(value, Mapping):
             return handler(value)
         values, errors = (dict(value), []) if info.context == cls.OWN_KEYS else cls.complete(dict(value))
@@ -73,6 +84,8 @@ class Block(BaseModel):
             errors = [*_explain_block(cls, values, error), *errors]
         else:
             errors += [*made._explain_alternatives()][:1]
+        if written is not value:  # it has no key of its own
+            errors = [InitErrorDetails(**{**e, "loc": ()}) if e.get("loc") == (*value,) else e for e in errors]
         if errors:
             raise validation_error(*errors)
         return made
@@ -110,13 +123,13 @@ def _explain_whole(block: type[Block], values: dict[str, object], line: ErrorDet
         types = {name: field.annotation for name, field in block.model_fields.items()}
         decides = [name for name, kind in types.items() if get_origin(kind) is Literal and len(get_args(kind)) == 1]
         of = "".join(f" of {values.get(name)}" for name in decides)
-        return explain_unknown_key(line["loc"], keys_in(block), of)
+        return explain_unknown_key(line["loc"], keys_in(block), of, block.elsewhere(str(line["loc"][-1]), values))
     return explain(line["loc"], f"found {show(line['input'])}: {line['msg']}")
 
 
-def explain_unknown_key(keys: Keys, known: Iterable[str], of: str = "") -> InitErrorDetails:
-    """Return the error for a key that its block does not have."""
-    return explain(keys, describe_unknown("key", str(keys[-1]), known, of))
+def explain_unknown_key(keys: Keys, known: Iterable[str], of: str = "", meant: str | None = None) -> InitErrorDetails:
+    """Return the error for a key that its block does not have; `meant` is the key that it is elsewhere."""
+    return explain(keys, describe_unknown("key", str(keys[-1]), known, of, meant=meant))
 
 
 def _explain_key(block: type[Block], name: str, value: object, lines: list[ErrorDetails]) -> list[InitErrorDetails]:

@@ -2,75 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from pydantic_core import InitErrorDetails
 
-from raysim.config.block import Block, Count, Positive, explain_unknown_key
-from raysim.config.document import Keys, explain, validation_error
+from raysim.config.block import Block, Count, Positive
+from raysim.config.component import BareComponent, Errors, NamedComponent, Values, validate_own_keys
+from raysim.config.document import explain, validation_error
 from raysim.config.error_text import show
-from raysim.config.key_schema import Allowed, keys_in
-from raysim.config.lookup import resolve
-from raysim.config.signature import keys_of, own_values
-from raysim.system.errors import ConfigError
+from raysim.config.key_schema import Allowed
 
-Values = dict[str, object]
-Errors = list[InitErrorDetails]
-
-
-def _validate_own_keys(kind: str, name: str, given: Values, at: Keys, beside: list[str]) -> tuple[Values, Errors]:
-    """Return a component's own keys with every default spelled out; `at` is the key that named it."""
-    try:
-        keys = keys_of(resolve(kind, name))
-    except ConfigError as error:
-        return {}, [explain(at, str(error))]
-    known = keys_in(keys)
-    taken = [key for key in known if key in beside]
-    if taken:
-        words = f"{kind} {show(name)} has a keyword-only parameter '{taken[0]}', which is a key of every {kind}"
-        return {}, [explain(at, words)]
-    errors = [explain_unknown_key((key,), [*beside, *known], f" of {show(name)}") for key in given if key not in known]
-    try:
-        made = keys.model_validate({key: value for key, value in given.items() if key in known})
-    except ValidationError as error:
-        return {}, [*errors, *(explain(line["loc"], **line["ctx"]) for line in error.errors())]
-    return own_values(made), errors
+SCHEDULES = {
+    "fedbuff": "schedule={kind: asynchronous, mixing: deltas}",
+    "fedasync": "schedule={kind: asynchronous, mixing: models, buffer_size: 1}",
+}
+"""What is asked for as a method, and is a schedule."""
 
 
-class Component(Block):
-    """A block with a name and, beside the keys of every component of its kind, the named one's own keys."""
+class Augment(BareComponent):
+    """A random change of the training samples."""
 
-    model_config = ConfigDict(extra="allow")
-
-    kind: ClassVar[str]
-    name: Annotated[str, Allowed("a name that raysim knows, or your own as package.module:name")]
-    """A name from the list that raysim prints, or your own as package.module:name."""
-
-    def keys(self) -> Values:
-        """Return the named component's own keys, every default spelled out: call the component with them."""
-        return dict(self.__pydantic_extra__ or {})
-
-    @property
-    def title(self) -> str:
-        """What reports call it: its name and what of its own keys is text, such as npz usps.npz."""
-        return " ".join([self.name, *(value for value in self.keys().values() if isinstance(value, str))])
-
-    def function(self) -> Callable[..., Any]:
-        """Return what the name stands for."""
-        return resolve(self.kind, self.name)
-
-    @classmethod
-    def complete(cls, values: Values) -> tuple[Values, Errors]:
-        """Return the values with the component's own keys validated and completed."""
-        fields = {key: value for key, value in values.items() if key in cls.model_fields}
-        own = {key: value for key, value in values.items() if key not in cls.model_fields}
-        name = fields.get("name")
-        if not isinstance(name, str):
-            return fields, []
-        made, errors = _validate_own_keys(cls.kind, name, own, ("name",), list(cls.model_fields))
-        return {**fields, **made}, errors
+    what = "augmentation"
 
 
 class ChannelStatistics(Block):
@@ -89,20 +43,20 @@ class ChannelStatistics(Block):
         return self
 
 
-class Domain(Component):
+class Domain(NamedComponent):
     """A data set beside or in place of `dataset`, which has all other keys: its name and its own keys."""
 
-    kind = "data set"
+    what = "data set"
 
     def same_as(self, dataset: DatasetConfig) -> bool:
         """Return whether a data set has this name and these keys."""
         return (self.name, self.keys()) == (dataset.name, dataset.keys())
 
 
-class DatasetConfig(Component):
+class DatasetConfig(NamedComponent):
     """The images that the clients hold."""
 
-    kind = "data set"
+    what = "data set"
     root: str | None = None
     """The folder of the files; null is $RAYSIM_DATA or ~/.cache/raysim. A given folder must exist."""
     download: bool = True
@@ -114,8 +68,10 @@ class DatasetConfig(Component):
         Allowed("none, standard or {mean: [...], std: [...]}"),
     ] = "none"
     """none leaves pixels from 0 to 1; standard uses the data set's own mean and standard deviation."""
-    augment: Annotated[tuple[Literal["crop", "flip"], ...], Field(strict=False)] = ()
-    """Random changes of the training images, in order: crop (after padding by 4), flip (sideways)."""
+    augment: Annotated[
+        tuple[Augment, ...], Field(strict=False), Allowed("a list of crop, flip or your own as package.module:name")
+    ] = ()
+    """Random changes of the training images: crop (after padding by 4), flip (sideways), then your own, in order."""
     unlabelled: Domain | None = None
     """A second data set, of samples of the same shape, for methods that learn without labels (cfed): its name and its
     own keys. Its training samples, not augmented, are dealt to the clients in equal parts at random."""
@@ -125,9 +81,7 @@ class Domains(Block):
     """Every task is a data set of its own, all with the same classes."""
 
     domains: Annotated[
-        tuple[
-            Annotated[Domain, BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)], ...
-        ],
+        tuple[Domain, ...],
         Field(strict=False, min_length=1),
         Allowed("a list of data sets, at least 1: names, or blocks with a name and its own keys"),
     ]
@@ -136,10 +90,10 @@ class Domains(Block):
     normalize and augment hold for all."""
 
 
-class Model(Component):
+class Model(NamedComponent):
     """The network that is trained."""
 
-    kind = "model"
+    what = "model"
     weights: str | None = None
     """A state_dict to start from, as torch.save writes it."""
 
@@ -147,6 +101,8 @@ class Model(Component):
 def _validate_methods(value: object, info: ValidationInfo) -> object:
     if value is None or info.context == Block.OWN_KEYS:
         return {}
+    if isinstance(value, str):
+        value = {value: None}
     if not isinstance(value, Mapping):
         return value
     made: dict[str, Values] = {}
@@ -157,10 +113,13 @@ def _validate_methods(value: object, info: ValidationInfo) -> object:
                 words = f"found {show(keys)}, allowed: {{}}, as FedAvg is what runs without methods"
                 errors.append(explain((name,), words))
             continue
+        if str(name).lower() in SCHEDULES:
+            errors.append(explain((name,), f"found a schedule, allowed: methods; it is {SCHEDULES[str(name).lower()]}"))
+            continue
         if not isinstance(keys, Mapping | None):
             errors.append(explain((name,), f"found {show(keys)}, allowed: a block of the method's keys"))
             continue
-        made[name], found = _validate_own_keys("method", str(name), dict(keys or {}), (), [])
+        made[name], found = validate_own_keys("method", str(name), dict(keys or {}), (), [])
         errors += [InitErrorDetails(**{**error, "loc": (name, *error.get("loc", ()))}) for error in found]
     if errors:
         raise validation_error(*errors)

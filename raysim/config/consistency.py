@@ -5,9 +5,9 @@ from functools import reduce
 
 from pydantic_core import InitErrorDetails
 
-from raysim.config.document import REQUIRED, explain
+from raysim.config.document import REQUIRED, explain, to_plain
 from raysim.config.error_text import nearest, show
-from raysim.config.experiment import MOST_ROUNDS
+from raysim.config.experiment import FACTORS, MOST_ROUNDS
 from raysim.config.scenarios import DomainIncremental
 from raysim.config.schema import Config
 from raysim.config.timing import AsynchronousSchedule
@@ -29,7 +29,7 @@ def contradictions(config: Config) -> Errors:
 
 def _explain_value(config: Config, key: str, allowed: str) -> InitErrorDetails:
     keys = tuple(key.split("."))
-    return explain(keys, f"found {show(reduce(getattr, keys, config))}, allowed: {allowed}")
+    return explain(keys, f"found {show(to_plain(reduce(getattr, keys, config)))}, allowed: {allowed}")
 
 
 def _domains(config: Config) -> Errors:
@@ -69,7 +69,8 @@ def _rules(config: Config) -> Rules:
             yield of_tests_only, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"
     if scenario.online:
         once = "1 with scenario.online, where each sample is trained on once"
-        yield config.training.local_epochs > 1, "training.local_epochs", once
+        yield (config.training.local_epochs or 1) > 1, "training.local_epochs", once
+        yield config.training.local_steps is not None, "training.local_steps", f"null and local_epochs {once}"
         in_step = "synchronous boundaries with scenario.online"
         yield scenario.jitter > 0, "scenario.boundaries.jittered.rounds", in_step
     by_model = config.model.keys().get("normalize") is True and config.dataset.normalize != "none"
@@ -83,6 +84,8 @@ def _rules(config: Config) -> Rules:
         yield schedule.buffer_size > most, "schedule.buffer_size", f"at most {most} (clients.count is {clients})"
     on_cpus = "false without resources.gpus_per_actor: CPUs have no graphs"
     yield resources.cuda_graphs and not resources.gpus_per_actor, "resources.cuda_graphs", on_cpus
+    in_full = "full with resources.cuda_graphs"
+    yield resources.cuda_graphs and config.training.precision != "full", "training.precision", in_full
     own = "false with resources.address, whose cluster has its own or none"
     yield resources.dashboard and resources.address is not None, "resources.dashboard", own
 
@@ -90,12 +93,14 @@ def _rules(config: Config) -> Rules:
 def _rules_without_task_ids(config: Config) -> Rules:
     """Under asynchronous boundaries nothing may depend on the task, which nobody is told."""
     why = "under asynchronous boundaries, where nobody is told the task"
-    training, decay, memory = config.training, config.training.lr_decay, config.memory
+    training, decay, memory = config.training, config.training.lr_decay.keys(), config.memory
     yield training.logits != "all", "training.logits", f"all {why}"
-    yield decay.per_task != 1, "training.lr_decay.per_task", f"1.0 {why}"
-    yield decay.per_round != 1 and decay.restart, "training.lr_decay.restart", f"false {why}"
+    if training.lr_decay.name == FACTORS:
+        yield decay["per_task"] != 1, "training.lr_decay.per_task", f"1.0 {why}"
+        yield decay["per_round"] != 1 and decay["restart"] is True, "training.lr_decay.restart", f"false {why}"
     yield memory.per == "task", "memory.per", f"client {why}"
-    yield memory.policy == "task_ring", "memory.policy", f"the other policies {why}"
+    by_task = memory.policy is not None and memory.policy.name == "task_ring"
+    yield by_task, "memory.policy", f"the other policies {why}"
     yield memory.fill == "boundary", "memory.fill", f"arrival {why}"
     once = "false under asynchronous boundaries, where rounds_per_window=1 is the same"
     yield config.scenario.online, "scenario.online", once
@@ -103,7 +108,7 @@ def _rules_without_task_ids(config: Config) -> Rules:
 
 def _choice_of_clients(config: Config) -> Errors:
     wanted = config.participation
-    chosen = wanted.count is not None or wanted.fraction != 1 or wanted.sampler != "uniform"
+    chosen = wanted.count is not None or wanted.fraction != 1 or wanted.sampler.name != "uniform"
     if chosen and isinstance(config.schedule, AsynchronousSchedule):
         words = "found a choice of clients per round, allowed: none under schedule.kind=asynchronous; use concurrency"
         yield explain(("participation",), words)

@@ -65,9 +65,14 @@ def either(names: Iterable[str]) -> str:
     return listed[0] if len(listed) == 1 else ", ".join(listed[:-1]) + " or " + listed[-1]
 
 
-def describe_unknown(word: str, name: str, names: Iterable[str], of: str = "", instead: str = "") -> str:
-    """Return the words for a name that is not among the known ones; `of` is what the names belong to."""
+def describe_unknown(
+    word: str, name: str, names: Iterable[str], of: str = "", instead: str = "", meant: str | None = None
+) -> str:
+    """Return the words for a name that is not among the known ones; `of` is what the names belong to.
+
+    `meant` is what it stands for elsewhere, if that is known.
+    """
     known = list(names)
-    near = nearest(name, known)
+    near = nearest(name, known) if meant is None else f"; did you mean '{meant}'?"
     listed = ", ".join(known) or "none"
     return f"unknown {word} {show(name)}{of}{near or ';'} allowed: {listed}{instead}"

@@ -2,134 +2,93 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from raysim.config.block import BelowOne, Block, Count, NotNegative, Positive, WholeNumber, assume
-from raysim.config.document import explain, validation_error
-from raysim.config.lookup import check_name
+from raysim.config.block import Block, Count, Positive
+from raysim.config.component import BareComponent, Component, ComponentName, NamedComponent
+from raysim.config.key_schema import Allowed
 
+FACTORS = "factors"  # the rate schedule whose name a config need not say
 MOST_ROUNDS = 1_000_000  # in a run
 
 
-class _Partition(Block):
-    kind: str
+class Partition(Component):
+    """How the samples are dealt to the clients."""
+
+    what = "partition"
+    decides = "kind"
+    kind: ComponentName = "iid"
+    """A name from the list that raysim prints, or your own as package.module:name."""
     per: Literal["run", "task", None] = None
     """Whether samples are dealt to clients once or for each task; null is run for rotations and permutations, task for
     classes and domains."""
 
 
-class Iid(_Partition):
-    """Samples are dealt at random, in equal shares."""
+class Optimizer(NamedComponent):
+    """The clients' optimizer; what it keeps of its steps starts anew in every training phase."""
 
-    kind: Literal["iid"] = "iid"
-    """At random, in equal shares."""
+    what = "optimizer"
+    name: ComponentName = "sgd"
+    """A name from the list that raysim prints, or your own as package.module:name."""
 
-
-class Shards(_Partition):
-    """Samples are sorted by class, cut into shards, and the shards are dealt."""
-
-    kind: Literal["shards"] = "shards"
-    """Sorted by class, cut into shards, dealt."""
-    shards_per_client: Count = 2
-    """How many shards each client gets."""
+    @property
+    def lr(self) -> float:
+        """The learning rate, a key of every optimizer."""
+        return cast(float, self.keys()["lr"])
 
 
-class Dirichlet(_Partition):
-    """Each class is split among the clients in proportions from a Dirichlet distribution."""
+class LrDecay(NamedComponent):
+    """How the learning rate changes as the run goes on: by factors per round and task, unless another is named."""
 
-    kind: Literal["dirichlet"] = "dirichlet"
-    """Each class in proportions drawn for it."""
-    alpha: Positive = 0.3
-    """The distribution's concentration: the smaller, the more uneven."""
-    min_samples: WholeNumber = 10
-    """Proportions are drawn again until every client has this many samples."""
-    balanced: bool = True
-    """Whether a client that has its fair share of samples gets no more."""
+    what = "rate schedule"
+    name: ComponentName = FACTORS
+    """A name from the list that raysim prints, or your own as package.module:name."""
 
-
-Partition = Annotated[Iid | Shards | Dirichlet, Field(discriminator="kind"), assume("kind", "iid")]
-
-
-class SgdConfig(Block):
-    """Stochastic gradient descent."""
-
-    name: Literal["sgd"] = "sgd"
-    """Stochastic gradient descent."""
-    lr: Positive = 0.01
-    """The learning rate."""
-    momentum: BelowOne = 0.0
-    """The momentum; it starts at zero in every training phase."""
-    nesterov: bool = False
-    """Whether the momentum is Nesterov's; it must then be above 0."""
-    weight_decay: NotNegative = 0.0
-    """The L2 penalty."""
-
-    @model_validator(mode="after")
-    def _nesterov_needs_momentum(self) -> SgdConfig:
-        if self.nesterov and not self.momentum:
-            words = "found true with momentum 0, allowed: false, or a momentum above 0"
-            raise validation_error(explain(("nesterov",), words))
-        return self
+    @model_serializer(mode="wrap")
+    def _as_written(self, handler: SerializerFunctionWrapHandler) -> Any:
+        written: Any = handler(self)
+        if self.name == FACTORS:
+            del written["name"]
+        return written
 
 
-class _Moments(Block):
-    name: str
-    lr: Positive = 0.001
-    """The learning rate."""
-    betas: Annotated[tuple[BelowOne, BelowOne], Field(strict=False)] = (0.9, 0.999)
-    """The decay of the two moments."""
-    eps: Positive = 1e-8
-    """What is added to the denominator."""
+class MemoryPolicy(BareComponent):
+    """Which samples stay in a memory."""
+
+    what = "memory policy"
 
 
-class AdamConfig(_Moments):
-    """Adam."""
+class Sampler(BareComponent):
+    """How the clients of a round are drawn."""
 
-    name: Literal["adam"] = "adam"
-    """Adam; its moments start at zero in every training phase."""
-    weight_decay: NotNegative = 0.0
-    """The L2 penalty."""
-
-
-class AdamWConfig(_Moments):
-    """AdamW: Adam with decoupled weight decay."""
-
-    name: Literal["adamw"] = "adamw"
-    """AdamW; its moments start at zero in every training phase."""
-    weight_decay: NotNegative = 0.01
-    """The decoupled decay: a step takes lr * weight_decay of the parameters off them."""
-
-
-Optimizer = Annotated[SgdConfig | AdamConfig | AdamWConfig, Field(discriminator="name"), assume("name", "sgd")]
-
-
-class LrDecay(Block):
-    """What the learning rate is multiplied by as the run goes on."""
-
-    per_round: Positive = 1.0
-    """The factor after every round."""
-    per_task: Positive = 1.0
-    """The factor after every task."""
-    restart: bool = True
-    """Whether the decay per round starts anew with every task."""
+    what = "sampler"
 
 
 class Training(Block):
     """What a client does in a round."""
 
+    alternatives: ClassVar = {("local_epochs", "local_steps"): "{local_steps: 10}"}
+
     rounds_per_task: Count | None = None
     """How many rounds a task lasts; null under asynchronous boundaries, else required."""
-    local_epochs: Count = 1
-    """How often a client goes over its data in a round."""
+    local_epochs: Count | None = 1
+    """How often a client goes over its data in a round; null where local_steps is given."""
+    local_steps: Count | None = None
+    """How many steps a client takes in a round, over as many epochs as they need; null where local_epochs is given."""
     batch_size: Count = 32
     """How many samples a step takes."""
-    optimizer: Optimizer = SgdConfig()
+    optimizer: Optimizer = Field({"name": "sgd"}, validate_default=True)
     """The clients' optimizer."""
-    lr_decay: LrDecay = LrDecay()
-    """How the learning rate falls."""
+    lr_decay: LrDecay = Field({"name": FACTORS}, validate_default=True)
+    """How the learning rate changes: by factors, or as the rate schedule that it names."""
+    keep_optimizer: bool = False
+    """Whether what the optimizer keeps of its steps, such as momentum, lasts over a client's phases; else each starts
+    anew."""
+    precision: Literal["full", "bf16"] = "full"
+    """The precision of a step's forward and backward pass: full is the model's own; bf16 is autocast to bfloat16, the
+    parameters, the loss, evaluation and methods' passes of their own staying as they are."""
     clip_norm: Positive | None = None
     """The largest norm a gradient may have; null is no limit."""
     logits: Literal["all", "task", "seen"] = "all"
@@ -143,8 +102,12 @@ class MemoryConfig(Block):
     """How many samples a client holds."""
     per: Literal["client", "task"] = "client"
     """Whether capacity is for a client or for each task."""
-    policy: Literal[
-        "reservoir", "class_balanced", "class_ring", "task_ring", "sliding_window", "random", "importance", None
+    policy: Annotated[
+        MemoryPolicy | None,
+        Allowed(
+            "reservoir, class_balanced, class_ring, task_ring, sliding_window, random, importance, null or your own as "
+            "package.module:name"
+        ),
     ] = None
     """Which samples stay; null is the methods' own choice."""
     fill: Literal["arrival", "boundary", None] = None
@@ -160,7 +123,9 @@ class Participation(Block):
     """The share of the clients in a round; null where count is given."""
     count: Count | None = None
     """The number of clients in a round; null where fraction is given."""
-    sampler: Annotated[str, AfterValidator(partial(check_name, "sampler"))] = "uniform"
+    sampler: Annotated[Sampler, Allowed("uniform, by_size, round_robin or your own as package.module:name")] = Field(
+        "uniform", validate_default=True
+    )
     """How they are drawn: uniform, by_size, round_robin, or your own as package.module:function."""
 
 

@@ -1,8 +1,10 @@
 """The JSON Schema of the config, with the keys of every named component, for editors and for the reference."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from raysim.config.component import Component
 from raysim.config.key_schema import Schema
+from raysim.config.listing import first_line
 from raysim.config.lookup import resolve, table
 from raysim.config.schema import Config
 from raysim.config.signature import describe_keys, keys_of
@@ -15,16 +17,36 @@ def build_json_schema() -> Schema:
     whole = Config.model_json_schema(by_alias=True, mode="validation")
     whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     definitions: Schema = whole["$defs"]
-    for block, kind in (("DatasetConfig", "data set"), ("Domain", "data set"), ("Model", "model")):
-        _complete_named(definitions, block, kind)
-    bare = [name for name, own in _components(definitions, "data set") if not own.get("required")]
-    domains = definitions["Domains"]["properties"]["domains"]
-    domains["items"] = {"anyOf": [{"enum": bare}, ALLOWED_OWN, domains["items"]]}
+    blocks = {block.__name__: block for block in _subclasses(Component) if block.__name__ in definitions}
+    short = {f"#/$defs/{name}": _complete_named(definitions, name, block) for name, block in blocks.items()}
     for block in (whole, *definitions.values()):
         for value in block.get("properties", {}).values():
             _require_choice(definitions, value)
     whole["properties"]["methods"] |= _methods(definitions)
+    _allow_names(whole, short)
+    whole["properties"]["scenario"]["oneOf"].append(
+        {"properties": {"kind": ALLOWED_OWN}, "required": ["kind", "tasks"]}
+    )
     return whole
+
+
+def _subclasses(block: type[Component]) -> Iterator[type[Component]]:
+    for below in block.__subclasses__():
+        yield below
+        yield from _subclasses(below)
+
+
+def _allow_names(part: object, short: Mapping[str, list[Schema]]) -> None:
+    """Allow names alone in the place of blocks that name a component."""
+    if isinstance(part, list):
+        for inner in part:
+            _allow_names(inner, short)
+    elif isinstance(part, dict):
+        for inner in part.values():
+            _allow_names(inner, short)
+        if part.get("$ref") in short:
+            reference = part.pop("$ref")
+            part["anyOf"] = [*short[reference], {"$ref": reference}]
 
 
 def _require_choice(definitions: Schema, value: Schema) -> None:
@@ -37,28 +59,39 @@ def _require_choice(definitions: Schema, value: Schema) -> None:
             option["required"] = sorted({key, *option.get("required", [])})
 
 
-def _complete_named(definitions: Schema, block: str, kind: str) -> None:
-    """Let the name in a block decide which other keys it has."""
-    found: Schema = definitions[block]
-    common = found["properties"]
-    found["properties"]["name"] |= {"anyOf": [{"enum": list(table(kind))}, ALLOWED_OWN]}
+def _complete_named(definitions: Schema, name: str, block: type[Component]) -> list[Schema]:
+    """Let the name in a block decide which other keys it has; return what may stand for the block."""
+    found: Schema = definitions[name]
+    common, decides = found["properties"], block.decides
+    usual = block.model_fields[decides].default
+    components = list(_components(definitions, block.what))
+    if not components:
+        return [ALLOWED_OWN]
+    common[decides] |= {"anyOf": [{"enum": list(table(block.what))}, ALLOWED_OWN]}
     found["allOf"] = [
         {
-            "if": {"properties": {"name": {"const": name}}},
+            "if": {"properties": {decides: {"const": name}}}
+            | ({"required": [decides]} if isinstance(usual, str) and usual != name else {}),
             "then": {
                 "properties": {**dict.fromkeys(common, True), **own["properties"]},
                 "required": own.get("required", []),
                 "additionalProperties": False,
             },
         }
-        for name, own in _components(definitions, kind)
+        for name, own in components
     ]
+    return [{"enum": [name for name, own in components if not own.get("required")]}, ALLOWED_OWN]
 
 
 def _methods(definitions: Schema) -> Schema:
     own: Schema = {name: {"anyOf": [keys, {"type": "null"}]} for name, keys in _components(definitions, "method")}
     own["fedavg"] = {"type": ["object", "null"], "maxProperties": 0}  # what runs without methods
-    return {"properties": own, "patternProperties": {":": {"type": ["object", "null"]}}, "additionalProperties": False}
+    return {
+        "type": ["object", "string"],
+        "properties": own,
+        "patternProperties": {":": {"type": ["object", "null"]}},
+        "additionalProperties": False,
+    }
 
 
 def _components(definitions: Schema, kind: str) -> Iterator[tuple[str, Schema]]:
@@ -68,5 +101,5 @@ def _components(definitions: Schema, kind: str) -> Iterator[tuple[str, Schema]]:
         definitions |= keys.pop("$defs", {})
         for key, text in describe_keys(component).items():
             keys.get("properties", {}).get(key, {}).setdefault("description", text)
-        first_line = (component.__doc__ or "").strip().partition("\n")[0]
-        yield name, {**keys, "title": name, "description": first_line, "properties": keys.get("properties", {})}
+        described = first_line(component)
+        yield name, {**keys, "title": name, "description": described, "properties": keys.get("properties", {})}

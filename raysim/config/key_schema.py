@@ -83,6 +83,8 @@ class KeySchema:
             case {"type": "array", **rest}:
                 bounds = [f", {words} {schema[key]}" for key, words in LENGTHS.items() if key in schema]
                 return ["a list of " + self._items(rest.get("items") or {}) + "".join(bounds)]
+            case {"properties": keys, "additionalProperties": True}:  # a component's, which has keys of its own
+                return [f"a name, or a block with the keys {', '.join(keys)} and its own"]
             case {"properties": keys}:
                 return [f"a block with the keys {', '.join(keys)}"]
             case {"type": "object"}:

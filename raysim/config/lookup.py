@@ -12,33 +12,48 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, cast
 
-from pydantic import ValidationInfo
-
-from raysim.config.block import Block
-from raysim.config.document import explain, to_plain, validation_error, walk
+from raysim.config.document import to_plain, walk
 from raysim.config.error_text import describe_unknown, nearest, show
-from raysim.config.signature import module_of, positional_parameters
+from raysim.config.signature import keyword_parameters, module_of, positional_parameters
 from raysim.system.errors import ConfigError
 
-TABLES = {
-    "data set": "raysim.data:DATASETS",
-    "model": "raysim.models:MODELS",
-    "method": "raysim.algorithms:METHODS",
-    "sampler": "raysim.engine.samplers:SAMPLERS",
-    "stream": "raysim.federation.assignment:STREAMS",
-}
-PARAMETERS = {
-    "data set": ("root", "download"),
-    "model": ("shape", "classes"),
-    "sampler": ("server", "count", "generator"),
-    "stream": ("client", "start"),
-}
-"""By kind, what a function is called with, apart from its keys."""
-
 FREE = "generator"  # may have any name
-METHOD = "raysim.api:Method"  # what a method is a subclass of
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of component: the table of its names, and what a user's own must be.
+
+    `takes` is what one is called with, apart from its keys; `keys` are keys that it must have, `parent` what it must be
+    a subclass of. `listed` is what `raysim list` calls the kind, where it has names.
+    """
+
+    table: str
+    takes: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    parent: str | None = None
+    listed: str | None = None
+
+
+KINDS = {
+    "method": Kind("raysim.algorithms:METHODS", parent="raysim.api:Method", listed="methods"),
+    "data set": Kind("raysim.data:DATASETS", ("root", "download"), listed="datasets"),
+    "model": Kind("raysim.models:MODELS", ("shape", "classes"), listed="models"),
+    "task scenario": Kind("raysim.data.scenario:SCENARIOS", ("dataset", "tasks", "generator"), listed="scenarios"),
+    "partition": Kind("raysim.data.partition:PARTITIONS", ("labels", "clients", "generator"), listed="partitions"),
+    "augmentation": Kind("raysim.data.transforms:AUGMENTATIONS", ("images", "numbers"), listed="augmentations"),
+    "optimizer": Kind("raysim.engine.optimizer:OPTIMIZERS", keys=("lr",), listed="optimizers"),
+    "rate schedule": Kind("raysim.engine.rates:RATE_SCHEDULES", ("lr", "progress"), listed="rate_schedules"),
+    "memory policy": Kind(
+        "raysim.memory:POLICIES", ("capacity",), parent="raysim.memory:Policy", listed="memory_policies"
+    ),
+    "sampler": Kind("raysim.engine.samplers:SAMPLERS", ("server", "count", "generator"), listed="samplers"),
+    "stream": Kind("raysim.federation.assignment:STREAMS", ("client", "start")),
+}
+"""Every kind that a config can name; a kind is opened by its line here and a block (see component.py)."""
 
 OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 INSTEAD = ", or your own as package.module:name"
@@ -48,20 +63,20 @@ _trusted: ContextVar[frozenset[str] | None] = ContextVar("_trusted", default=Non
 
 def table(kind: str) -> Mapping[str, str]:
     """Return the table of a kind, imported only when it is asked for."""
-    module, _, attribute = TABLES[kind].partition(":")
+    module, _, attribute = KINDS[kind].table.partition(":")
     found: Mapping[str, str] = getattr(importlib.import_module(module), attribute)
     return found
 
 
 def resolve(kind: str, name: str, known: Mapping[str, str] | None = None) -> Callable[..., Any]:
-    """Return what a name of a kind ("data set", "model", "method") stands for; `known` is the kind's table."""
+    """Return what a name of a kind (see KINDS) stands for; `known` is the kind's table."""
     names = table(kind) if known is None else known
     if name in names:
         return _import(kind, name, names[name])
     if ":" not in name:
         raise ConfigError(describe_unknown(kind, name, names, instead=INSTEAD))
     if not OWN.fullmatch(name):
-        raise ConfigError(f"found {show(name)}, allowed: a {kind} of your own as package.module:name")
+        raise ConfigError(f"found {show(name)}, allowed: {_a(kind)} of your own as package.module:name")
     trusted = _trusted.get()
     if trusted is not None and name not in trusted and not name.startswith("raysim."):
         words = f"the {kind} {show(name)} is code of somebody's own, which is not imported from a run's directory"
@@ -87,17 +102,6 @@ def own_names(config: object) -> set[str]:
     """Return all text in a config that is a name such as package.module:name, or that looks like one."""
     parts = (part for keys, value in walk(to_plain(config)) for part in (value, *keys[-1:]))  # keys: methods' names
     return {part for part in parts if isinstance(part, str) and OWN.fullmatch(part)}
-
-
-def check_name(kind: str, name: str, info: ValidationInfo) -> str:
-    """Return a name of a kind that stands for something; for validators, which say so where it does not."""
-    if info.context == Block.OWN_KEYS:
-        return name
-    try:
-        resolve(kind, name)
-    except ConfigError as error:
-        raise validation_error(explain((), str(error))) from error
-    return name
 
 
 def _import(kind: str, name: str, target: str) -> Callable[..., Any]:
@@ -128,18 +132,28 @@ def _refuse_pythons_own(kind: str, name: str, module: str) -> None:
 def _check_signature(kind: str, name: str, component: Callable[..., Any]) -> Callable[..., Any]:
     """Return what a name of the user's own stands for, which has not been called, if it has its kind's signature."""
     _refuse_pythons_own(kind, name, module_of(component))
-    if kind == "method":
-        method = _import(kind, METHOD, METHOD)
-        if not (isinstance(component, type) and isinstance(method, type) and issubclass(component, method)):
-            raise ConfigError(f"method {show(name)}: found {show(component)}, allowed: a subclass of raysim.api.Method")
-        return component
-    wanted = PARAMETERS[kind]
+    wanted = KINDS[kind]
+    if wanted.parent is not None:
+        parent = _import(kind, wanted.parent, wanted.parent)
+        if not (isinstance(component, type) and isinstance(parent, type) and issubclass(component, parent)):
+            allowed = f"a subclass of {wanted.parent.replace(':', '.')}"
+            raise ConfigError(f"{kind} {show(name)}: found {show(component)}, allowed: {allowed}")
+        if not wanted.takes:
+            return component
     try:
         found, needed = positional_parameters(component)
+        lacking = [key for key in wanted.keys if key not in keyword_parameters(component)]
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{kind} {show(name)}: its signature cannot be read: {error}") from error
-    names = [given.lstrip("_") if own != FREE else own for own, given in zip(wanted, found, strict=False)]
-    if names != list(wanted) or needed > len(wanted):
-        takes, keys = ", ".join(wanted), " and its keys, which are keyword-only" * (kind != "stream")
-        raise ConfigError(f"{kind} {show(name)}: found the parameters ({', '.join(found)}), allowed: ({takes}){keys}")
+    names = [given.lstrip("_") if own != FREE else own for own, given in zip(wanted.takes, found, strict=False)]
+    if names != list(wanted.takes) or needed > len(wanted.takes):
+        takes = f"({', '.join(wanted.takes)}) and its keys, which are keyword-only"
+        raise ConfigError(f"{kind} {show(name)}: found the parameters ({', '.join(found)}), allowed: {takes}")
+    if lacking:
+        words = f"found no keyword-only parameter {lacking[0]}, allowed: one, which is a key of every {kind}"
+        raise ConfigError(f"{kind} {show(name)}: {words}")
     return component
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "ao" else f"a {kind}"

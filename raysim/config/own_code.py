@@ -6,7 +6,16 @@ from pathlib import Path
 
 from raysim.config.lookup import own_names
 from raysim.config.schema import Config
-from raysim.system.errors import INSTALLED
+from raysim.system.errors import INSTALLED, ConfigError
+
+
+def refuse_main(config: Config) -> None:
+    """Refuse code of the script that runs: actors have another main module. Raises ConfigError."""
+    found = sorted(name for name in own_names(config) if name.startswith("__main__:"))
+    if found:
+        own = found[0].partition(":")[2]
+        words = f"found '{found[0]}', which actors cannot import, allowed: package.module:{own}; move it into a module"
+        raise ConfigError(f"{words} of its own, or run in this process (local=True, --local)")
 
 
 def find_own_code(config: Config) -> list[Path]:

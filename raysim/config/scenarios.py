@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from raysim.config.block import Block, Count, WholeNumber
+from raysim.config.component import Component, ComponentName
 from raysim.config.component_blocks import Domains
 from raysim.config.document import explain, validation_error
 from raysim.config.error_text import show
@@ -96,4 +106,35 @@ class ClassIncremental(_Scenario):
         return self
 
 
-Scenario = Annotated[DomainIncremental | ClassIncremental, Field(discriminator="kind")]
+class OwnScenario(_Scenario, Component):
+    """Tasks that a function of the user's own makes of the data set."""
+
+    what = "task scenario"
+    decides = "kind"
+    kind: ComponentName
+    """Your own, as package.module:name."""
+
+
+def _own_or(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+    """Validate a scenario of the user's own as such; the keys of raysim's depend on each other, and have blocks."""
+    if isinstance(value, OwnScenario):
+        return value
+    if not (isinstance(value, Mapping) and ":" in str(value.get("kind"))):
+        return handler(value)
+    try:
+        return OwnScenario.model_validate(value, context=info.context)
+    except ValidationError as error:  # with a name in front of the keys, as a union's options have
+        raise validation_error(
+            *(explain(("own", *line["loc"]), **line["ctx"]) for line in error.errors(include_url=False))
+        ) from None
+
+
+if TYPE_CHECKING:
+    Scenario = DomainIncremental | ClassIncremental | OwnScenario
+else:
+    Scenario = Annotated[
+        DomainIncremental | ClassIncremental,
+        Field(discriminator="kind"),
+        WrapValidator(_own_or),
+        SerializeAsAny(),
+    ]

@@ -1,6 +1,7 @@
 """The whole config: its blocks, the ones that describe how a run is carried out, and what must hold across blocks."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -9,7 +10,6 @@ from raysim.config.block import Block, Count, NotNegative, Positive
 from raysim.config.component_blocks import DatasetConfig, Domain, Domains, Methods, Model
 from raysim.config.experiment import (
     Aggregation,
-    Iid,
     MemoryConfig,
     Participation,
     Partition,
@@ -17,6 +17,7 @@ from raysim.config.experiment import (
 )
 from raysim.config.key_schema import Allowed
 from raysim.config.scenarios import DomainIncremental, Scenario
+from raysim.config.suggestions import find_keys
 from raysim.config.timing import Clients, Schedule, SynchronousSchedule
 from raysim.system.capacity import CAN_FORK
 
@@ -154,7 +155,7 @@ class Config(Block):
     """The images that the clients hold."""
     scenario: Scenario
     """The tasks, and how they differ."""
-    partition: Partition = Iid()
+    partition: Partition = Field({"kind": "iid"}, validate_default=True)
     """How the samples are dealt to the clients."""
     clients: Clients
     """The clients."""
@@ -166,7 +167,7 @@ class Config(Block):
     """What every client's replay memory holds."""
     methods: Methods = Field(default_factory=dict)
     """The methods in the order in which they are applied; none, or fedavg, is FedAvg."""
-    participation: Participation = Participation()
+    participation: Participation = Field({"fraction": 1.0, "sampler": "uniform"}, validate_default=True)
     """The clients in a round."""
     aggregation: Aggregation = Aggregation()
     """How the deltas become one."""
@@ -181,9 +182,15 @@ class Config(Block):
     logging: Logging = Logging()
     """What is written beside the run's own files."""
 
+    @classmethod
+    def elsewhere(cls, key: str, values: Mapping[str, object]) -> str | None:
+        """Return the only dotted key that ends so."""
+        found = find_keys(cls, values, key)
+        return found[0] if len(found) == 1 else None
+
     @property
     def partition_per(self) -> Literal["run", "task"]:
-        """partition.per with null resolved: run for rotations and permutations, task for classes and domains."""
+        """partition.per with null resolved: run for rotations and permutations, task for all else."""
         if self.partition.per is not None:
             return self.partition.per
         return "run" if isinstance(self.scenario, DomainIncremental) and self.domains is None else "task"

@@ -32,7 +32,12 @@ class _Keys(Block):
 
 
 def keys_of(component: Component) -> type[Block]:
-    """Return a block with one field per keyword-only parameter: the YAML keys of a function or a kw_only dataclass."""
+    """Return a block with one field per keyword-only parameter: the YAML keys of a function or a kw_only dataclass.
+
+    A component that is such a block itself is returned.
+    """
+    if isinstance(component, type) and issubclass(component, Block):
+        return component
     return _made_keys(component) if isinstance(component, Hashable) else _made_keys.__wrapped__(component)
 
 
@@ -40,8 +45,8 @@ def keys_of(component: Component) -> type[Block]:
 def _made_keys(component: Component) -> type[Block]:
     name = getattr(component, "__name__", type(component).__name__)
     try:
-        hints = _read_hints(component)
         parameters = [p for p in inspect.signature(component).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        hints = _read_hints(component, [p.name for p in parameters])
         # the fields get names of their own, so that a key may be called copy or json as pydantic's methods are
         fields = {f"key_{p.name}": _to_field(component, p, hints.get(p.name, Any)) for p in parameters}
         make: Any = create_model  # its overloads do not know fields that are given as a mapping
@@ -72,19 +77,40 @@ def positional_parameters(component: Component) -> tuple[list[str], int]:
     return [p.name for p in found], sum(p.default is p.empty for p in found)
 
 
+def keyword_parameters(component: Component) -> list[str]:
+    """Return the names of the keyword-only parameters. Raises TypeError or ValueError as `positional_parameters`."""
+    return [p.name for p in inspect.signature(component).parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+
+def place_of(component: Component) -> str:
+    """Return a component's name and where it is defined, "mine (things.py:12)", for messages about what it did."""
+    bare: Any = _unwrap(component)
+    name = getattr(bare, "__qualname__", None) or type(bare).__qualname__
+    try:
+        return f"{name} ({inspect.getsourcefile(bare)}:{inspect.getsourcelines(bare)[1]})"
+    except (OSError, TypeError):  # an instance, or code without source
+        return str(name)
+
+
 def _unwrap(component: Component) -> Component:
     while isinstance(component, functools.partial):
         component = component.func
     return component
 
 
-def _read_hints(component: Component) -> dict[str, Any]:
+def _read_hints(component: Component, names: Sequence[str]) -> dict[str, Any]:
+    """Return the annotations of these parameters; others may name what is imported for type checkers only."""
     bare: Any = _unwrap(component)
-    if isinstance(bare, type) and not dataclasses.is_dataclass(bare):
+    if isinstance(bare, type) and dataclasses.is_dataclass(bare):
+        return typing.get_type_hints(bare, include_extras=True)
+    if isinstance(bare, type):
         bare = typing.cast(Any, bare).__init__
-    elif not isinstance(bare, type) and not inspect.isroutine(bare):
+    elif not inspect.isroutine(bare):
         bare = type(bare).__call__
-    return typing.get_type_hints(bare, include_extras=True)
+    bare = inspect.unwrap(bare)
+    found = {name: hint for name, hint in getattr(bare, "__annotations__", {}).items() if name in names}
+    holder: Any = types.SimpleNamespace(__annotations__=found)
+    return typing.get_type_hints(holder, getattr(bare, "__globals__", {}), include_extras=True)
 
 
 def _to_field(component: Component, parameter: inspect.Parameter, annotation: Any) -> tuple[Any, Any]:
@@ -145,6 +171,8 @@ def _lines_of_keys(defined: ast.stmt) -> Iterator[tuple[str, int, int]]:
         for line in defined.body:
             if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
                 yield line.target.id, line.lineno, line.end_lineno or line.lineno
+            elif isinstance(line, ast.FunctionDef) and line.name == "__init__":
+                yield from _lines_of_keys(line)
     elif isinstance(defined, ast.FunctionDef):
         for parameter, default in zip(defined.args.kwonlyargs, defined.args.kw_defaults, strict=True):
             last = parameter if default is None else default

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from raysim.config.block import Block, Count, Positive, WholeNumber, assume
+from raysim.config.component import BareComponent
 from raysim.config.document import explain, validation_error
 from raysim.config.key_schema import Allowed
-from raysim.config.lookup import check_name
 
 MOST_CLIENTS = 1_000_000
+
+
+class OwnStream(BareComponent):
+    """A stream of the user's own."""
+
+    what = "stream"
 
 
 class Windows(Block):
@@ -24,10 +29,7 @@ class Windows(Block):
     """How many rounds a window lasts."""
     on_exhausted: Literal["drop", "repeat"] = "drop"
     """What a client does after its last window: leave, or keep that window."""
-    stream: Annotated[
-        Annotated[str, AfterValidator(partial(check_name, "stream"))] | None,
-        Allowed("your own as package.module:function or null"),
-    ] = None
+    stream: Annotated[OwnStream | None, Allowed("your own as package.module:function or null")] = None
     """A stream of your own, as package.module:function: function(client, start) iterates over a client's samples (x, y)
     from a position on; null is the data set's training samples."""
     windows: Count | None = None

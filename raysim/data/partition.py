@@ -4,10 +4,26 @@ All take `labels` (int64 [N]), the number of clients and a generator, and return
 client: indices into `labels`, which are those of the whole training split or of one task's part of it.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from raysim.system.errors import ConfigError
+from raysim.config.block import Count, Positive, WholeNumber
+from raysim.config.experiment import Partition
+from raysim.config.signature import place_of
+from raysim.system.errors import ConfigError, RunError, locate_errors
+from raysim.system.seeding import guard_globals
+
+PARTITIONS: Mapping[str, str] = {
+    "iid": "raysim.data.partition:iid",
+    "shards": "raysim.data.partition:shards",
+    "dirichlet": "raysim.data.partition:dirichlet",
+    "pathological": "raysim.data.partition:pathological",
+    "quantity": "raysim.data.partition:quantity",
+}
+"""Name in YAML -> `module:function`. A user's own may leave rows out, and give them in any order and integer dtype."""
 
 Labels = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
@@ -15,8 +31,41 @@ Rows = npt.NDArray[np.int32]
 TRIES = 1000  # after so many Dirichlet draws, alpha hardly ever gives min_samples to all clients
 
 
+def deal_rows(wanted: Partition, labels: Labels, clients: int, generator: np.random.Generator) -> list[Rows]:
+    """Return the rows of each client, dealt by the config's partition.
+
+    Raises:
+        ConfigError: these rows cannot be dealt so.
+        RunError: a partition of the user's own returned something else than rows for each client.
+    """
+    with locate_errors(f"partition {wanted.named}"), guard_globals(f"partition {wanted.named}", None):
+        parts = wanted.with_keys()(labels, clients, generator)
+    wrong = _find_wrong_parts(parts, len(labels), clients)
+    if wrong is not None:
+        raise RunError(f"partition.kind: {place_of(wanted.function())} returned {wrong}")
+    return [_sorted(np.asarray(part)) for part in parts]
+
+
+def _find_wrong_parts(parts: Any, rows: int, clients: int) -> str | None:
+    if not isinstance(parts, Sequence) or len(parts) != clients:
+        found = f"{len(parts)} parts" if isinstance(parts, Sequence) else type(parts).__name__
+        return f"{found}, allowed: a list of {clients} arrays of rows, one for each client"
+    arrays = [np.asarray(part) for part in parts]
+    for client, part in enumerate(arrays):
+        if part.ndim != 1 or (part.size and part.dtype.kind not in "iu"):
+            shape = f"{part.dtype} {list(part.shape)}"
+            return f"{shape} for client {client}, allowed: whole numbers [n], rows of the samples dealt"
+    dealt = np.concatenate(arrays).astype(np.int64)
+    if dealt.size and not 0 <= dealt.min() <= dealt.max() < rows:
+        return f"rows from {dealt.min()} to {dealt.max()}, allowed: 0 to {rows - 1}"
+    times = np.bincount(dealt, minlength=rows)
+    if times.size and times.max() > 1:
+        return f"row {times.argmax()} {times.max()} times, allowed: each row once, to one client"
+    return None
+
+
 def iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[Rows]:
-    """Deal the rows at random, in parts whose sizes differ by at most one.
+    """At random, in parts whose sizes differ by at most one.
 
     Raises:
         ConfigError: fewer rows than clients.
@@ -25,8 +74,14 @@ def iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[Ro
     return [_sorted(part) for part in np.array_split(generator.permutation(len(labels)), clients)]
 
 
-def shards(labels: Labels, clients: int, shards_per_client: int, generator: np.random.Generator) -> list[Rows]:
-    """Sort the rows by label, cut them into near-equal shards, deal `shards_per_client` to each client at random.
+def shards(
+    labels: Labels,
+    clients: int,
+    generator: np.random.Generator,
+    *,
+    shards_per_client: Count = 2,  # how many shards each client gets
+) -> list[Rows]:
+    """Sorted by class, cut into near-equal shards, which are dealt at random (McMahan et al., 2017).
 
     Shards straddle classes where class sizes are no multiples of the shard's: with two shards of MNIST a client holds
     1 to 4 digits (McMahan et al. 2017; the official code of Fed-A-GEM).
@@ -42,9 +97,15 @@ def shards(labels: Labels, clients: int, shards_per_client: int, generator: np.r
 
 
 def dirichlet(
-    labels: Labels, clients: int, alpha: float, min_samples: int, balanced: bool, generator: np.random.Generator
+    labels: Labels,
+    clients: int,
+    generator: np.random.Generator,
+    *,
+    alpha: Positive = 0.3,  # the distribution's concentration: the smaller, the more uneven
+    min_samples: WholeNumber = 10,  # proportions are drawn again until every client has this many samples
+    balanced: bool = True,  # whether a client that has its fair share of samples gets no more
 ) -> list[Rows]:
-    """Deal each class in proportions drawn from Dir(alpha) over the clients, until all hold `min_samples` rows.
+    """Each class in proportions drawn from Dir(alpha) over the clients, until all hold `min_samples` samples.
 
     balanced: a client that already holds its even share (rows / clients) gets nothing of the classes that follow
     (NIID-Bench, Li et al. 2022; the official codes of TARGET and Fed-A-GEM).
@@ -94,7 +155,69 @@ def _deal(
     return owners
 
 
-def _sorted(rows: npt.NDArray[np.int64]) -> Rows:
+def pathological(
+    labels: Labels,
+    clients: int,
+    generator: np.random.Generator,
+    *,
+    classes_per_client: Count = 2,  # how many classes each client has
+) -> list[Rows]:
+    """So many classes for each client; a class's samples in equal parts for the clients that have it (#C = k).
+
+    Each class has as many clients as every other, or one more: the classes, in random order, are dealt in turn. (In
+    NIID-Bench, Li et al., ICDE 2022, #C = k draws them independently, so that a class may have no client.)
+
+    Raises:
+        ConfigError: there are fewer classes, or too few clients to have them all.
+    """
+    present = np.unique(labels)
+    least = -(-len(present) // clients)
+    if not least <= classes_per_client <= len(present):
+        raise ConfigError(
+            f"partition.classes_per_client: found {classes_per_client} for {clients} clients and {len(present)} "
+            f"classes, allowed: {least} to {len(present)}"
+        )
+    order, turns = generator.permutation(present), generator.permutation(clients)
+    owners = np.empty(len(labels), dtype=np.int64)
+    for place, label in enumerate(order):
+        holders = [
+            client
+            for turn, client in enumerate(turns)
+            if (place - turn * classes_per_client) % len(order) < classes_per_client
+        ]
+        for client, rows in zip(
+            holders, np.array_split(generator.permutation(np.flatnonzero(labels == label)), len(holders)), strict=True
+        ):
+            owners[rows] = client
+    return [np.flatnonzero(owners == client).astype(np.int32) for client in range(clients)]
+
+
+def quantity(
+    labels: Labels,
+    clients: int,
+    generator: np.random.Generator,
+    *,
+    alpha: Positive = 0.5,  # the distribution's concentration: the smaller, the more uneven
+    min_samples: WholeNumber = 10,  # sizes are drawn again until every client has this many samples
+) -> list[Rows]:
+    """At random, in sizes drawn from Dir(alpha): quantity skew (NIID-Bench, Li et al., ICDE 2022).
+
+    Raises:
+        ConfigError: `min_samples` cannot be had, or was not in TRIES draws.
+    """
+    most = len(labels) // clients
+    for _ in range(TRIES if min_samples <= most else 0):
+        heaped = np.cumsum(generator.dirichlet(np.full(clients, alpha)))
+        ends = (heaped / heaped[-1] * len(labels)).astype(np.int64)
+        if np.diff(ends, prepend=0).min() >= min_samples:
+            return [_sorted(part) for part in np.split(generator.permutation(len(labels)), ends[:-1])]
+    raise ConfigError(
+        f"partition.min_samples: found {min_samples}, which not all of {clients} clients got of {len(labels)} samples "
+        f"with alpha {alpha}, allowed: at most {most}; lower it, or raise alpha"
+    )
+
+
+def _sorted(rows: npt.NDArray[np.integer]) -> Rows:
     return np.sort(rows).astype(np.int32)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from raysim.config.component_blocks import ChannelStatistics
 from raysim.data.dataset import Array, Split
-from raysim.data.transforms import Augmentation, apply_augmentation, draw_augmentation
+from raysim.data.transforms import DRAWN, OwnAugmentation, apply_augmentation, apply_own, draw_augmentation
 
 
 class Source:
@@ -21,7 +21,8 @@ class Source:
         maps: the `pixels` of every task, int32 [D] or None (see scenario.Task).
         device: where batches are made.
         normalization: how they are normalised; None leaves them as they are.
-        augment: any of "crop" and "flip", for images only.
+        augment: the names of the augmentations: "crop" and "flip", for images only, and the user's own.
+        own: the functions of the user's own.
     """
 
     def __init__(
@@ -31,11 +32,14 @@ class Source:
         *,
         device: torch.device | str = "cpu",
         normalization: ChannelStatistics | None = None,
-        augment: Sequence[Augmentation] = (),
+        augment: Sequence[str] = (),
+        own: Sequence[OwnAugmentation] = (),
     ) -> None:
         self.shape = tuple(int(size) for size in split.x.shape[1:])
         self.device = torch.device(device)
         self.augment = tuple(augment)
+        self._own = tuple(own)
+        self._moves = len(self.augment) > len(self._own)
         self.take(split)
         self._maps = None if all(pixels is None for pixels in maps) else self._stack(maps)
         self._identity = tuple(pixels is None for pixels in maps)
@@ -67,8 +71,8 @@ class Source:
         return (self._known if rows.device.type == "cpu" else self.y).index_select(0, rows)
 
     def draw(self, generator: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
-        """Draw this source's augmentation for `n` samples: int64 [n, 3] (dy, dx, flip), for `fetch`."""
-        return draw_augmentation(self.augment, generator, n)
+        """Draw this source's augmentation for `n` samples, for `fetch`: int64 [n, 3 (dy, dx, flip) + own]."""
+        return draw_augmentation(self.augment, generator, n, len(self._own))
 
     def fetch(self, rows: Tensor, task: int | Tensor, drawn: Tensor | None = None) -> Tensor:
         """Return a batch, float32 [B, *shape] on this device: a copy that the caller may change.
@@ -76,13 +80,15 @@ class Source:
         Args:
             rows: int64 [B].
             task: the number of the task by whose map the samples are transformed, one for all or int64 [B].
-            drawn: the augmentation that `draw` returned, int64 [B, 3]; None leaves the samples unaugmented.
+            drawn: the augmentation that `draw` returned, int64 [B, 3 + ...]; None leaves the samples unaugmented.
 
         uint8 pixels are divided by 255, as torchvision's ToTensor does, then normalised.
         """
         x = self._transform(self.x.index_select(0, rows), task).view(-1, *self.shape)
-        if drawn is not None:
+        if drawn is not None and self._moves:
             x = apply_augmentation(x, drawn)
+        if drawn is not None and self._own:
+            x = apply_own(self._own, x, drawn[:, DRAWN:])
         if x.dim() == 4 and x.device.type == "cpu":
             x = _channels_last(x)
         if x.dtype == torch.uint8:

@@ -5,7 +5,7 @@ A task is some rows of the data set and a map of their pixels, so that images ar
 transformed batch is one gather.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,12 @@ from raysim.system.errors import ConfigError
 Map = npt.NDArray[np.int32]
 
 ROWS = 2**20  # rows of pixels resized at once
+
+SCENARIOS: Mapping[str, str] = {
+    "domain_incremental": "raysim.config.scenarios:DomainIncremental",
+    "class_incremental": "raysim.config.scenarios:ClassIncremental",
+}
+"""Name in YAML (scenario.kind) -> its block. A user's own is f(dataset, tasks, generator, *, keys...) -> list[Task]."""
 
 
 @dataclass(frozen=True, eq=False)

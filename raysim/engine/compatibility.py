@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, Setting, overrides
 from raysim.config import Config
-from raysim.config.experiment import SgdConfig
+from raysim.config.error_text import show
 from raysim.config.lookup import resolve
-from raysim.memory import MemoryKind
+from raysim.engine.optimizer import sgd, try_optimizer
+from raysim.memory import POLICIES, MemoryKind
+from raysim.memory.making import try_policy
 from raysim.models.flat import FlatModel
-from raysim.system.errors import ConfigError, RunError
+from raysim.system.errors import ConfigError, RunError, locate_errors
 from raysim.system.seeding import guard_globals
 
 GONE = ("sends", "epoch", "stores", "keeps", "takes")  # an earlier interface's declarations of costs
@@ -48,8 +50,8 @@ def check_methods(config: Config) -> dict[str, Method]:
                     f"methods: {' and '.join(owners)} each bring their own {hook}, allowed: one of them; leave the "
                     "others out"
                 )
-    _nobody_inside_an_owned_loop(methods)
-    incremental = config.scenario.kind == "class_incremental"
+    _nobody_inside_an_owned_loop(config, methods)
+    incremental = config.scenario.kind != "domain_incremental"
     setting = Setting(config.training.optimizer.lr, config.clients.count, config.scenario.tasks, incremental)
     for name, method in methods.items():
         for member in GONE:
@@ -59,11 +61,22 @@ def check_methods(config: Config) -> dict[str, Method]:
         refusals = [method.refusal(setting), *(_unmet(name, method, config))]
         for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")
-    choose_memory(config, methods)
+    memory = choose_memory(config, methods)
+    _try_own(config, memory)
     for name, method in methods.items():
         for half in (method.Client, method.Server):
             _check_half(half, name, method)
     return methods
+
+
+def _try_own(config: Config, memory: MemoryKind | None) -> None:
+    """Try the components of the user's own that compute without data. Raises RunError."""
+    if ":" in config.training.optimizer.name:
+        with locate_errors("training.optimizer, tried on three parameters"):
+            try_optimizer(config.training.optimizer, config.training.keep_optimizer)
+    if memory is not None and ":" in memory.policy:
+        with locate_errors("memory.policy, tried on three samples"):
+            try_policy(memory.policy, memory.capacity, memory.keys)
 
 
 def check_fit(config: Config, model: FlatModel, classes: int) -> None:
@@ -132,19 +145,22 @@ def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind |
     uses = {name: method.memory for name, method in methods.items() if method.memory is not None}
     if not uses:
         return None
-    chosen = {}
-    for key, options in (("policy", "policies"), ("fill", "fills")):
-        wanted = getattr(config.memory, key)
+    chosen: dict[str, str] = {}
+    policy = config.memory.policy
+    for key, options, wanted in (
+        ("policy", "policies", None if policy is None else policy.name),
+        ("fill", "fills", config.memory.fill),
+    ):
         allowed = {name: getattr(use, options) for name, use in uses.items()}
         first_choices = [choices[0] for choices in allowed.values()] if wanted is None else [wanted]
         for name, choices in allowed.items():
-            if wanted is not None and wanted not in choices:
+            if wanted is not None and wanted not in choices and not (":" in wanted and {*POLICIES} <= {*choices}):
                 raise ConfigError(f"memory.{key}: {name} cannot use {wanted}, allowed: {', '.join(choices)}")
-        shared = [c for c in first_choices if all(c in choices for choices in allowed.values())]
-        if not shared:
+        fits_all = [c for c in first_choices if c == wanted or all(c in choices for choices in allowed.values())]
+        if not fits_all:
             found = "; ".join(f"{name} needs {' or '.join(choices)}" for name, choices in allowed.items())
             raise ConfigError(f"methods: no memory.{key} serves all of them ({found}); leave one out")
-        chosen[key] = shared[0]
+        chosen[key] = fits_all[0]
     if chosen["policy"] == "importance" and not any(use.policies[0] == "importance" for use in uses.values()):
         raise ConfigError(
             f"memory.policy: found importance, by which {', '.join(uses)} would keep nothing, allowed: another, or "
@@ -157,7 +173,11 @@ def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind |
             raise ConfigError(f"memory.per: {name} cannot use {config.memory.per}, allowed: {', '.join(use.per)}")
     per_task = config.memory.per == "task"
     return MemoryKind(
-        **chosen, capacity=config.memory.capacity, per_task=per_task, keeps_logits=any(u.logits for u in uses.values())
+        **chosen,
+        capacity=config.memory.capacity,
+        per_task=per_task,
+        keeps_logits=any(use.logits for use in uses.values()),
+        keys={} if policy is None else policy.keys(),
     )
 
 
@@ -165,8 +185,19 @@ def _owners(methods: Mapping[str, Method], half: type[Half], hook: str) -> list[
     return [name for name, m in methods.items() if overrides(m.Client if half is ClientHalf else m.Server, hook)]
 
 
-def _nobody_inside_an_owned_loop(methods: Mapping[str, Method]) -> None:
+def _nobody_inside_an_owned_loop(config: Config, methods: Mapping[str, Method]) -> None:
+    training = config.training
     for owner in _owners(methods, ClientHalf, "train"):
+        for key, value, usual in (
+            ("precision", training.precision, "full"),
+            ("keep_optimizer", training.keep_optimizer, False),
+            ("local_steps", training.local_steps, None),
+        ):
+            if value != usual:
+                raise ConfigError(
+                    f"training.{key}: found {show(value)}, allowed with {owner}, which has a local loop of its own: "
+                    f"{show(usual)}"
+                )
         for hook in INSIDE_THE_LOOP:
             for name in _owners(methods, ClientHalf, hook):
                 if name != owner:
@@ -176,8 +207,12 @@ def _nobody_inside_an_owned_loop(methods: Mapping[str, Method]) -> None:
 
 
 def _has_plain_sgd(config: Config) -> bool:
+    return _has_sgd_without(config, "momentum", "weight_decay")
+
+
+def _has_sgd_without(config: Config, *keys: str) -> bool:
     optimizer = config.training.optimizer
-    return isinstance(optimizer, SgdConfig) and not optimizer.momentum and not optimizer.weight_decay
+    return optimizer.function() is sgd and not any(optimizer.keys()[key] for key in keys)
 
 
 _UNTOLD = (
@@ -190,15 +225,15 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         "needs plain SGD; set training.optimizer={name: sgd} with momentum and weight_decay 0",
     ),
     "undecayed_sgd": (
-        lambda config: isinstance(config.training.optimizer, SgdConfig) and not config.training.optimizer.weight_decay,
-        "needs steps that add up its gradients, as SGD's; set training.optimizer.name=sgd and weight_decay=0",
+        lambda config: _has_sgd_without(config, "weight_decay") and not config.training.keep_optimizer,
+        "needs steps that add up its gradients, as SGD's; set training.optimizer={name: sgd}, keep_optimizer=false",
     ),
     "unclipped": (
         lambda config: config.training.clip_norm is None,
         "needs the gradients that its steps add up to, which clipped ones are not; set training.clip_norm=null",
     ),
     "earlier_logits": (
-        lambda config: config.training.logits != "task" or config.scenario.kind != "class_incremental",
+        lambda config: config.training.logits != "task" or config.scenario.kind == "domain_incremental",
         "trains on samples of earlier tasks, whose classes training.logits=task leaves out; set it to seen or all",
     ),
     "unlabelled": (

@@ -13,8 +13,8 @@ from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, name_methods
-from raysim.engine.optimizer import learning_rate
 from raysim.engine.orders import Order, Phase, Reply
+from raysim.engine.rates import learning_rate
 from raysim.engine.runner import Runner
 from raysim.system.errors import Diverged, RunError
 from raysim.system.seeding import guard_globals
@@ -149,7 +149,7 @@ class Exchange(Kept):
         server = self.server
         windows = {client: server.window(client) for client in clients}
         usual = next(iter(windows.values()), 0)
-        lr = learning_rate(self.config.training, server.round, server.task, server.task_began)
+        lr = learning_rate(self.config.training, server.progress)
         return Order(
             op=op,
             clients=tuple(clients),

@@ -1,7 +1,7 @@
 """The local loop: epochs of mini-batch steps on one client's data, which call the methods' hooks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 
 import numpy as np
 import torch
@@ -28,16 +28,20 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
     shuffle = client.generator("batches")
     augment = client.generator("augment") if client.data.augment else None
     model.module.train()
-    for _ in range(client.local_epochs):
+    total = client.shared.training.local_steps
+    for epoch in count():
+        if epoch == client.local_epochs if total is None else loop.number >= total or (epoch and not loop.number):
+            break
+        left = None if total is None else total - loop.number
         batches = foreign_batches(client, halves)
         if batches is not None:
-            steps = _foreign_steps(client, batches, loop.number)
+            steps = _foreign_steps(client, islice(batches, left), loop.number)
         else:
-            steps = _steps(
-                client, positions[torch.from_numpy(shuffle.permutation(len(positions)))], augment, loop.number
-            )
+            order = positions[torch.from_numpy(shuffle.permutation(len(positions)))]
+            steps = _steps(client, order, augment, loop.number, left)
         for step in steps:
             loop.step(step)
+    loop.end()
     client.steps = loop.number
     client.record("loss", loop.total_loss / max(loop.samples, 1))
     return Delta(model.parameters - client.received, model.buffers - buffers)
@@ -65,9 +69,11 @@ def _foreign_steps(client: Client, batches: Iterable[tuple[Tensor, Tensor]], fir
         batch = after
 
 
-def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, first: int) -> Iterator[Step]:
-    """Yield the steps of one epoch over these positions. Data for a GPU are sent to it once per epoch."""
-    model, parts = client.model, client.batches(len(epoch))
+def _steps(
+    client: Client, epoch: Tensor, augment: np.random.Generator | None, first: int, most: int | None
+) -> Iterator[Step]:
+    """Yield the steps of one epoch over these positions, or the first ones. A GPU is sent the data once per epoch."""
+    model, parts = client.model, client.batches(len(epoch))[:most]
     draws = None if augment is None else _draw(client.data, augment, parts)
     rows, task = client.stream.locate(epoch)
     rows = to_device(client.data.held(rows), model.device)
@@ -81,9 +87,9 @@ def _steps(client: Client, epoch: Tensor, augment: np.random.Generator | None, f
 
 
 def _draw(data: Source, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
-    """Draw an epoch's augmentation (int64 [n, 3]), batch by batch."""
+    """Draw an epoch's augmentation (int64 [n, 3 + ...]), batch by batch."""
     drawn = [data.draw(augment, part.stop - part.start) for part in parts]
-    return torch.from_numpy(np.concatenate([np.zeros((0, 3), np.int64), *drawn]))
+    return torch.from_numpy(np.concatenate(drawn or [data.draw(augment, 0)]))
 
 
 def _part(draws: Tensor | None, part: slice) -> Tensor | None:
@@ -103,6 +109,10 @@ class LocalLoop:
         training = client.shared.training
         self.client = client
         self.optimizer = make_optimizer(training.optimizer)
+        self.keeps_optimizer = training.keep_optimizer
+        if self.keeps_optimizer:
+            vars(self.optimizer).update(client.optimizer)
+        self.in_bfloat16 = training.precision == "bf16"
         self.clip_norm = training.clip_norm
         self.remember = remember
         self.halves = {hook: halves_with_hook(halves, hook) for hook in INSIDE_THE_LOOP}
@@ -115,7 +125,7 @@ class LocalLoop:
         client, model = self.client, self.client.model
         for half in self.halves["batch"]:
             half.batch(step)
-        step.logits = model(step.x)
+        step.logits = self._forward(step.x)
         losses = [half.task_loss(step) for half in self.halves["task_loss"]]
         loss = step.loss = losses[0] if losses else client.cross_entropy(step.logits, step.y)
         for half in self.halves["penalty"]:
@@ -135,3 +145,17 @@ class LocalLoop:
             half.observe(step)
         if self.remember is not None:
             self.remember(step)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        """Return the logits of a batch, in the model's dtype."""
+        model = self.client.model
+        if not self.in_bfloat16:
+            return model(x)
+        with torch.autocast(model.device.type, torch.bfloat16):
+            logits = model(x)
+        return logits.to(model.dtype)
+
+    def end(self) -> None:
+        """End the phase: what lasts of the optimizer is the client's."""
+        if self.keeps_optimizer:
+            self.client.optimizer = dict(vars(self.optimizer))

@@ -1,24 +1,43 @@
-"""Local optimizers on one flat vector, made anew for every training phase, and their learning rate.
+"""Local optimizers on one flat vector, made for every training phase; their attributes may be kept for the next.
 
 The optimizers call torch's functional ones. The classes torch.optim.SGD, Adam and AdamW compute the same bits, but
 import torch's compiler at their first step: 2 s and 150 MB in every host.
 """
 
-import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Protocol
 
 import torch
+from pydantic import AfterValidator, ValidationInfo
 from torch import Tensor
-from torch.optim.adam import adam
-from torch.optim.sgd import sgd
+from torch.optim.adam import adam as torch_adam
+from torch.optim.sgd import sgd as torch_sgd
 
-from raysim.config.experiment import AdamConfig, AdamWConfig, SgdConfig, Training
-from raysim.config.schema import LARGEST_FLOAT32
+from raysim.config.block import BelowOne, NotNegative, Positive
+from raysim.config.document import explain, validation_error
+from raysim.config.experiment import Optimizer
+from raysim.config.signature import place_of
 from raysim.system.errors import RunError
+from raysim.system.state import ALLOWED, find_foreign
+
+OPTIMIZERS: Mapping[str, str] = {
+    "sgd": "raysim.engine.optimizer:sgd",
+    "adam": "raysim.engine.optimizer:adam",
+    "adamw": "raysim.engine.optimizer:adamw",
+}
+"""Name in YAML -> `module:function`: called with its keys, `lr` among them, it returns a new LocalOptimizer."""
+
+USUAL_VECTORS = 2, 2  # of an optimizer that does not say it, as Adam has
 
 PLAIN: Mapping[str, Any] = {"foreach": False, "fused": False, "maximize": False}
 """Settings of both optimizers: one tensor after the other, minimising."""
+
+
+class LocalOptimizer(Protocol):
+    """An optimizer; `vectors`, if it has that, are how many of the parameters' length it keeps, and a step takes."""
+
+    def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
+        """Update the parameters [P] in place, given their gradient [P], which is left as it is."""
 
 
 class LocalSgd:
@@ -27,14 +46,14 @@ class LocalSgd:
     `vectors` is how many of the parameters' length it keeps, its velocity, and how many more a step takes.
     """
 
-    def __init__(self, knobs: SgdConfig) -> None:
-        self._knobs = knobs.model_dump(include={"momentum", "nesterov", "weight_decay"})
+    def __init__(self, momentum: float, nesterov: bool, weight_decay: float) -> None:
+        self._knobs: Mapping[str, Any] = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
         self._velocity: list[Tensor | None] = [None]
-        self.vectors = int(knobs.momentum > 0), (knobs.weight_decay > 0) + knobs.nesterov
+        self.vectors = int(momentum > 0), (weight_decay > 0) + nesterov
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
         """Update the parameters [P] in place, given their gradient [P]."""
-        sgd([parameters], [gradient], self._velocity, lr=lr, dampening=0.0, **self._knobs, **PLAIN)
+        torch_sgd([parameters], [gradient], self._velocity, lr=lr, dampening=0.0, **self._knobs, **PLAIN)
 
 
 class LocalAdam:
@@ -44,55 +63,108 @@ class LocalAdam:
     length it keeps, its moments, and how many more a step takes.
     """
 
-    def __init__(self, knobs: AdamConfig | AdamWConfig) -> None:
-        self._knobs = knobs
+    def __init__(self, betas: tuple[float, float], eps: float, weight_decay: float, decoupled: bool) -> None:
+        self._betas, self._eps, self._weight_decay, self._decoupled = betas, eps, weight_decay, decoupled
         self._steps = torch.tensor(0)
         self._moments: tuple[Tensor, Tensor] | None = None
-        self.vectors = 2, 2 + (knobs.weight_decay > 0 and not isinstance(knobs, AdamWConfig))
+        self.vectors = 2, 2 + (weight_decay > 0 and not decoupled)
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
         """Update the parameters [P] in place, given their gradient [P]."""
         if self._moments is None:
             self._moments = torch.zeros_like(gradient), torch.zeros_like(gradient)
         first, second = self._moments
-        adam(
+        torch_adam(
             [parameters],
             [gradient],
             [first],
             [second],
             [],
             [self._steps],
-            decoupled_weight_decay=isinstance(self._knobs, AdamWConfig),
+            decoupled_weight_decay=self._decoupled,
             amsgrad=False,
             lr=lr,
-            beta1=self._knobs.betas[0],
-            beta2=self._knobs.betas[1],
-            eps=self._knobs.eps,
-            weight_decay=self._knobs.weight_decay,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
+            eps=self._eps,
+            weight_decay=self._weight_decay,
             **PLAIN,
         )
 
 
-def make_optimizer(knobs: SgdConfig | AdamConfig | AdamWConfig) -> LocalSgd | LocalAdam:
+def _check_nesterov(nesterov: bool, info: ValidationInfo) -> bool:
+    if nesterov and not info.data.get("key_momentum", 1.0):  # absent where it is wrong itself
+        raise validation_error(explain((), "found true with momentum 0, allowed: false, or a momentum above 0"))
+    return nesterov
+
+
+def sgd(
+    *,
+    lr: Positive = 0.01,  # the learning rate
+    momentum: BelowOne = 0.0,  # the momentum; it starts at zero in every training phase
+    nesterov: Annotated[bool, AfterValidator(_check_nesterov)] = False,  # Nesterov's momentum, which is then above 0
+    weight_decay: NotNegative = 0.0,  # the L2 penalty
+) -> LocalSgd:
+    """Stochastic gradient descent."""
+    return LocalSgd(momentum, nesterov, weight_decay)
+
+
+def adam(
+    *,
+    lr: Positive = 0.001,  # the learning rate
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.999),  # the decay of the two moments
+    eps: Positive = 1e-8,  # what is added to the denominator
+    weight_decay: NotNegative = 0.0,  # the L2 penalty
+) -> LocalAdam:
+    """Adam; its moments start at zero in every training phase (Kingma and Ba, ICLR 2015)."""
+    return LocalAdam(betas, eps, weight_decay, decoupled=False)
+
+
+def adamw(
+    *,
+    lr: Positive = 0.001,  # the learning rate
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.999),  # the decay of the two moments
+    eps: Positive = 1e-8,  # what is added to the denominator
+    weight_decay: NotNegative = 0.01,  # the decoupled decay: a step takes lr * weight_decay of the parameters off them
+) -> LocalAdam:
+    """AdamW: Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
+    return LocalAdam(betas, eps, weight_decay, decoupled=True)
+
+
+def make_optimizer(wanted: Optimizer) -> LocalOptimizer:
     """Return a new optimizer with the config's settings."""
-    return LocalSgd(knobs) if isinstance(knobs, SgdConfig) else LocalAdam(knobs)
+    made: LocalOptimizer = wanted.with_keys()()
+    return made
 
 
-def learning_rate(training: Training, round: int, task: int, began: int) -> float:
-    """Return the learning rate of a round (from 1) of a task (from 0) that began after the round `began`.
+def vectors_of(wanted: Optimizer) -> tuple[int, int]:
+    """Return how many vectors of the parameters' length an optimizer keeps, and how many more a step takes."""
+    found: tuple[int, int] = getattr(make_optimizer(wanted), "vectors", USUAL_VECTORS)
+    return found
+
+
+def try_optimizer(wanted: Optimizer, kept: bool = False) -> None:
+    """Have an optimizer take two steps on three parameters, before a run starts.
 
     Raises:
-        RunError: the learning rate is larger than any number in single precision.
+        RunError: it has no step, or the parameters are not finite after it, or not those it was given; or it is `kept`
+            from phase to phase, and has an attribute that a checkpoint cannot hold.
     """
-    decay = training.lr_decay
-    rounds = round - 1 - (began if decay.restart else 0)
-    try:
-        lr = training.optimizer.lr * float(decay.per_round**rounds) * float(decay.per_task**task)
-    except OverflowError:
-        lr = math.inf
-    if lr > LARGEST_FLOAT32:
+    who = f"training.optimizer: {place_of(wanted.function())}"
+    made = make_optimizer(wanted)
+    if not callable(getattr(made, "step", None)):
+        raise RunError(f"{who} made {type(made).__name__}, allowed: an object with step(parameters, gradient, lr)")
+    parameters, gradient = torch.ones(3), torch.tensor([0.5, -1.0, 0.25])
+    for _ in range(2):
+        made.step(parameters, gradient, wanted.lr)
+    if parameters.shape != (3,) or not bool(parameters.isfinite().all()):
         raise RunError(
-            f"training.lr_decay: the learning rate of round {round} is over {LARGEST_FLOAT32:.2g}; lower per_round "
-            "or per_task"
+            f"{who} made {parameters.tolist()} of parameters of 1, allowed: finite numbers, changed in place"
         )
-    return lr
+    if gradient.tolist() != [0.5, -1.0, 0.25]:
+        raise RunError(f"{who} changed the gradient, allowed: the parameters alone, in place")
+    for name, value in vars(made).items() if kept else ():
+        foreign = find_foreign(value)
+        if foreign is not None:
+            words = f"holds a {foreign} in {name}, which a checkpoint cannot keep, allowed: {ALLOWED}"
+            raise RunError(f"{who} {words}; or training.keep_optimizer=false")

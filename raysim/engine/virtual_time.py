@@ -36,15 +36,16 @@ class Clock:
 
     def __init__(self, config: Config) -> None:
         speeds = config.schedule.speeds
-        self._epochs = config.training.local_epochs
+        self._epochs = config.training.local_epochs or 0
+        self._stepped = (config.training.local_steps or 0) * config.training.batch_size
         self._bandwidth = config.schedule.bandwidth
         self._per_sample = [
             speeds.seconds_per_sample * slowness(config.seed, client, speeds) for client in range(config.clients.count)
         ]
 
     def training(self, client: int, samples: int) -> float:
-        """Return the virtual seconds of a client's phase on this number of samples, all local epochs together."""
-        return self._per_sample[client] * (samples * self._epochs)
+        """Return the virtual seconds of a client's phase on so many samples, all its epochs or steps together."""
+        return self._per_sample[client] * (samples * self._epochs + self._stepped)
 
     def travel(self, nbytes: int) -> float:
         """Return the virtual seconds that it takes to transfer messages of `nbytes` bytes."""

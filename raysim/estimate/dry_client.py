@@ -43,13 +43,15 @@ class DryModel(FlatModel):
 class DryClient(HostedClient):
     """One client that is shown no data and takes no step: it counts its steps and fills its memory.
 
-    `resumes` says whether its phase is the first one of a stage and others are over, `known` are all rows' labels.
+    `resumes` says whether its phase is the first one of a stage and others are over, `known` are all rows' labels,
+    `of_an_epoch` the batches that its last epoch had.
     """
 
     made_again: ClassVar = HostedClient.made_again | {"known"}
     data: Source
     known: npt.NDArray[np.int64] | None = None
     resumes = False
+    of_an_epoch = 0
 
     @property
     def computes(self) -> bool:
@@ -68,12 +70,17 @@ class DryClient(HostedClient):
         parts = self.batches(len(positions))
         foreign = foreign_batches(self, [*self.halves.values()])
         an_epoch = len(parts) if foreign is None else sum(1 for _ in foreign)
-        self.trained, self.steps = len(positions), self.local_epochs * an_epoch
+        total = self.shared.training.local_steps
+        self.trained, self.of_an_epoch = len(positions), an_epoch
+        self.steps = self.local_epochs * an_epoch if total is None else total * (an_epoch > 0)
         fills = foreign is None and parts and self.memory is not None and self.memory.kind.fill == "arrival"
         if fills and not self.offered[positions].all():
             shuffle = self.generator("batches")
-            for _ in range(self.local_epochs):
-                epoch = positions[torch.from_numpy(shuffle.permutation(len(positions)))][: parts[-1].stop]
+            left = self.steps
+            while left and not self.offered[positions].all():
+                taken = parts[:left]
+                left -= len(taken)
+                epoch = positions[torch.from_numpy(shuffle.permutation(len(positions)))][: taken[-1].stop]
                 self.offer(Step(self, 0, True, epoch, None, epoch, epoch, self.model(epoch)))
         return Delta(self.model.parameters.clone(), self.model.buffers.clone())
 

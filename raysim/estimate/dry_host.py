@@ -22,7 +22,7 @@ from raysim.models.flat import FlatModel
 from raysim.system.state import map_tensors
 
 META = torch.device("meta")  # its tensors have a shape and no values
-COUNTED = {"phases", "exchanges", "round", "lr", "trained", "resumes", "offered"}  # no part of a kind
+COUNTED = {"phases", "exchanges", "round", "lr", "trained", "resumes", "offered", "of_an_epoch"}  # no part of a kind
 
 
 @dataclass
@@ -117,7 +117,7 @@ class DryHost(ClientHost):
         """Return a client at its beginning; its memory fills as any other does, and asks for no labels."""
         kind = self._memory
         if kind is not None and kind.policy != "importance":
-            kind = replace(kind, policy="sliding_window")
+            kind = replace(kind, policy="sliding_window", keys={})
         memory = None if kind is None else Memory(kind)
         halves = {name: method.Client(name, method) for name, method in self._methods.items()}
         client = DryClient(number, self.federation.streams[number], self._samples, memory, self._shared, halves)
@@ -139,7 +139,7 @@ class DryHost(ClientHost):
             for number in numbers:
                 self.clients[number], self._kinds[number] = after, kind
             if order.op == "train" and after.resumes:
-                self.beginnings += len(numbers) * (part.steps // after.local_epochs)
+                self.beginnings += len(numbers) * after.of_an_epoch
             self.sent.update({name: len(numbers) * nbytes for name, nbytes in part.items.items()})
             reply.merge(part.sent_by(numbers))
         return reply

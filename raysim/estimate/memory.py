@@ -14,7 +14,7 @@ from raysim.api.client import cut_into_batches
 from raysim.api.method import overrides
 from raysim.config import Config
 from raysim.engine.compatibility import choose_memory, make_methods
-from raysim.engine.optimizer import make_optimizer
+from raysim.engine.optimizer import vectors_of
 from raysim.estimate.client_memory import Ints, measure_halves
 from raysim.evaluation.scoring import chunk_size
 from raysim.federation.federation import Federation
@@ -143,7 +143,8 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     data = sum(part.x.nbytes + part.y.nbytes for part in (split.train, split.test, *second))
     terms = [sum(how != "by_client" for how in method.replies.values()) for method in methods.values()]
     updating = sum(not method.replies and overrides(method.Server, "update") for method in methods.values())
-    keeps, takes = make_optimizer(config.training.optimizer).vectors
+    keeps, takes = vectors_of(config.training.optimizer)
+    kept_steps = keeps * vector if config.training.keep_optimizer else 0
     working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
     of_torchvision = any(type(part).__module__.startswith("torchvision.") for part in model.module.modules())
     imported = TORCHVISION_BYTES * of_torchvision
@@ -157,6 +158,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
         gpu=data + (2 + posts + working) * vector + on_gpu + int(tables.max()),
         clients=[
             int(own)
+            + kept_steps
             + _memory(federation, kind, stream)
             + _read(federation, kind, stream, len(stream) if epochs_over_all else samples)
             for own, samples, stream in zip(of_halves, largest, federation.streams, strict=True)
@@ -182,7 +184,8 @@ def _keep_instead(
 def _memory(federation: Federation, kind: MemoryKind | None, stream: Stream) -> int:
     """Return the bytes of a client's full memory: positions and draws (int64), and logits (float32) where kept."""
     keeps_logits = kind is not None and kind.keeps_logits
-    each = 8 + 24 * bool(federation.augment) + 4 * federation.classes * keeps_logits
+    draws = 24 * bool(federation.augment) + 8 * len(federation.own_augment)
+    each = 8 + draws + 4 * federation.classes * keeps_logits
     return _entries(federation, kind, stream) * each
 
 

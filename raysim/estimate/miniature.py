@@ -21,7 +21,9 @@ def make_miniature(
                 update={"tasks": len(tasks), "boundaries": "synchronous", "order": "same", "online": False}
             ),
             "clients": Clients(count=1),
-            "training": config.training.model_copy(update={"rounds_per_task": rounds, "local_epochs": 1}),
+            "training": config.training.model_copy(
+                update={"rounds_per_task": rounds, "local_epochs": 1, "local_steps": None}
+            ),
             "schedule": SynchronousSchedule(),
             "participation": config.participation.model_copy(update={"fraction": 1.0, "count": None}),
         }

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from raysim.config import Config
-from raysim.data import partition
 from raysim.data.dataset import Dataset
+from raysim.data.partition import Labels, deal_rows
 from raysim.data.scenario import Task
 from raysim.federation.availability import arrivals, departures
 from raysim.federation.stream import Rows, Stream, in_windows, online
@@ -56,14 +56,8 @@ def _there(config: Config, task: int) -> list[int]:
     return there
 
 
-def _parts(config: Config, labels: partition.Labels, clients: int, number: int) -> list[Rows]:
-    spec = config.partition
-    draws = seeding.generator(config.seed, "partition", number)
-    if spec.kind == "shards":
-        return partition.shards(labels, clients, spec.shards_per_client, draws)
-    if spec.kind == "dirichlet":
-        return partition.dirichlet(labels, clients, spec.alpha, spec.min_samples, spec.balanced, draws)
-    return partition.iid(labels, clients, draws)
+def _parts(config: Config, labels: Labels, clients: int, number: int) -> list[Rows]:
+    return deal_rows(config.partition, labels, clients, seeding.generator(config.seed, "partition", number))
 
 
 def _stream(config: Config, client: int, rows: Sequence[Rows]) -> Stream:

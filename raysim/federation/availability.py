@@ -19,6 +19,20 @@ ALWAYS = 2**62  # a round that no run reaches
 
 
 @dataclass(frozen=True)
+class Progress:
+    """How far a run is in a round: `round` (from 1) of `rounds`, in `task` (from 0).
+
+    The task began after the round `began` and has `lasts` rounds. Where nobody is told the task, the run is one.
+    """
+
+    round: int
+    rounds: int
+    task: int
+    began: int
+    lasts: int
+
+
+@dataclass(frozen=True)
 class Attendance:
     """One client's times, in rounds from 1: the round in which each window of its stream begins, and its departure."""
 
@@ -83,6 +97,14 @@ class Availability:
     def row(self, round: int) -> int:
         """Return a round's row of the accuracy matrix, from 0; it is its task, if all clients have the same one."""
         return bisect_right(self.rows, round - 1)
+
+    def progress(self, round: int, told: bool = True) -> Progress:
+        """Return how far the run is in a round; `told` says whether anybody knows the task."""
+        if not told:
+            return Progress(round, self.rounds, 0, 0, self.rounds)
+        task = min(self.row(round), len(self.rows) - 1)
+        began = self.rows[task - 1] if task else 0
+        return Progress(round, self.rounds, task, began, self.rows[task] - began)
 
     def tasks(self, client: int, round: int) -> list[int]:
         """Return the tasks of the samples that a client has in a round, ascending; none if it is absent."""

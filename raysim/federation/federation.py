@@ -7,13 +7,15 @@ from typing import Literal
 import torch
 
 from raysim.config import Config
-from raysim.config.component_blocks import ChannelStatistics, Component
-from raysim.config.lookup import resolve
+from raysim.config.component import Component
+from raysim.config.component_blocks import ChannelStatistics
+from raysim.config.scenarios import ClassIncremental, OwnScenario
 from raysim.data.class_incremental import classes
 from raysim.data.dataset import Dataset, MissingData, load_dataset, stand_in, subsample
+from raysim.data.own_tasks import own_tasks
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task, domains, hold_out, permutations, rotations
-from raysim.data.transforms import Augmentation, check_images, normalization
+from raysim.data.transforms import AUGMENTATIONS, OwnAugmentation, check_augmentation, normalization
 from raysim.data.user_stream import Opener, UserStream
 from raysim.federation.assignment import deal
 from raysim.federation.availability import Availability, plan_availability
@@ -35,7 +37,8 @@ class Federation:
     availability: Availability
     protocols: tuple[Protocol, ...]
     normalization: ChannelStatistics | None
-    augment: tuple[Augmentation, ...]
+    augment: tuple[str, ...]
+    own_augment: tuple[OwnAugmentation, ...] = ()
     opener: Opener | None = None
     unlabelled: Unlabelled | None = None
 
@@ -52,8 +55,9 @@ class Federation:
     def source(self, split: Literal["train", "test"], device: torch.device) -> Source:
         """Return a split on a device, with the tasks' transforms; only training data are augmented."""
         maps, training = [task.pixels for task in self.tasks], split == "train"
-        data, augment = (self.dataset.train, self.augment) if training else (self.dataset.test, ())
-        return Source(data, maps, device=device, normalization=self.normalization, augment=augment)
+        data = self.dataset.train if training else self.dataset.test
+        augment, own = (self.augment, self.own_augment) if training else ((), ())
+        return Source(data, maps, device=device, normalization=self.normalization, augment=augment, own=own)
 
     def unlabelled_source(self, device: torch.device) -> Source | None:
         """Return the second data set on a device, scaled and normalised as the first, or None if there is none."""
@@ -64,8 +68,8 @@ class Federation:
     def opened(self, client: int, device: torch.device) -> UserStream:
         """Return what a client reads from the user-defined stream."""
         assert self.opener is not None
-        options = {"device": device, "normalization": self.normalization, "augment": self.augment}
-        return UserStream(self.opener, client, self.dataset, **options)
+        options = {"device": device, "normalization": self.normalization}
+        return UserStream(self.opener, client, self.dataset, augment=self.augment, own=self.own_augment, **options)
 
     def admitted(self, stream: Stream, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
         """Return the classes in the training softmax of a client with this window, or None for all of them."""
@@ -96,7 +100,7 @@ def build_federation(config: Config, download: bool = True, pretend: bool = Fals
         ConfigError: the data are missing or do not suit the scenario.
     """
     federation = undealt(config, download, pretend)
-    check_images(config.dataset.augment, federation.shape)
+    check_augmentation(federation.augment, federation.own_augment, federation.dataset.train)
     streams = deal(config, federation.dataset, federation.tasks)
     federation = replace(federation, streams=streams, availability=plan_availability(config, streams))
     if config.dataset.unlabelled is None:
@@ -125,11 +129,22 @@ def undealt(config: Config, download: bool = True, pretend: bool = False) -> Fed
         tasks=tasks,
         streams=(),
         availability=Availability((), (), range(1, len(tasks) + 1)),
-        protocols=("domain_il",) if config.scenario.kind == "domain_incremental" else ("class_il", "task_il"),
+        protocols=_protocols(config, dataset, tasks),
         normalization=normalization(config.dataset.normalize, dataset),
-        augment=tuple(config.dataset.augment),
-        opener=None if windows is None or windows.stream is None else resolve("stream", windows.stream),
+        augment=tuple(augment.name for augment in config.dataset.augment),
+        own_augment=tuple(
+            augment.with_keys() for augment in config.dataset.augment if augment.name not in AUGMENTATIONS
+        ),
+        opener=None if windows is None or windows.stream is None else windows.stream.with_keys(),
     )
+
+
+def _protocols(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> tuple[Protocol, ...]:
+    """Return how the tasks are tested: by domain where each has all classes."""
+    by_domain = config.scenario.kind == "domain_incremental"
+    if isinstance(config.scenario, OwnScenario):
+        by_domain = all(len(task.classes) == dataset.classes for task in tasks)
+    return ("domain_il",) if by_domain else ("class_il", "task_il")
 
 
 def _check_top_k(top_k: int, tasks: Sequence[Task]) -> None:
@@ -176,7 +191,9 @@ def _loaded(config: Config, component: Component, download: bool, pretend: bool)
 def _tasks(config: Config, dataset: Dataset) -> list[Task]:
     spec = config.scenario
     draws = seeding.generator(config.seed, "tasks")
-    if spec.kind == "class_incremental":
+    if isinstance(spec, OwnScenario):
+        return own_tasks(spec, dataset, draws)
+    if isinstance(spec, ClassIncremental):
         return classes(dataset, spec, draws)
     make = rotations if spec.shift == "rotation" else permutations
     return make(dataset, spec.tasks, draws)

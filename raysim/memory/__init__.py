@@ -1,7 +1,8 @@
 """Replay memory of a client: `store` keeps samples with their augmentation and logits,
-`policies` chooses which samples are stored, and in which slot."""
+`policies` chooses which samples are stored, and in which slot, `making` finds a policy by its name."""
 
-from raysim.memory.policies import POLICIES, Policy
+from raysim.memory.making import POLICIES
+from raysim.memory.policies import Policy
 from raysim.memory.store import Entries, Memory, MemoryKind, MemoryUse
 
 __all__ = ["POLICIES", "Entries", "Memory", "MemoryKind", "MemoryUse", "Policy"]

@@ -5,7 +5,7 @@ checkpointed with the memory. All random draws come from the generator that it i
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -27,18 +27,23 @@ class Policy(Kept):
 
         labels, tasks: int64 [n], of the samples. Returns int64 [n]; of samples with the same slot the last is kept.
         """
-        slots = self._choose(labels, tasks, draws)
+        slots = self.choose(labels, tasks, draws)
         self.seen += len(labels)
         return slots
 
-    def _choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
+    def choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
+        """Return what `slots` does, `self.seen` samples having been offered before; a policy overrides this.
+
+        Slots are filled from 0 on, without gaps.
+        """
         return np.full(len(labels), -1)
 
 
 class Reservoir(Policy):
     """Every sample seen so far is held with the same probability, capacity / seen (Vitter, 1985; Fed-A-GEM, Alg. 4)."""
 
-    def _choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
+    def choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
+        """Return the slots; see Policy."""
         number = self.seen + np.arange(len(labels))
         drawn = draws.integers(0, number + 1)
         return np.where(number < self.capacity, number, np.where(drawn < self.capacity, drawn, -1))
@@ -47,14 +52,16 @@ class Reservoir(Policy):
 class SlidingWindow(Policy):
     """The last `capacity` samples."""
 
-    def _choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
+    def choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
+        """Return the slots; see Policy."""
         return (self.seen + np.arange(len(labels))) % self.capacity
 
 
 class RandomReplacement(Policy):
     """Every sample is stored; once the memory is full it takes the place of a random one."""
 
-    def _choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
+    def choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
+        """Return the slots; see Policy."""
         number = self.seen + np.arange(len(labels))
         return np.where(number < self.capacity, number, draws.integers(0, self.capacity, len(labels)))
 
@@ -69,7 +76,8 @@ class _Grouped(Policy):
     def _groups(self, labels: Ints, tasks: Ints) -> Ints:
         return labels
 
-    def _choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
+    def choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
+        """Return the slots; see Policy."""
         return np.array(self._choose_slots(self._groups(labels, tasks).tolist(), draws), np.int64)
 
     def _choose_slots(self, groups: list[int], draws: np.random.Generator) -> list[int]:
@@ -197,15 +205,3 @@ class TaskRing(ClassRing):
 
     def _groups(self, labels: Ints, tasks: Ints) -> Ints:
         return tasks
-
-
-POLICIES: Mapping[str, Callable[[int], Policy]] = {
-    "reservoir": Reservoir,
-    "class_balanced": ClassBalanced,
-    "class_ring": ClassRing,
-    "task_ring": TaskRing,
-    "sliding_window": SlidingWindow,
-    "random": RandomReplacement,
-    "importance": Policy,
-}
-"""Name in YAML (memory.policy) -> the policy for one memory."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.memory.policies import POLICIES, Ints, Policy
+from raysim.memory.making import POLICIES, check_slots, make_policy
+from raysim.memory.policies import Ints, Policy
 from raysim.system.device import to_device
 from raysim.system.state import Kept
 
@@ -47,7 +48,7 @@ class Entries:
 class MemoryKind:
     """The settings of the memory that every client of a run has.
 
-    `policy` is a name from POLICIES; `fill` says when samples are offered: on arrival or at a task boundary;
+    `policy` is a name, with its `keys`; `fill` says when samples are offered: on arrival or at a task boundary;
     `capacity` is the number of slots, in all or with `per_task` for each task.
     """
 
@@ -56,6 +57,7 @@ class MemoryKind:
     capacity: int = 200
     per_task: bool = False
     keeps_logits: bool = False
+    keys: Mapping[str, object] = field(default_factory=dict)
 
 
 class Memory(Kept):
@@ -91,7 +93,10 @@ class Memory(Kept):
         for key in np.unique(tasks).tolist() if self.kind.per_task else [0]:
             mine = np.flatnonzero(tasks == key) if self.kind.per_task else np.arange(len(tasks))
             part = self._part(key)
-            kept, chosen = _drop_overwritten(part.policy.slots(labels[mine], tasks[mine], draws))
+            slots = part.policy.slots(labels[mine], tasks[mine], draws)
+            if self.kind.policy not in POLICIES:
+                slots = check_slots(part.policy, slots, len(mine), len(part.positions))
+            kept, chosen = _drop_overwritten(slots)
             index = torch.from_numpy(mine[chosen])
             part.write(
                 torch.from_numpy(kept),
@@ -131,7 +136,7 @@ class Memory(Kept):
 
     def _part(self, key: int) -> Part:
         if key not in self.parts:
-            self.parts[key] = Part(POLICIES[self.kind.policy](self.kind.capacity))
+            self.parts[key] = Part(make_policy(self.kind.policy, self.kind.capacity, self.kind.keys))
         return self.parts[key]
 
 

@@ -39,6 +39,12 @@ class Diverged(RunError):
     """A client sent values not finite or too large to be added exactly, or the server's model is not finite."""
 
 
+class WrongResult(RunError):
+    """Code of the user's own returned what its kind must not; `locate_errors` adds where in the run."""
+
+    located = False
+
+
 class Lost(RunError):
     """A process of the run was lost with its state; the run can return to its last checkpoint."""
 
@@ -57,6 +63,12 @@ def locate_errors(where: str) -> Iterator[None]:
     """Note on an exception where in the run it happened, such as `client 3, round 5`; the innermost place counts."""
     try:
         yield
+    except WrongResult as error:
+        if error.located:
+            raise
+        located = WrongResult(f"{error}; {where}")
+        located.located = True
+        raise located from None
     except (RunError, ConfigError):  # they say it themselves
         raise
     except (Exception, SystemExit) as error:

@@ -89,12 +89,12 @@ class Streams:
 
 
 @contextmanager
-def guard_globals(who: str, side: str, error: type[ConfigError | RunError] = RunError) -> Iterator[None]:
+def guard_globals(who: str, side: str | None, error: type[ConfigError | RunError] = RunError) -> Iterator[None]:
     """Refuse code that draws from, or seeds, a generator of the whole process, whose state depends on what else ran.
 
     Args:
         who: what the code is, for the message.
-        side: client or server, whose streams it may use instead.
+        side: client or server, whose streams it may use instead; None where it is given a generator.
         error: what to raise.
     """
     sources = _default_generators()
@@ -102,10 +102,13 @@ def guard_globals(who: str, side: str, error: type[ConfigError | RunError] = Run
     yield
     moved = [name for name, state in _global_states(sources).items() if state != before[name]]
     if moved:
-        raise error(
-            f"{who} moved {' and '.join(moved)}, which the whole process shares; allowed, where a {side} is given: "
-            f"{side}.generator(name) or, around torch's own draws, `with {side}.aside(name):`"
-        )
+        allowed = "allowed: the generator that it is given"
+        if side is not None:
+            allowed = (
+                f"allowed, where a {side} is given: {side}.generator(name) or, around torch's own draws, "
+                f"`with {side}.aside(name):`"
+            )
+        raise error(f"{who} moved {' and '.join(moved)}, which the whole process shares; {allowed}")
 
 
 def torch_restored() -> AbstractContextManager[None]:

@@ -11,6 +11,7 @@ from raysim.records.result import Result
 from raysim.system.capacity import Capacity
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 CPUS = 3  # not what the machine has: runs must go by the cluster
 
 SMALL = {
@@ -29,7 +30,9 @@ def ray_cluster(cpus: int) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(HERE)  # where the hosts look for `misbehaving`
-        patch.setenv("PYTHONPATH", str(HERE.parent), prepend=os.pathsep)  # and for `probes`
+        patch.syspath_prepend(ROOT)
+        found = os.pathsep.join(map(str, (HERE.parent, ROOT)))  # and for `probes` and `examples`
+        patch.setenv("PYTHONPATH", found, prepend=os.pathsep)
         with own_cluster(Capacity(cpus, 0, None)):
             yield
 

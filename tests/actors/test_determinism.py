@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import raysim
 from raysim.config.lookup import table
@@ -17,6 +18,7 @@ DRAWING = {
     "training.optimizer": {"lr": 0.1},
     "participation": {"count": 3},
 }
+OWN = yaml.safe_load((Path(__file__).parents[2] / "examples" / "own_package" / "run.yaml").read_text())
 SECOND = {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 4, "seed": 1}  # without labels
 RUNS: dict[str, dict[str, Any]] = {
     "dropout": {
@@ -36,8 +38,10 @@ RUNS: dict[str, dict[str, Any]] = {
     "cfed, ewc, fedcurv, lwf and nccl": DRAWING
     | {"methods": {"cfed": {}, "ewc": {}, "fedcurv": {}, "lwf": {}, "nccl": {}}, "dataset.unlabelled": SECOND},
     "icarl, gpm and fot": DRAWING | {"methods": {"icarl": {}, "gpm": {}, "fot": {}}},
+    "a package of one's own": OWN
+    | {"dataset": OWN["dataset"] | {"train_samples": 200}, "methods": {"er": {}}, "training.rounds_per_task": 3},
 }
-ELSEWHERE = {"a_gem", "der", "er", "fed_a_gem", "re_fed", "scaffold", "special"}
+ELSEWHERE = {"a_gem", "der", "fed_a_gem", "re_fed", "scaffold", "special"}
 ONE_EACH = {"resources.clients_per_actor": 1}
 TWO_EACH = {"resources.clients_per_actor": 2}
 AUTO = {"resources.clients_per_actor": "auto"}
@@ -88,6 +92,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("fedtrack, fixed and fedyogi", ONE_EACH | SILENT, id="fedtrack-one"),
         pytest.param("cfed, ewc, fedcurv, lwf and nccl", TWO_EACH | SILENT, id="cfed-two"),
         pytest.param("icarl, gpm and fot", AUTO | SILENT, id="icarl-auto"),
+        pytest.param("a package of one's own", TWO_EACH | SILENT, id="own-two"),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def tables() -> Iterator[None]:
     """Put the tests' own tables in the place of raysim's."""
     with pytest.MonkeyPatch.context() as patch:
         for kind, name in (("data set", "DATASETS"), ("model", "MODELS"), ("method", "METHODS")):
-            patch.setitem(lookup.TABLES, kind, f"named_components:{name}")
+            patch.setitem(lookup.KINDS, kind, replace(lookup.KINDS[kind], table=f"named_components:{name}"))
         yield
 
 

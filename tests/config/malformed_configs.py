@@ -4,7 +4,10 @@ TOP = (
     "name, seed, dataset, scenario, partition, clients, model, training, memory, methods, participation, aggregation, "
     "schedule, resources, evaluation, checkpoint, logging"
 )
-TRAINING = "rounds_per_task, local_epochs, batch_size, optimizer, lr_decay, clip_norm, logits"
+TRAINING = (
+    "rounds_per_task, local_epochs, local_steps, batch_size, optimizer, lr_decay, keep_optimizer, precision, "
+    "clip_norm, logits"
+)
 OWN = "or your own as package.module:name"
 WINDOWS = "scenario.boundaries={asynchronous: {window: 5}}"
 FOLDER = "a name for a folder: letters, digits, spaces and _ - . + = @ , between them"
@@ -34,11 +37,12 @@ IN_THE_FILE = [
     ("lr: 0.1", "lr: .nan", "run.yaml:10: training.optimizer.lr: found .nan, allowed: a finite number"),
     ("lr: 0.1", "lr: 1e999", "run.yaml:10: training.optimizer.lr: found .inf, allowed: a finite number"),
     ("lr: 0.1", "lr: {a: [1, 2]}", "run.yaml:10: training.optimizer.lr: found {a: [1, 2]}, allowed: a number > 0"),
-    ("lr: 0.1", "momentun: 0.1", ("run.yaml:10: training.optimizer.momentun: unknown key 'momentun' of sgd; did you "
-     "mean 'momentum'? allowed: name, lr, momentum, nesterov, weight_decay")),
-    ("name: sgd", "name: adma", ("run.yaml:10: training.optimizer.name: found 'adma', allowed: sgd, adam or adamw; did "
-     "you mean 'adam'?")),
-    ("name: sgd", "name: [sgd]", "run.yaml:10: training.optimizer.name: found ['sgd'], allowed: sgd, adam or adamw"),
+    ("lr: 0.1", "momentun: 0.1", ("run.yaml:10: training.optimizer.momentun: unknown key 'momentun' of 'sgd'; did "
+     "you mean 'momentum'? allowed: name, lr, momentum, nesterov, weight_decay")),
+    ("name: sgd", "name: adma", ("run.yaml:10: training.optimizer.name: unknown optimizer 'adma'; did you mean 'adam'? "
+     f"allowed: sgd, adam, adamw, {OWN}")),
+    ("name: sgd", "name: [sgd]", ("run.yaml:10: training.optimizer.name: found ['sgd'], allowed: a name that raysim "
+     f"knows, {OWN}")),
     ("kind: domain_incremental", "kind: domain-incremental", ("run.yaml:4: scenario.kind: found 'domain-incremental', "
      f"allowed: {SCENARIOS}; did you mean 'domain_incremental'?")),
     ("  kind: domain_incremental\n", "", ("run.yaml:3: scenario.kind: this key is required and missing, allowed: "
@@ -71,8 +75,11 @@ IN_THE_FILE = [
     ("{name: digits}", "{name: 3}", f"run.yaml:2: dataset.name: found 3, allowed: a name that raysim knows, {OWN}"),
     ("{name: digits}", "{root: x}", ("run.yaml:2: dataset.name: this key is required and missing, allowed: a name that "
      f"raysim knows, {OWN}")),
-    ("{name: digits}", "digits", ("run.yaml:2: dataset: found 'digits', allowed: a block with the keys name, root, "
-     "download, train_samples, normalize, augment, unlabelled")),
+    ("{name: digits}", "[digits]", ("run.yaml:2: dataset: found ['digits'], allowed: a name, or a block with the keys "
+     "name, root, download, train_samples, normalize, augment, unlabelled and its own")),
+    ("{name: digits}", "digist", ("run.yaml:2: dataset: unknown data set 'digist'; did you mean 'digits'? allowed: "
+     f"digits, archive, gone, broken, {OWN}")),
+    ("{name: digits}", "archive", "run.yaml:2: dataset.path: this key is required and missing, allowed: a string"),
     ("{name: digits}", "{name: archive}", ("run.yaml:2: dataset.path: this key is required and missing, allowed: a "
      "string")),
     ("{name: digits}", "{name: archive, path: x, scale: 5}", ("run.yaml:2: dataset.scale: found 5, allowed: a number "
@@ -90,10 +97,10 @@ IN_THE_FILE = [
      "[], allowed: a list of numbers, at least 1 (and 1 more)")),
     ("{name: digits}", "{name: digits, normalize: {men: [1], std: [1]}}", ("run.yaml:2: dataset.normalize.men: unknown "
      "key 'men'; did you mean 'mean'? allowed: mean, std (and 1 more)")),
-    ("{name: digits}", "{name: digits, augment: [crop, flpi]}", ("run.yaml:2: dataset.augment: found ['crop', 'flpi'], "
-     "allowed: a list of crop or flip; did you mean 'flip'?")),
+    ("{name: digits}", "{name: digits, augment: [crop, flpi]}", ("run.yaml:2: dataset.augment.1: unknown augmentation "
+     f"'flpi'; did you mean 'flip'? allowed: crop, flip, {OWN}")),
     ("{name: digits}", "{name: digits, augment: crop}", ("run.yaml:2: dataset.augment: found 'crop', allowed: a list "
-     "of crop or flip")),
+     "of crop, flip or your own as package.module:name")),
     ("{name: net}", "{name: net, hidden: [8, 0]}", ("run.yaml:7: model.hidden: found [8, 0], allowed: a list of whole "
      "numbers >= 1")),
     ("{name: net}", "{name: net, kernel: [3]}", ("run.yaml:7: model.kernel: found [3], allowed: a list of 2: a whole "
@@ -187,11 +194,34 @@ ON_THE_COMMAND_LINE = [
      f"you mean 'round_robin'? allowed: uniform, by_size, round_robin, {OWN}")),
     (["evaluation={every: task, every_rounds: 5}"], ("evaluation={every: task, every_rounds: 5}: "
      "evaluation.every_rounds: found both every and every_rounds, allowed: one of the two, as in {every_rounds: 5}")),
-    (["partition.alpha=0.3"], "partition.alpha=0.3: unknown key 'alpha' of iid; allowed: kind, per"),
-    (["partition.kind=dirichlt"], ("partition.kind=dirichlt: found 'dirichlt', allowed: iid, shards or dirichlet; did "
-     "you mean 'dirichlet'?")),
-    (["partition=null"], ("partition=null: found null, allowed: a block with kind: iid, shards or dirichlet, and the "
-     "keys that this has")),
+    (["partition.alpha=0.3"], "partition.alpha=0.3: unknown key 'alpha' of 'iid'; allowed: kind, per"),
+    (["partition.kind=dirichlt"], ("partition.kind=dirichlt: unknown partition 'dirichlt'; did you mean 'dirichlet'? "
+     f"allowed: iid, shards, dirichlet, pathological, quantity, {OWN}")),
+    (["partition=null"], "partition=null: found null, allowed: a name, or a block with the keys kind, per and its own"),
+    (["partition=dirichlt"], ("partition=dirichlt: unknown partition 'dirichlt'; did you mean 'dirichlet'? allowed: "
+     f"iid, shards, dirichlet, pathological, quantity, {OWN}")),
+    (["memory.policy=resevoir"], ("memory.policy=resevoir: unknown memory policy 'resevoir'; did you mean 'reservoir'? "
+     f"allowed: reservoir, class_balanced, class_ring, task_ring, sliding_window, random, importance, {OWN}")),
+    (["training.lr_decay={name: cosin}"], ("training.lr_decay={name: cosin}: training.lr_decay.name: unknown rate "
+     f"schedule 'cosin'; did you mean 'cosine'? allowed: factors, cosine, warmup, {OWN}")),
+    (["training.lr_decay={name: cosine, per_round: 0.9}"], ("training.lr_decay={name: cosine, per_round: 0.9}: "
+     "training.lr_decay.per_round: unknown key 'per_round' of 'cosine'; allowed: name, per, warmup, least")),
+    (["training.optimizer=named_components:no_rate"], ("training.optimizer=named_components:no_rate: optimizer "
+     "'named_components:no_rate': found no keyword-only parameter lr, allowed: one, which is a key of every "
+     "optimizer")),
+    (["memory.policy=named_components:net"], ("memory.policy=named_components:net: memory policy "
+     "'named_components:net': found a Python function, allowed: a subclass of raysim.memory.Policy")),
+    (["scenario.kind=named_components:net"], ("scenario.kind=named_components:net: task scenario "
+     "'named_components:net': found the parameters (shape, classes), allowed: (dataset, tasks, generator) and its "
+     "keys, which are keyword-only")),
+    (["lr=0.1"], f"lr=0.1: unknown key 'lr'; did you mean 'training.optimizer.lr'? allowed: {TOP}"),
+    (["shards_per_client=3"], f"shards_per_client=3: unknown key 'shards_per_client'; allowed: {TOP}"),
+    (["shards_per_client=3", "partition=shards"], ("shards_per_client=3: unknown key 'shards_per_client'; did you mean "
+     f"'partition.shards_per_client'? allowed: {TOP}")),
+    (["methods={fedbuff: {}}"], ("methods={fedbuff: {}}: methods.fedbuff: found a schedule, allowed: methods; it is "
+     "schedule={kind: asynchronous, mixing: deltas}")),
+    (["methods=FedAsync"], ("methods=FedAsync: methods.FedAsync: found a schedule, allowed: methods; it is "
+     "schedule={kind: asynchronous, mixing: models, buffer_size: 1}")),
     (["partition.per=Run"], "partition.per=Run: found 'Run', allowed: run, task or null; did you mean 'run'?"),
     (["schedule.kind=asynchronus"], ("schedule.kind=asynchronus: found 'asynchronus', allowed: synchronous or "
      "asynchronous; did you mean 'asynchronous'?")),
@@ -261,6 +291,12 @@ ON_THE_COMMAND_LINE = [
     (["logging.tensorboard=no"], "logging.tensorboard=no: found 'no', allowed: true or false"),
     (["training.optimizer={name: adam, betas: [0.9, 1]}"], ("training.optimizer={name: adam, betas: [0.9, 1]}: "
      "training.optimizer.betas: found [0.9, 1], allowed: a list of 2: each a number >= 0 and < 1")),
+    (["training.precision=bf16", "resources={cuda_graphs: true, gpus_per_actor: 1}"], ("training.precision=bf16: found "
+     "'bf16', allowed: full with resources.cuda_graphs")),
+    (["training.local_steps=3", "training.local_epochs=2"], ("training.local_steps=3: found both local_epochs and "
+     "local_steps, allowed: one of the two, as in {local_steps: 10}")),
+    (["training.local_steps=3", "scenario.online=true"], ("training.local_steps=3: found 3, allowed: null and "
+     "local_epochs 1 with scenario.online, where each sample is trained on once")),
     (["evaluation.split=train"], "evaluation.split=train: found 'train', allowed: test or validation"),
     (["evaluation={split: validation, validation_fraction: 0}"], ("evaluation={split: validation, validation_fraction: "
      "0}: evaluation.validation_fraction: found 0, allowed: a number > 0 and < 1 or null")),

@@ -66,6 +66,10 @@ def net(
     """Net: has keys of every type."""
 
 
+def no_rate(*, momentum: float = 0.9) -> None:
+    """An optimizer without a learning rate."""
+
+
 def stream(client: int, start: int) -> None:
     """A stream, which only the config looks at."""
 

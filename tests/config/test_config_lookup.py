@@ -57,6 +57,11 @@ def data(root, download, *, size: int = 1): ...
 def model(shape, classes, width=3, *, depth: int = 1): ...
 def sampler(server, count, draws): ...
 def stream(_client, start): ...
+def scenario(dataset, tasks, draws, *, by: int = 1): ...
+def partition(labels, clients, rng): ...
+def augmentation(images, numbers): ...
+def optimizer(*, lr: float = 0.1): ...
+def schedule(lr, progress): ...
 def other(path, ignore_errors=False): ...
 def more(shape, classes, width): ...
 def fewer(root): ...
@@ -71,7 +76,7 @@ class Callable:
 
 instance = Callable()
 """
-ALL_KINDS = "data set", "model", "sampler", "stream", "method"
+ALL_KINDS = [*lookup.KINDS]
 
 
 @pytest.fixture
@@ -87,7 +92,13 @@ def signatures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.mark.usefixtures("signatures")
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [("data set", "data"), ("data set", "instance"), *((kind, kind) for kind in ("model", "sampler", "stream"))],
+    [
+        ("data set", "data"),
+        ("data set", "instance"),
+        ("task scenario", "scenario"),
+        ("rate schedule", "schedule"),
+        *((kind, kind) for kind in ("model", "sampler", "stream", "partition", "augmentation", "optimizer")),
+    ],
 )
 def test_ones_own_has_the_signature_of_its_kind(kind: str, name: str) -> None:
     assert callable(resolve(kind, f"signatures:{name}", {}))
@@ -142,7 +153,7 @@ def test_what_has_no_signature_is_one_line() -> None:
         keys_of(type)
 
 
-@pytest.mark.parametrize("kind", ["data set", "model", "method"])
+@pytest.mark.parametrize("kind", [kind for kind in lookup.KINDS if kind != "stream"])
 def test_raysims_own_tables_have_readable_keys(kind: str) -> None:
     names = lookup.table(kind)
     assert names

@@ -69,7 +69,9 @@ def test_from_python_the_key_stands_alone(run_yaml: Path) -> None:
         "clients=a Python object: found a Python object, allowed: a block with the keys count, arrive, leave, dropout"
     )
     assert refusal({"name": "a", 3: 4}) == "the config: found the key 3, allowed: keys that are strings"
-    assert refusal({"name": "a"}).startswith("dataset: this key is required and missing, allowed: a block with")
+    assert refusal({"name": "a"}).startswith(
+        "dataset: this key is required and missing, allowed: a name, or a block with"
+    )
     assert refusal(3) == "found 3, allowed: a path, a mapping or a Config"
     assert refusal(whole, "seed=1") == "seed=1: overrides are a list of KEY=VALUE or a dict, not one string"
     endless: dict[str, object] = {}

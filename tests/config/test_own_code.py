@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from raysim.config import load, own_code
-from raysim.config.own_code import find_own_code
+from raysim.config import ConfigError, load, own_code
+from raysim.config.own_code import find_own_code, refuse_main
 
 CONFIG = {
     "name": "own",
@@ -58,3 +59,19 @@ def test_packages_go_whole_and_modules_as_files(project: Path) -> None:
 def test_what_is_installed_is_not_sent(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_code, "INSTALLED", [project])
     assert find_own_code(load(CONFIG, {"model": {"name": "own_module:model"}})) == []
+
+
+def mine(labels: Any, clients: int, generator: Any) -> Any:
+    """What a script would define."""
+
+
+def test_code_of_the_script_itself_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "mine", mine, raising=False)
+    config = load(CONFIG, {"partition": "__main__:mine"})  # as in a run in this process
+    with pytest.raises(ConfigError) as refused:
+        refuse_main(config)
+    assert str(refused.value) == (
+        "found '__main__:mine', which actors cannot import, allowed: package.module:mine; move it into a module of its "
+        "own, or run in this process (local=True, --local)"
+    )
+    refuse_main(load(CONFIG))

@@ -6,7 +6,7 @@ from raysim.config.component_blocks import ChannelStatistics
 from raysim.data.dataset import Split
 from raysim.data.pixels import Source
 from raysim.data.scenario import permutations
-from raysim.data.transforms import apply_augmentation, check_images, draw_augmentation
+from raysim.data.transforms import apply_augmentation, check_augmentation, crop, draw_augmentation, flip
 from raysim.system.errors import ConfigError
 
 
@@ -72,4 +72,13 @@ def test_float_images_can_be_augmented_too(colours):
 
 def test_augmentation_needs_images(features):
     with pytest.raises(ConfigError, match=r"dataset\.augment: flip needs images .* shape \(6,\)"):
-        check_images(["flip"], features.shape)
+        check_augmentation(["flip"], [], features.train)
+
+
+def test_each_is_a_component_of_its_own_too(colours):
+    """By number: 31 = 3 * 9 + 4 moves the rows by 3 - 4 and the columns by 4 - 4; odd numbers flip."""
+    images = torch.from_numpy(colours.train.x[:2])
+    numbers = torch.tensor([31, 40 + 81 * 5])
+    assert np.array_equal(crop(images, numbers)[0].numpy(), slowly(colours.train.x[0], -1, 0, 0))
+    assert torch.equal(crop(images, numbers)[1], images[1])
+    assert torch.equal(flip(images, numbers), images.flip(-1))

@@ -218,7 +218,7 @@ WRONG = [
     ({"tasks": 4}, "scenario.tasks: found 4, allowed: 3, one for each of scenario.shift.domains"),
     (
         {"domains": ["digist", "digits", "digits"]},
-        "scenario.shift.domains.0.name: unknown data set 'digist'; did you mean 'digits'? allowed: digits, ",
+        "scenario.shift.domains.0: unknown data set 'digist'; did you mean 'digits'? allowed: digits, ",
     ),
     (
         {"domains": ["digits", "npz", "digits"]},

@@ -6,8 +6,16 @@ import torch
 from softmax_oracle import Softmax, batch_order, local_phase
 
 from raysim.api.client import cut_into_batches
-from raysim.engine.optimizer import learning_rate
+from raysim.api.server import Server
+from raysim.engine.compatibility import check_methods
 from raysim.engine.orders import Phase
+from raysim.engine.rates import learning_rate
+from raysim.engine.virtual_time import Clock
+from raysim.estimate.dry_run import dry_run
+from raysim.federation.availability import Progress
+from raysim.federation.federation import build_federation
+from raysim.models.building import check_model
+from raysim.system.errors import ConfigError
 
 
 def data_of(host, client, task=0):
@@ -61,6 +69,72 @@ def test_a_phase_is_that_of_numpy(host_of, tiny, quiet_torch, epochs, clip):
         np.testing.assert_allclose(found, delta, rtol=0, atol=1e-12)
         assert its_loss == pytest.approx(loss, abs=1e-12)
         assert np.abs(delta).max() > 1e-3
+
+
+def test_a_kept_momentum_goes_on_where_the_phase_before_ended(host_of, tiny, quiet_torch):
+    """One full batch from one model each time, so the same gradient g: v = g, then 0.9 g + g, then 0.9 * 1.9 g + g.
+
+    Also through a checkpoint, at another host; started anew it is g again.
+    """
+    config = {"model": {"name": "probes:softmax"}, "training__batch_size": 100}
+    config["training__optimizer"] = {"lr": 0.1, "momentum": 0.9}
+    g, again = (phase(host, 0)[0] for host in [host_of(tiny(**config))] for _ in range(2))
+    np.testing.assert_allclose(again, g, rtol=1e-12)
+    kept = host_of(tiny(**config, training__keep_optimizer=True))
+    np.testing.assert_allclose([phase(kept, 0)[0] for _ in range(2)], [g, 1.9 * g], rtol=1e-12)
+    other = host_of(tiny(**config, training__keep_optimizer=True))
+    other.restore({0: kept.snapshot()[0]})
+    np.testing.assert_allclose([phase(host, 0)[0] for host in (kept, other)], [2.71 * g] * 2, rtol=1e-12)
+    np.testing.assert_allclose(phase(other, 1)[0], phase(host_of(tiny(**config)), 1)[0], rtol=1e-12)
+
+
+def test_bf16_is_a_pass_in_bfloat16_around_parameters_and_a_loss_that_are_not(host_of, tiny, quiet_torch):
+    """A linear model and one full batch: logits by hand from rounded x, W and b; their loss in float32."""
+    config = {"model": {"name": "mlp", "hidden": []}, "training__batch_size": 100}
+    host, full = host_of(tiny(**config, training__precision="bf16")), host_of(tiny(**config))
+    x, y = (torch.from_numpy(np.array(part)) for part in data_of(host, 0))
+    start = host.model.parameters.clone().requires_grad_()
+    weight, bias = (part.bfloat16() for part in (start[:24].view(4, 6), start[24:]))
+    logits = torch.nn.functional.linear(x.float().bfloat16(), weight, bias).float()
+    torch.nn.functional.cross_entropy(logits, y).backward()
+    found, exact = phase(host, 0)[0], phase(full, 0)[0]
+    np.testing.assert_allclose(found, -0.1 * start.grad.numpy(), rtol=1e-2, atol=1e-5)
+    assert 1e-5 < np.abs(found - exact).max() < 1e-2
+    assert host.model.parameters.dtype == torch.float32
+
+
+@pytest.mark.parametrize("steps", [2, 5])
+def test_so_many_steps_are_those_of_numpy(host_of, tiny, quiet_torch, steps):
+    """12 samples, batches of 5, 5 and 2: two steps are the first two of one epoch, five are one and two of the next."""
+    more = {"training__local_epochs": None, "training__local_steps": steps, "training__batch_size": 5}
+    config = tiny(model={"name": "probes:softmax"}, seed=3, **more)
+    host = host_of(config)
+    start = host.model.parameters.numpy().copy()
+    x, y = data_of(host, 0)
+    order = list(batch_order(3, 0, 1, len(y), -(-steps // 3), 5))[:steps]
+    delta, loss = local_phase(start, x, y, order, 0.1, 4)
+    found, its_loss = phase(host, 0)
+    np.testing.assert_allclose(found, delta, rtol=0, atol=1e-12)
+    assert its_loss == pytest.approx(loss, abs=1e-12)
+    assert host.clients[0].steps == steps
+    # virtual time: so many batches of 5, at 0.001 s a sample
+    assert Clock(config).training(0, 12) == pytest.approx(0.001 * 5 * steps)
+
+
+def test_a_dry_run_counts_so_many_steps(tiny, simulate):
+    """3 clients, 2 tasks of 2 rounds of 4 steps: of a client's 12 samples an epoch of 3 batches, and one more step."""
+    config = tiny(training__local_epochs=None, training__local_steps=4, methods={"er": {}}, memory__capacity=30)
+    run = simulate(config)
+    assert sum(done.steps for done in run.rounds) == 3 * 2 * 2 * 4
+    assert dry_run(config, build_federation(config)).steps == 3 * 2 * 2 * 4
+
+
+@pytest.mark.parametrize(("key", "value"), [("precision", "bf16"), ("keep_optimizer", True), ("local_steps", 3)])
+def test_a_method_with_a_loop_of_its_own_refuses_what_its_loop_has_not(tiny, key, value):
+    with pytest.raises(
+        ConfigError, match=rf"^training\.{key}: found .*, allowed with fedtrack, which has a local loop"
+    ):
+        check_methods(tiny(methods={"fedtrack": {}}, **{f"training__{key}": value}))
 
 
 def test_clipping_bounds_the_step_and_leaves_small_gradients(host_of, tiny, quiet_torch):
@@ -166,8 +240,46 @@ def test_momentum_starts_at_zero_in_every_phase(host_of, tiny, quiet_torch):
 def test_the_learning_rate_falls_by_round_and_task(tiny, decay, wanted):
     """Two tasks of three rounds from 0.8."""
     training = tiny(training__rounds_per_task=3, training__optimizer={"lr": 0.8}, training__lr_decay=decay).training
-    found = [learning_rate(training, round, task=round > 3, began=3 * (round > 3)) for round in range(1, 7)]
+    found = [learning_rate(training, Progress(round, 6, int(round > 3), 3 * (round > 3), 3)) for round in range(1, 7)]
     assert found == pytest.approx(wanted, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "wanted"),
+    [
+        # half a cosine over three rounds: (1 + cos(0)) / 2, (1 + cos(pi/3)) / 2, (1 + cos(2 pi/3)) / 2
+        ({"name": "cosine"}, [0.8, 0.6, 0.2, 0.8, 0.6, 0.2]),
+        # a rise over two of six rounds, then four parts: cos of 0, pi/4, pi/2 and 3 pi/4, down to a half of 0.8
+        (
+            {"name": "cosine", "per": "run", "warmup": 2, "least": 0.5},
+            [0.8 / 3, 1.6 / 3, 0.8, 0.6 + 0.2 * 0.5**0.5, 0.6, 0.6 - 0.2 * 0.5**0.5],
+        ),
+        ({"name": "warmup", "rounds": 3}, [0.2, 0.4, 0.6, 0.8, 0.8, 0.8]),
+        ({"name": "warmup", "rounds": 1, "per": "task"}, [0.4, 0.8, 0.8, 0.4, 0.8, 0.8]),
+    ],
+)
+def test_the_learning_rate_of_the_other_schedules(tiny, schedule, wanted):
+    """Two tasks of three rounds from 0.8."""
+    training = tiny(training__optimizer={"lr": 0.8}, training__lr_decay=schedule).training
+    found = [learning_rate(training, Progress(round, 6, int(round > 3), 3 * (round > 3), 3)) for round in range(1, 7)]
+    assert found == pytest.approx(wanted, rel=1e-14)
+
+
+def test_progress_is_that_of_the_run(tiny):
+    """Two tasks of two rounds; and where nobody is told the task, windows of 5 of 24 samples: 5 windows of 2 rounds."""
+    availability = build_federation(tiny()).availability
+    assert [availability.progress(round) for round in (1, 2, 3, 4)] == [
+        Progress(1, 4, 0, 0, 2),
+        Progress(2, 4, 0, 0, 2),
+        Progress(3, 4, 1, 2, 2),
+        Progress(4, 4, 1, 2, 2),
+    ]
+    windows = {"asynchronous": {"window": 5, "rounds_per_window": 2}}
+    config = tiny(training__rounds_per_task=None, scenario__boundaries=windows)
+    federation = build_federation(config)
+    server = Server(config, federation, check_model(config, federation.shape, federation.classes))
+    server.begin_round()
+    assert server.progress == Progress(1, 10, 0, 0, 10)
 
 
 def test_the_phase_is_trained_at_its_learning_rate(host_of, tiny, quiet_torch):

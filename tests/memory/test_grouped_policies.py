@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from raysim.memory import POLICIES, Memory, MemoryKind, Policy
+from raysim.memory import Memory, MemoryKind, Policy
+from raysim.memory.making import make_policy
 from raysim.system.state import decode, encode
 
 Ints = npt.NDArray[np.int64]
@@ -76,7 +77,7 @@ def a_stream(shape: np.random.Generator) -> list[Ints]:
 
 
 def restored(policy: Policy, name: str) -> Policy:
-    other = POLICIES[name](policy.capacity)
+    other = make_policy(name, policy.capacity)
     vars(other).update(decode(encode(vars(policy))))
     return other
 
@@ -86,7 +87,7 @@ def test_slots_and_draws_are_those_of_a_search(name: str) -> None:
     """Also with fewer slots than groups, after empty offers, and from what a checkpoint kept between two offers."""
     for number in range(STREAMS):
         shape = np.random.default_rng(number)
-        policy = POLICIES[name](int(shape.integers(1, 20)))
+        policy = make_policy(name, int(shape.integers(1, 20)))
         search = Search(name, policy.capacity)
         draws, same = np.random.default_rng(number), np.random.default_rng(number)
         for groups in a_stream(shape):

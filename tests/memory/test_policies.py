@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from raysim.memory import POLICIES, Memory, MemoryKind
+from raysim.memory.making import make_policy
 
 
 def filled(policy: str, labels: list[int], capacity: int, seed: int = 0, batch: int = 5) -> Memory:
@@ -29,7 +30,7 @@ def slots_after(policy: str, labels: list[int], capacity: int, runs: int) -> npt
     parts = (np.arange(7), np.arange(7, len(labels)))
     held = np.full((runs, capacity), -1)
     for run in held:
-        one = POLICIES[policy](capacity)
+        one = make_policy(policy, capacity)
         for part in parts:
             slots = one.slots(groups[part], groups[part], draws)
             run[slots[slots >= 0]] = part[slots >= 0]  # of a slot given twice the last has it

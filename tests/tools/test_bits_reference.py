@@ -18,7 +18,7 @@ NO_FILES = {"mnist", "fashion_mnist", "kmnist", "emnist", "usps", "svhn", "cifar
 NO_BITS = {  # where a run's files and processes are; or what needs a cluster or a GPU
     *("name", "dataset.download", "logging", "checkpoint.keep", "checkpoint.tries"),
     *("resources.address", "resources.cpus_per_actor", "resources.custom", "resources.dashboard"),
-    *("resources.deterministic", "resources.gpus_per_actor", "resources.placement"),
+    *("resources.cuda_graphs", "resources.deterministic", "resources.gpus_per_actor", "resources.placement"),
 }
 
 
@@ -102,9 +102,24 @@ def test_every_word_that_a_key_can_be_is_taken_in_some_run() -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize(
+    ("title", "key"),
+    [
+        ("Partitions", "partition.kind"),
+        ("Optimizers", "training.optimizer.name"),
+        ("Rate schedules", "training.lr_decay.name"),
+    ],
+)
+def test_every_component_is_taken(title: str, key: str) -> None:
+    """But the first, the default, which need not be named."""
+    _, *others = names(title)
+    assert len(others) >= 2
+    assert {*others} <= TAKEN[key]
+
+
 def test_every_kind_of_a_block_is_taken_in_some_run() -> None:
     kinds = re.findall(r"^### `([\w.]+)` with `(\w+): (\w+)`$", PAGE, re.M)
-    assert len(kinds) > 12
+    assert len(kinds) > 8
     for block, key, kind in kinds:
         default = next((default for path, default, *_ in rows() if path == f"{block}.{key}" and default == kind), None)
         assert kind in TAKEN[f"{block}.{key}"] or default == kind, f"{block}.{key}={kind}"

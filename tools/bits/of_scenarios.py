@@ -54,6 +54,8 @@ DATA_AND_TASKS = {
     "online": Run({**domains(online=True), **alone("er")}),
     "shards": Run({"partition": {"kind": "shards", "shards_per_client": 3}, **FED_A_GEM}),
     "shards per task": Run({"partition": {"kind": "shards", "per": "task"}, **alone("scaffold")}),
+    "pathological": Run({"partition": {"kind": "pathological", "classes_per_client": 3}}),
+    "quantity": Run({"partition": {"kind": "quantity", "alpha": 2.0, "min_samples": 2}}),
     "dirichlet": Run({"partition": {"kind": "dirichlet", "alpha": 0.4, "min_samples": 3, "balanced": False}}),
     "dirichlet per task, by samples": Run(
         {"partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 4, "per": "task"}, **FED_A_GEM}

@@ -22,6 +22,13 @@ TRAINING = {
     "adamw": Run({"training.optimizer": {**ADAM, "name": "adamw"}, **alone("fedprox")}),
     "falling rate": Run({"training.lr_decay": {"per_round": 0.8, "per_task": 0.5, "restart": False}}),
     "falling rate, anew": Run({"training.lr_decay": {"per_round": 0.7}, **alone("fedprox")}),
+    "kept momentum, bf16": Run(
+        {"training.optimizer": {"lr": 0.05, "momentum": 0.9}, "training.keep_optimizer": True}
+        | {"training.precision": "bf16", **alone("er")}
+    ),
+    "steps, der": Run({"training.local_epochs": None, "training.local_steps": 5, **alone("der")}),
+    "cosine rate": Run({"training.lr_decay": {"name": "cosine", "per": "run", "warmup": 1, "least": 0.1}}),
+    "rising rate": Run({"training.lr_decay": {"name": "warmup", "per": "task", "rounds": 2}}),
     "clipped": Run({"training.clip_norm": 0.4, **alone("fed_a_gem", sample_size=4)}),
     "mlp, batch norm": Run({"model": {"name": "mlp", "hidden": [8, 6], "batch_norm": True}, **alone("er")}),
     "dropout in a module": Run({**DROPPING, **alone("der", beta=0.3)}),

@@ -1,0 +1,1 @@
+"""A package of one's own: one component of each kind, and run.yaml, which names them."""

@@ -1,0 +1,110 @@
+"""One component of each kind: keyword-only parameters are its keys, and the comment beside one says what it is.
+
+raysim run examples/own_package/run.yaml
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt, Lt
+from torch import Tensor
+
+from raysim.api import Server
+from raysim.data.dataset import Dataset
+from raysim.data.scenario import Task
+from raysim.federation.availability import Progress
+from raysim.memory import Policy
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def rolled(dataset: Dataset, tasks: int, generator: np.random.Generator, *, by: int = 2) -> list[Task]:
+    """Domain-incremental: every task shows the images rolled sideways by so many more pixels."""
+    numbers = np.arange(np.prod(dataset.shape)).reshape(dataset.shape)  # of the features
+    train, test = np.arange(len(dataset.train)), np.arange(len(dataset.test))
+    classes = tuple(range(dataset.classes))
+    return [
+        Task(f"rolled by {by * task}", classes, np.roll(numbers, by * task, axis=-1).reshape(-1), train, test)
+        for task in range(tasks)
+    ]
+
+
+def power_law(
+    labels: Ints,
+    clients: int,
+    generator: np.random.Generator,
+    *,
+    exponent: Annotated[float, Ge(0)] = 1.0,  # client k has a share in proportion to (k + 1)^-exponent
+) -> list[Ints]:
+    """Random samples, of sizes that follow a power law; the labels play no part."""
+    shares = (np.arange(clients) + 1.0) ** -exponent
+    ends = np.round(np.cumsum(shares) / shares.sum() * len(labels)).astype(int)
+    return np.split(generator.permutation(len(labels)), ends[:-1])
+
+
+def darker(
+    images: Tensor,
+    numbers: Tensor,
+    *,
+    most: Annotated[float, Gt(0), Lt(1)] = 0.5,  # the largest part of the light that is taken away
+) -> Tensor:
+    """Images [B, C, H, W] of uint8, each darker by a part of its own."""
+    kept = 1 - most * numbers / 2**53  # numbers / 2^53 is uniform on [0, 1)
+    return (images * kept.view(-1, 1, 1, 1)).to(images.dtype)
+
+
+class Lion:
+    """Lion: the sign of a momentum (Chen et al., NeurIPS 2023)."""
+
+    vectors = 1, 2  # of the parameters' length: it keeps one, and a step takes two more
+
+    def __init__(
+        self,
+        *,
+        lr: Annotated[float, Gt(0)] = 1e-3,  # the learning rate, which every optimizer must have
+        betas: tuple[float, float] = (0.9, 0.99),  # what the step and the momentum keep of the past
+    ) -> None:
+        self.betas = betas
+        self.momentum: Tensor | None = None
+
+    def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
+        """Change the parameters [P] in place; lr is the round's."""
+        past = torch.zeros_like(gradient) if self.momentum is None else self.momentum
+        parameters.sub_(torch.lerp(gradient, past, self.betas[0]).sign(), alpha=lr)
+        self.momentum = torch.lerp(gradient, past, self.betas[1])
+
+
+def staircase(
+    lr: float,
+    progress: Progress,
+    *,
+    every: Annotated[int, Ge(1)] = 2,  # rounds of a step of the stair
+    factor: Annotated[float, Gt(0)] = 0.5,  # what the learning rate is multiplied by at each
+) -> float:
+    """The learning rate falls by a factor after every few rounds of a task."""
+    return float(lr * factor ** ((progress.round - 1 - progress.began) // every))
+
+
+class EveryNth(Policy):
+    """The latest of every n-th sample."""
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        n: Annotated[int, Ge(1)] = 3,  # of so many samples one is kept
+    ) -> None:
+        super().__init__(capacity)
+        self.n = n
+
+    def choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
+        """Return a slot for each sample, or -1; `self.seen` samples have been offered before."""
+        number = self.seen + np.arange(len(labels))
+        return np.where(number % self.n == 0, number // self.n % self.capacity, -1)
+
+
+def largest(server: Server, count: int, generator: np.random.Generator) -> Sequence[int]:
+    """The clients with the most samples."""
+    return sorted(server.present, key=lambda client: (-server.size(client), client))[:count]

@@ -1,0 +1,66 @@
+"""The tasks of a scenario of the user's own, checked before anything is made of them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.config.scenarios import OwnScenario
+from raysim.config.signature import place_of
+from raysim.data.dataset import Dataset, Split
+from raysim.data.scenario import Task
+from raysim.system.errors import RunError, locate_errors
+from raysim.system.seeding import guard_globals
+
+
+def own_tasks(spec: OwnScenario, dataset: Dataset, generator: np.random.Generator) -> list[Task]:
+    """Return the tasks that a function of the user's own makes of a data set.
+
+    Raises:
+        RunError: it returned something else than so many tasks over the data set's rows, classes and features.
+    """
+    with locate_errors(f"scenario {spec.kind}"), guard_globals(f"scenario {spec.kind}", None):
+        tasks = spec.with_keys()(dataset, spec.tasks, generator)
+    who = f"scenario.kind: {place_of(spec.function())} returned"
+    if not isinstance(tasks, Sequence) or len(tasks) != spec.tasks or not all(isinstance(task, Task) for task in tasks):
+        found = f"{len(tasks)} of them" if isinstance(tasks, Sequence) else type(tasks).__name__
+        raise RunError(f"{who} {found}, allowed: a list of {spec.tasks} tasks, raysim.data.scenario.Task")
+    return [_check_task(task, dataset, f"{who} in task {number}") for number, task in enumerate(tasks, 1)]
+
+
+def _check_task(task: Task, dataset: Dataset, who: str) -> Task:
+    classes = tuple(int(label) for label in task.classes)
+    if list(classes) != sorted(set(classes)) or not classes or not 0 <= classes[0] <= classes[-1] < dataset.classes:
+        allowed = f"some of 0 to {dataset.classes - 1}, ascending"
+        raise RunError(f"{who} the classes {list(classes)}, allowed: {allowed}")
+    parts = zip(("train", "test"), (task.train, task.test), (dataset.train, dataset.test), strict=True)
+    train, test = (_check_rows(rows, split, classes, f"{who} {name}") for name, rows, split in parts)
+    pixels, features = task.pixels, int(np.prod(dataset.shape))
+    if pixels is not None:
+        pixels = np.asarray(pixels)
+        if (
+            pixels.shape != (features,)
+            or pixels.dtype.kind not in "iu"
+            or not -1 <= pixels.min() <= pixels.max() < features
+        ):
+            allowed = f"null or whole numbers [{features}] from -1 to {features - 1}"
+            raise RunError(f"{who} pixels {pixels.dtype} {list(pixels.shape)}, allowed: {allowed}")
+        pixels = pixels.astype(np.int32)
+    return replace(task, name=str(task.name), classes=classes, pixels=pixels, train=train, test=test)
+
+
+def _check_rows(rows: object, split: Split, classes: tuple[int, ...], who: str) -> npt.NDArray[np.int32]:
+    found = np.asarray(rows)
+    if found.ndim != 1 or not found.size or found.dtype.kind not in "iu":
+        raise RunError(
+            f"{who} {found.dtype} {list(found.shape)}, allowed: whole numbers [n], rows of the split, n >= 1"
+        )
+    if not 0 <= found.min() <= found.max() < len(split):
+        raise RunError(f"{who} rows from {found.min()} to {found.max()}, allowed: 0 to {len(split) - 1}")
+    if len(np.unique(found)) < len(found):
+        raise RunError(f"{who} a row twice, allowed: each once in a task")
+    foreign = np.setdiff1d(split.y[found], classes)
+    if foreign.size:
+        raise RunError(f"{who} a sample of class {foreign[0]}, allowed: the task's classes, {list(classes)}")
+    return found.astype(np.int32)

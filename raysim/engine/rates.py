@@ -1,0 +1,93 @@
+"""Rate schedules: the learning rate of a round, made of the optimizer's and of how far the run is."""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from raysim.config.block import Positive, WholeNumber
+from raysim.config.experiment import FACTORS, Training
+from raysim.config.schema import LARGEST_FLOAT32
+from raysim.config.signature import place_of
+from raysim.federation.availability import Progress
+from raysim.system.errors import RunError
+
+RATE_SCHEDULES: Mapping[str, str] = {
+    FACTORS: "raysim.engine.rates:factors",
+    "cosine": "raysim.engine.rates:cosine",
+    "warmup": "raysim.engine.rates:warmup",
+}
+"""Name in YAML (training.lr_decay) -> `module:function`: f(lr, progress, *, keys...) -> the round's learning rate."""
+
+Per = Literal["run", "task"]
+
+
+def factors(
+    lr: float,
+    progress: Progress,
+    *,
+    per_round: Positive = 1.0,  # the factor after every round
+    per_task: Positive = 1.0,  # the factor after every task
+    restart: bool = True,  # whether the decay per round starts anew with every task
+) -> float:
+    """A factor after every round and every task."""
+    rounds = progress.round - 1 - (progress.began if restart else 0)
+    return lr * float(per_round**rounds) * float(per_task**progress.task)
+
+
+def cosine(
+    lr: float,
+    progress: Progress,
+    *,
+    per: Per = "task",  # whether it goes over each task, or once over the run
+    warmup: WholeNumber = 0,  # rounds of a linear rise before it
+    least: Annotated[float, Field(ge=0, le=1)] = 0.0,  # the part of lr that it falls to
+) -> float:
+    """Half a cosine, from lr down, over every task or the run (SGDR: Loshchilov and Hutter, ICLR 2017)."""
+    done, rounds = _span(progress, per)
+    if done < warmup:
+        return lr * (done + 1) / (warmup + 1)
+    share = (done - warmup) / max(rounds - warmup, 1)
+    return lr * (least + (1 - least) * (1 + math.cos(math.pi * share)) / 2)
+
+
+def warmup(
+    lr: float,
+    progress: Progress,
+    *,
+    per: Per = "run",  # whether it is at the start of the run, or of each task
+    rounds: WholeNumber = 5,  # how many rounds it takes
+) -> float:
+    """A linear rise over some rounds, from lr / (rounds + 1), then lr (Goyal et al., 2017)."""
+    return lr * min(1.0, (_span(progress, per)[0] + 1) / (rounds + 1))
+
+
+def _span(progress: Progress, per: Per) -> tuple[int, int]:
+    """Return how many rounds of the task or the run are done, and how many it has."""
+    if per == "task":
+        return progress.round - 1 - progress.began, progress.lasts
+    return progress.round - 1, progress.rounds
+
+
+def learning_rate(training: Training, progress: Progress) -> float:
+    """Return the learning rate of a round.
+
+    Raises:
+        RunError: it is larger than any number in single precision, or a schedule of the user's own returned no number.
+    """
+    schedule = training.lr_decay
+    try:
+        lr = schedule.with_keys()(training.optimizer.lr, progress)
+    except OverflowError:
+        lr = math.inf
+    if not isinstance(lr, float | int) or lr < 0 or math.isnan(lr):
+        who = f"training.lr_decay: in round {progress.round} {place_of(schedule.function())}"
+        raise RunError(f"{who} returned {lr!r}, allowed: a number >= 0, the round's learning rate")
+    if lr > LARGEST_FLOAT32:
+        advice = "per_round or per_task" if schedule.name == FACTORS else "it"
+        raise RunError(
+            f"training.lr_decay: the learning rate of round {progress.round} is over {LARGEST_FLOAT32:.2g}; lower "
+            f"{advice}"
+        )
+    return float(lr)
