@@ -69,14 +69,14 @@ class Federation:
 
     def admitted(self, stream: Stream, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
         """Return the classes in the training softmax of a client with this window, or None for all of them."""
-        if logits == "all" or self.protocols == ("domain_il",):
+        if logits == "all" or "class_il" not in self.protocols:
             return None
         present = stream.tasks_in(stream.stage(window) if logits == "task" else 0, window + 1)
         return tuple(sorted({label for task in present for label in self.tasks[task].classes}))
 
     def classes_before(self, stage: int) -> tuple[int, ...]:
         """Return the classes of the first so many tasks of all clients, ascending; all where every task has all."""
-        if self.protocols == ("domain_il",):
+        if "class_il" not in self.protocols:
             return tuple(range(self.classes))
         return self.classes_of({task for stream in self.streams for task in stream.tasks[:stage]})
 
@@ -125,11 +125,17 @@ def undealt(config: Config, download: bool = True, pretend: bool = False) -> Fed
         tasks=tasks,
         streams=(),
         availability=Availability((), (), range(1, len(tasks) + 1)),
-        protocols=("domain_il",) if config.scenario.kind == "domain_incremental" else ("class_il", "task_il"),
+        protocols=_protocols(config),
         normalization=normalization(config.dataset.normalize, dataset),
         augment=tuple(config.dataset.augment),
         opener=None if windows is None or windows.stream is None else resolve("stream", windows.stream),
     )
+
+
+def _protocols(config: Config) -> tuple[Protocol, ...]:
+    if config.scenario.kind == "class_incremental":
+        return "class_il", "task_il"
+    return ("task_il",) if config.heads > 1 else ("domain_il",)
 
 
 def _check_top_k(top_k: int, tasks: Sequence[Task]) -> None:
