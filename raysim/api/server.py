@@ -59,9 +59,10 @@ class Server(Kept):
         return min(availability.row(self.round), len(availability.rows) - 1)
 
     @property
-    def task_began(self) -> int:
-        """The round after which this round's task began: 0 for the first task."""
-        return self._federation.availability.rows[self.task - 1] if self.task else 0
+    def task_rounds(self) -> tuple[int, int]:
+        """The rounds after which this round's task began, 0 for the first task, and ends."""
+        rows = (0, *self._federation.availability.rows)
+        return rows[self.task], rows[self.task + 1]
 
     @property
     def present(self) -> tuple[int, ...]:

@@ -106,6 +106,7 @@ class LocalLoop:
         self.clip_norm = training.clip_norm
         self.remember = remember
         self.halves = {hook: halves_with_hook(halves, hook) for hook in INSIDE_THE_LOOP}
+        self.features = any(half.features for half in halves)
         self.number = 0
         self.samples = 0
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
@@ -115,7 +116,10 @@ class LocalLoop:
         client, model = self.client, self.client.model
         for half in self.halves["batch"]:
             half.batch(step)
-        step.logits = model(step.x)
+        if self.features:
+            step.logits, step.features = model.with_features(step.x)
+        else:
+            step.logits = model(step.x)
         losses = [half.task_loss(step) for half in self.halves["task_loss"]]
         loss = step.loss = losses[0] if losses else client.cross_entropy(step.logits, step.y)
         for half in self.halves["penalty"]:
