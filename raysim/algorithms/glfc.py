@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from raysim.algorithms.parts.exemplars import EXEMPLARS, ExemplarClient, TeacherServer, binary_loss, keep_exemplars
-from raysim.api import Ask, Client, Method, Plan, Server, Step
+from raysim.api import Ask, Client, Method, Plan, Server, Setting, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Glfc(Method):
     """GLFC, FCIL: balances old and new classes, beside the old model (Dong et al., CVPR 2022, arXiv 2203.11473)."""
 
     strength: Annotated[float, Ge(0), Le(1)] = 0.5  # weight of L_RD where classes are old; the rest is L_GC's
-    old_model: Literal["previous_task"] = "previous_task"  # ended the previous task; there is no server for proxies
+    old_model: Literal["previous_task", "proxy"] = "previous_task"  # proxy is the paper's, which raysim does not have
 
     needs: ClassVar = frozenset({"server_boundaries", "earlier_logits"})
     memory: ClassVar = EXEMPLARS
@@ -33,6 +33,12 @@ class Glfc(Method):
     def head_parts(self) -> int:
         """Return 1: exemplars are chosen by what enters the head."""
         return 1
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Refuse the paper's old model."""
+        if self.old_model == "previous_task":
+            return None
+        return "found old_model proxy, for which raysim has no server, allowed: previous_task"
 
     class Client(ExemplarClient):
         """Trains on new data and exemplars; chooses exemplars at a task's end."""
