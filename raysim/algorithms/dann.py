@@ -81,8 +81,8 @@ class Dann(Method):
             assert client.memory is not None
             self.discriminator = None
             if mail is not None and len(client.memory):
-                began, ends = mail
-                over = min(max((client.round - 1 - began) / (ends - began), 0.0), 1.0)
+                began, lasts = mail
+                over = min(max((client.round - 1 - began) / lasts, 0.0), 1.0)
                 self.strength = self.knobs.strength * (2 / (1 + exp(-10 * over)) - 1)
                 self.discriminator = client.post(self.name).clone()
 
@@ -120,12 +120,12 @@ class Dann(Method):
         discriminator: Tensor | None = None
 
         def announce(self, server: Server) -> tuple[tuple[int, int] | None, Sequence[Post]]:
-            """Say after which round the task began and with which it ends; post the discriminator."""
+            """Say after which round the task began and how many it has; post the discriminator."""
             if not server.task:
                 return None, ()
             if self.discriminator is None:
                 self.discriminator = self._drawn(server)
-            return server.task_rounds, [Post(self.name, self.version, self.discriminator)]
+            return (server.task_began, server.task_lasts), [Post(self.name, self.version, self.discriminator)]
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Add the mean change to the discriminator; the model's is as it was."""

@@ -59,10 +59,14 @@ class Server(Kept):
         return min(availability.row(self.round), len(availability.rows) - 1)
 
     @property
-    def task_rounds(self) -> tuple[int, int]:
-        """The rounds after which this round's task began, 0 for the first task, and ends."""
-        rows = (0, *self._federation.availability.rows)
-        return rows[self.task], rows[self.task + 1]
+    def task_began(self) -> int:
+        """The round after which this round's task began: 0 for the first task."""
+        return self._federation.availability.rows[self.task - 1] if self.task else 0
+
+    @property
+    def task_lasts(self) -> int:
+        """How many rounds this round's task has."""
+        return self._federation.availability.rows[self.task] - self.task_began
 
     @property
     def present(self) -> tuple[int, ...]:

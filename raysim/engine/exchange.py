@@ -149,7 +149,7 @@ class Exchange(Kept):
         server = self.server
         windows = {client: server.window(client) for client in clients}
         usual = next(iter(windows.values()), 0)
-        lr = learning_rate(self.config.training, server.round, server.task, server.task_rounds[0])
+        lr = learning_rate(self.config.training, server.round, server.task, server.task_began)
         return Order(
             op=op,
             clients=tuple(clients),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import raysim
+from raysim.estimate.dry_run import dry_run
 from raysim.evaluation.evaluate import evaluate
 from raysim.federation.federation import build_federation
 from raysim.models.building import check_model
@@ -71,6 +72,15 @@ def test_a_client_trains_the_head_of_its_own_task(tiny, simulate):
     ended = [*simulate(alone).state.values()]
     moved = [not torch.equal(*pair) for pair in zip(began, ended, strict=True)]
     assert moved == [True, True, orders[0] == 0, orders[0] == 0, orders[0] == 1, orders[0] == 1]
+
+
+def test_what_is_sent_is_known_before(tiny, simulate):
+    """A model with one head more, 4 x 5 + 4 numbers of 4 bytes, both ways, for three clients in four rounds."""
+    config = tiny(**HEADS)
+    counted, before = simulate(config).simulation.exchange.traffic, dry_run(config, build_federation(config))
+    one = simulate(tiny()).simulation.exchange.traffic
+    assert (sum(before.up.values()), sum(before.down.values())) == (counted.up, counted.down)
+    assert (counted.up - one.up, counted.down - one.down) == (3 * 4 * 4 * 24, 3 * 4 * 4 * 24)
 
 
 @pytest.mark.parametrize("methods", [{"gpm": {"head": "free"}}, {"fot": {"head": "free"}}])
