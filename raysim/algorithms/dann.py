@@ -76,13 +76,14 @@ class Dann(Method):
                 stored = stored[torch.from_numpy(client.generator(self.name).permutation(len(stored)))]
             client.memory.replace(stored[:room].sort().values)
 
-        def start(self, client: Client, mail: tuple[int, int] | None) -> None:
+        def start(self, client: Client, mail: int | None) -> None:
             """Take up the discriminator where there is something to tell apart, and work out lambda."""
             assert client.memory is not None
             self.discriminator = None
             if mail is not None and len(client.memory):
-                began, lasts = mail
-                over = min(max((client.round - 1 - began) / lasts, 0.0), 1.0)
+                rounds = client.shared.training.rounds_per_task
+                assert rounds is not None  # as clients know boundaries
+                over = min(max((client.round - 1 - mail) / rounds, 0.0), 1.0)
                 self.strength = self.knobs.strength * (2 / (1 + exp(-10 * over)) - 1)
                 self.discriminator = client.post(self.name).clone()
 
@@ -119,13 +120,13 @@ class Dann(Method):
         version: int = 0
         discriminator: Tensor | None = None
 
-        def announce(self, server: Server) -> tuple[tuple[int, int] | None, Sequence[Post]]:
-            """Say after which round the task began and how many it has; post the discriminator."""
+        def announce(self, server: Server) -> tuple[int | None, Sequence[Post]]:
+            """Say after which round the task began; post the discriminator."""
             if not server.task:
                 return None, ()
             if self.discriminator is None:
                 self.discriminator = self._drawn(server)
-            return (server.task_began, server.task_lasts), [Post(self.name, self.version, self.discriminator)]
+            return server.task_began, [Post(self.name, self.version, self.discriminator)]
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Add the mean change to the discriminator; the model's is as it was."""

@@ -64,11 +64,6 @@ class Server(Kept):
         return self._federation.availability.rows[self.task - 1] if self.task else 0
 
     @property
-    def task_lasts(self) -> int:
-        """How many rounds this round's task has."""
-        return self._federation.availability.rows[self.task] - self.task_began
-
-    @property
     def present(self) -> tuple[int, ...]:
         """The ids of the clients that have data in this round, ascending."""
         return self._federation.availability.present(max(self.round, 1))
