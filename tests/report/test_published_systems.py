@@ -160,6 +160,22 @@ def test_the_run_of_a_mapped_system_stands_beside_its_figures(
     )
 
 
+@pytest.mark.parametrize(
+    ("paper", "clients", "wanted"),
+    [("re_fed", 20, ("FCIL", "25.04 ± 0.11")), ("fed_a_gem", 10, ("GLFC", "41.42 ± 1.30"))],
+)
+def test_glfcs_rows_say_that_the_old_model_is_another(
+    paper: str, clients: int, wanted: tuple[str, str], tmp_path: Path
+) -> None:
+    given = {"scenario": {"kind": "class_incremental", "tasks": 5}, "clients.count": clients, "methods": {"glfc": {}}}
+    given |= {"dataset": {"name": "cifar10"}, "model": {"name": "resnet18"}}
+    make_run(tmp_path / "a", given, {"class_il": [[0.5] * 5] * 5, "task_il": [[0.5] * 5] * 5})
+    (made,) = group_runs(find_runs([tmp_path], []), [])
+    (found,) = compare_with_paper(load_paper(paper), made)
+    assert wanted in [(row[0].text, row[4].text) for row in found.table.rows]
+    assert "methods.glfc.old_model is 'previous_task', in the paper 'proxy' (glfc)" in found.departures
+
+
 def test_a_random_cache_in_new_domains_stands_beside_both(tmp_path: Path) -> None:
     domains = [{"name": "mnist"}, {"name": "emnist", "split": "digits"}, {"name": "usps"}, {"name": "svhn"}]
     given = {
