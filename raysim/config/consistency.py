@@ -81,6 +81,8 @@ def _rules(config: Config) -> Rules:
         yield schedule.buffer_size > most, "schedule.buffer_size", f"at most {most} (clients.count is {clients})"
     on_cpus = "false without resources.gpus_per_actor: CPUs have no graphs"
     yield resources.cuda_graphs and not resources.gpus_per_actor, "resources.cuda_graphs", on_cpus
+    one_pass = "false with training.logits=task on new domains: a graph is of one task's head"
+    yield resources.cuda_graphs and config.heads > 1, "resources.cuda_graphs", one_pass
     own = "false with resources.address, whose cluster has its own or none"
     yield resources.dashboard and resources.address is not None, "resources.dashboard", own
 

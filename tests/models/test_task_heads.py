@@ -99,6 +99,15 @@ def test_resumed_and_evaluated_again_it_is_the_same(tiny, tmp_path):
     assert found["accuracy"] == result.evaluation["task_il"]["accuracy"][-1]
 
 
+def test_no_graph_is_captured_of_one_tasks_head(tiny):
+    graphs = {"resources__cuda_graphs": True, "resources__gpus_per_actor": 1}
+    tiny(**graphs)
+    with pytest.raises(
+        ConfigError, match=r"resources\.cuda_graphs.*: found true, allowed: false with training\.logits=task"
+    ):
+        tiny(**graphs, **HEADS)
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
