@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from raysim.algorithms.re_fed import ReFed
 from raysim.api import Ask, ClientHalf, Delta, Method, Post, ServerHalf, Term
 from raysim.models.flat import FlatModel
 
@@ -87,6 +88,11 @@ def scaled(shape, classes):
 def unbiased(shape, classes):
     """A head without a bias."""
     return nn.Sequential(nn.Linear(shape[0], 5), nn.ReLU(), nn.Linear(5, classes, bias=False))
+
+
+def stacked(shape, classes):
+    """Linear features and a head, in float64."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], 3), nn.Linear(3, classes)).double()
 
 
 def convolutions(shape, classes):
@@ -523,3 +529,22 @@ class Curious(Method):
         def select(self, server):
             server.record("norm", server.parameters.norm())
             return server.present if server.parameters.norm() > 0 else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomCache(ReFed):
+    """FedAvg with a random cache, Re-Fed's baseline."""
+
+    importance: str = "random"
+
+
+dann = RandomCache  # whose draws are then those of the method of this name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alone(Method):
+    """Client 0 trains in round 1, and nobody else ever."""
+
+    class Server(ServerHalf):
+        def select(self, server):
+            return [0] if server.round == 1 else ()

@@ -24,6 +24,8 @@ METHODS = {
     "gpm": "raysim.algorithms.gpm:Gpm",
     "fot": "raysim.algorithms.fot:Fot",
     "icarl": "raysim.algorithms.icarl:ICarl",
+    "glfc": "raysim.algorithms.glfc:Glfc",
+    "dann": "raysim.algorithms.dann:Dann",
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }

@@ -30,7 +30,7 @@ class CFeD(Method):
     temperature: Annotated[float, Gt(0)] = 2.0  # T: what both models' logits are divided by
 
     neutral: ClassVar = {"review_share": 0.0}
-    needs: ClassVar = frozenset({"server_boundaries", "barrier", "unlabelled"})
+    needs: ClassVar = frozenset({"server_boundaries", "barrier", "unlabelled", "one_head"})
 
     def learners(self, cohort: int) -> int:
         """Return how many of a cohort learn; where there are two clients, there is one of each."""

@@ -28,6 +28,7 @@ class FLwF(Method):
     temperature: Annotated[float, Gt(0)] = 2.0  # T: what all models' logits are divided by
 
     neutral: ClassVar = {"alpha": 1.0, "beta": 0.0}
+    needs: ClassVar = frozenset({"one_head"})
 
     @property
     def gamma(self) -> float:

@@ -50,6 +50,7 @@ Need = Literal[
     "unclipped",
     "earlier_logits",
     "unlabelled",
+    "one_head",
 ]
 
 
@@ -95,6 +96,7 @@ class ClientHalf(Half):
     """The client's side of a method. Any public method beyond these hooks is an op that the server half can ask for."""
 
     side: ClassVar = "client"
+    features: ClassVar[bool] = False  # whether step.features is wanted; head_parts is then 1 or 2
 
     def begin_task(self, client: Client) -> None:
         """Take in `client.finished`, what arrived since the last call; at the first phase after the data changed."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from raysim.api.client import Client
 
-NONE = torch.zeros(())  # a step's logits and loss before the forward pass
+NONE = torch.zeros(())  # what a step has of the forward pass before it
 
 
 @dataclass(slots=True)
@@ -16,8 +16,8 @@ class Step:
 
     `positions` (int64 [n]) are those of the new data, `draws` (int64 [n, 3] or None) their augmentation, both on the
     CPU; a batch that is not of the stream has none. x [n, ...] and y [n] may have more rows, added by a method.
-    `logits` and `loss` are set by the forward pass. `number` counts the steps of the phase from 0; `ends_epoch` marks
-    the last step of an epoch.
+    The forward pass sets `logits`, `loss` and, where a half asks for them, `features` [n, d], what entered the head.
+    `number` counts the steps of the phase from 0; `ends_epoch` marks the last step of an epoch.
     """
 
     client: Client
@@ -29,3 +29,4 @@ class Step:
     y: Tensor
     logits: Tensor = NONE
     loss: Tensor = NONE
+    features: Tensor = NONE

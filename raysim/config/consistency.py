@@ -86,6 +86,8 @@ def _rules(config: Config) -> Rules:
     yield resources.cuda_graphs and not resources.gpus_per_actor, "resources.cuda_graphs", on_cpus
     in_full = "full with resources.cuda_graphs"
     yield resources.cuda_graphs and config.training.precision != "full", "training.precision", in_full
+    one_pass = "false with training.logits=task on new domains: a graph is of one task's head"
+    yield resources.cuda_graphs and config.heads > 1, "resources.cuda_graphs", one_pass
     own = "false with resources.address, whose cluster has its own or none"
     yield resources.dashboard and resources.address is not None, "resources.dashboard", own
 

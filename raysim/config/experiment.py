@@ -92,7 +92,8 @@ class Training(Block):
     clip_norm: Positive | None = None
     """The largest norm a gradient may have; null is no limit."""
     logits: Literal["all", "task", "seen"] = "all"
-    """The classes in the training softmax: all, the task's (multi-head exactly), or those seen so far."""
+    """The classes in the training softmax: all, the task's (multi-head exactly), or those seen so far. Where all tasks
+    have all classes (domain_incremental) task gives each a head of its own, by which it is tested, too (task-IL)."""
 
 
 class MemoryConfig(Block):

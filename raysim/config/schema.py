@@ -196,6 +196,12 @@ class Config(Block):
         return "run" if isinstance(self.scenario, DomainIncremental) and self.domains is None else "task"
 
     @property
+    def heads(self) -> int:
+        """How many heads the model has: one for each task where domains have their own (training.logits), else 1."""
+        own = isinstance(self.scenario, DomainIncremental) and self.training.logits == "task"
+        return self.scenario.tasks if own else 1
+
+    @property
     def in_step(self) -> bool:
         """Whether all clients meet the tasks in one order, so that those seen by a round are the first ones."""
         return self.scenario.windows is None and self.scenario.order == "same"

@@ -233,8 +233,12 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         "needs the gradients that its steps add up to, which clipped ones are not; set training.clip_norm=null",
     ),
     "earlier_logits": (
-        lambda config: config.training.logits != "task" or config.scenario.kind == "domain_incremental",
-        "trains on samples of earlier tasks, whose classes training.logits=task leaves out; set it to seen or all",
+        lambda config: config.training.logits != "task",
+        "trains on samples of earlier tasks, whose outputs training.logits=task leaves out; set it to seen or all",
+    ),
+    "one_head": (
+        lambda config: config.heads == 1,
+        "learns from an earlier model, without the head that training.logits=task gives a new domain; set it to all",
     ),
     "unlabelled": (
         lambda config: config.dataset.unlabelled is not None,

@@ -24,6 +24,7 @@ from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
 from raysim.models.graphs import Graphs
 from raysim.models.layers import find_head
+from raysim.models.task_heads import turn_to
 from raysim.system.device import to_device
 from raysim.system.errors import RunError, locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
@@ -56,6 +57,7 @@ class ClientHost:
         self.posts: dict[str, Post] = {}
         self.seconds: dict[int, float] = {}
         self._logits = config.training.logits
+        self._own_heads = config.heads > 1
         self._top_k = config.evaluation.top_k
         self._samples = federation.source("train", device)
         self._test: Source | None = None
@@ -84,6 +86,9 @@ class ClientHost:
             for number in order.clients:
                 began = time.perf_counter()
                 self.model.load(self.posts["model"].value)
+                if self._own_heads:
+                    stream, window = self.clients[number].stream, order.phase_of(number).window
+                    turn_to(self.model.module, stream.tasks_in(window, window + 1)[0])
                 with locate_errors(f"client {number}, round {order.phase.round}"):
                     self.serve(self.clients[number], order, reply)
                 self.seconds[number] = time.perf_counter() - began

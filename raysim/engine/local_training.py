@@ -1,6 +1,7 @@
 """The local loop: epochs of mini-batch steps on one client's data, which call the methods' hooks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import count, islice
 
 import numpy as np
@@ -116,6 +117,7 @@ class LocalLoop:
         self.clip_norm = training.clip_norm
         self.remember = remember
         self.halves = {hook: halves_with_hook(halves, hook) for hook in INSIDE_THE_LOOP}
+        self.features = any(half.features for half in halves)
         self.number = 0
         self.samples = 0
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
@@ -125,7 +127,7 @@ class LocalLoop:
         client, model = self.client, self.client.model
         for half in self.halves["batch"]:
             half.batch(step)
-        step.logits = self._forward(step.x)
+        self._forward(step)
         losses = [half.task_loss(step) for half in self.halves["task_loss"]]
         loss = step.loss = losses[0] if losses else client.cross_entropy(step.logits, step.y)
         for half in self.halves["penalty"]:
@@ -146,14 +148,16 @@ class LocalLoop:
         if self.remember is not None:
             self.remember(step)
 
-    def _forward(self, x: Tensor) -> Tensor:
-        """Return the logits of a batch, in the model's dtype."""
+    def _forward(self, step: Step) -> None:
+        """Set the batch's logits, and what entered the head where a half asks for it, in the model's dtype."""
         model = self.client.model
-        if not self.in_bfloat16:
-            return model(x)
-        with torch.autocast(model.device.type, torch.bfloat16):
-            logits = model(x)
-        return logits.to(model.dtype)
+        with torch.autocast(model.device.type, torch.bfloat16) if self.in_bfloat16 else nullcontext():
+            if self.features:
+                step.logits, step.features = model.with_features(step.x)
+            else:
+                step.logits = model(step.x)
+        if self.in_bfloat16:
+            step.logits, step.features = step.logits.to(model.dtype), step.features.to(model.dtype)
 
     def end(self) -> None:
         """End the phase: what lasts of the optimizer is the client's."""

@@ -18,6 +18,7 @@ from raysim.evaluation.metrics import protocol_label
 from raysim.federation.federation import Federation
 from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
+from raysim.models.task_heads import turn_to
 from raysim.system.device import to_device
 
 MOST_SAMPLES = 500
@@ -81,6 +82,7 @@ def score(
     with torch.no_grad():
         for part in parts:
             task = federation.tasks[part.task]
+            turn_to(module, part.task)
             rows = torch.from_numpy(task.test[part.start : part.stop].astype("int64"))
             rows = to_device(rows, test.device)
             logits = module(test.fetch(rows, part.task).to(dtype))

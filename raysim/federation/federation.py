@@ -73,14 +73,14 @@ class Federation:
 
     def admitted(self, stream: Stream, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
         """Return the classes in the training softmax of a client with this window, or None for all of them."""
-        if logits == "all" or self.protocols == ("domain_il",):
+        if logits == "all" or "class_il" not in self.protocols:
             return None
         present = stream.tasks_in(stream.stage(window) if logits == "task" else 0, window + 1)
         return tuple(sorted({label for task in present for label in self.tasks[task].classes}))
 
     def classes_before(self, stage: int) -> tuple[int, ...]:
         """Return the classes of the first so many tasks of all clients, ascending; all where every task has all."""
-        if self.protocols == ("domain_il",):
+        if "class_il" not in self.protocols:
             return tuple(range(self.classes))
         return self.classes_of({task for stream in self.streams for task in stream.tasks[:stage]})
 
@@ -140,10 +140,12 @@ def undealt(config: Config, download: bool = True, pretend: bool = False) -> Fed
 
 
 def _protocols(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> tuple[Protocol, ...]:
-    """Return how the tasks are tested: by domain where each has all classes."""
+    """Return how the tasks are tested: by domain where each has all classes, by task where each has a head."""
     by_domain = config.scenario.kind == "domain_incremental"
     if isinstance(config.scenario, OwnScenario):
         by_domain = all(len(task.classes) == dataset.classes for task in tasks)
+    if config.heads > 1:
+        return ("task_il",)
     return ("domain_il",) if by_domain else ("class_il", "task_il")
 
 

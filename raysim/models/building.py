@@ -11,6 +11,7 @@ from raysim.config import Config
 from raysim.config.error_text import shorten
 from raysim.models.flat import FlatModel
 from raysim.models.layers import find_head
+from raysim.models.task_heads import TaskHeads
 from raysim.system import seeding
 from raysim.system.errors import ConfigError, describe_error
 
@@ -37,8 +38,10 @@ def build_model(config: Config, shape: tuple[int, ...], classes: int, *, new_hea
             raise ConfigError(
                 f"model.name: {knobs.name} could not be built for samples of shape {shape}: {describe_error(error)}"
             ) from error
-    if not isinstance(module, nn.Module):
-        raise ConfigError(f"model.name: {knobs.name} returned {type(module).__name__}, allowed: a torch.nn.Module")
+        if not isinstance(module, nn.Module):
+            raise ConfigError(f"model.name: {knobs.name} returned {type(module).__name__}, allowed: a torch.nn.Module")
+        if config.heads > 1:
+            module = _with_heads(module, config, shape)
     if knobs.weights is not None:
         _load(module, Path(knobs.weights).expanduser(), shape if new_head else None)
     return module
@@ -71,6 +74,28 @@ def check_model(config: Config, shape: tuple[int, ...], classes: int, *, new_hea
         raise ConfigError("training.batch_size: found 1, allowed with BatchNorm in the model: 2 and more")
     model.head = find_head(model.module, shape)
     return model
+
+
+def _with_heads(module: nn.Module, config: Config, shape: tuple[int, ...]) -> nn.Module:
+    """Return the model with a head for each task in place of its own, whose other weights are drawn now."""
+    try:
+        head = find_head(module, shape)
+    except Exception:  # check_model tries the same, and says why
+        return module
+    if not head:
+        raise ConfigError(
+            f"training.logits: found task, with which each domain has a head of its own, but no head in model.name="
+            f"{config.model.name}; looked for a trained nn.Linear, the last one of the forward pass, whose output is "
+            "what the model returns; end the model with one, or set it to all"
+        )
+    above, _, leaf = head[0].rpartition(".")[0].rpartition(".")
+    linear = module.get_submodule(f"{above}.{leaf}" if above else leaf)
+    assert isinstance(linear, nn.Linear)
+    heads = TaskHeads(linear, config.heads)
+    if linear is module:
+        return heads
+    setattr(module.get_submodule(above), leaf, heads)
+    return module
 
 
 def _load(module: nn.Module, path: Path, shape: tuple[int, ...] | None) -> None:

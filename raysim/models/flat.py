@@ -130,6 +130,13 @@ class FlatModel:
         widths = self.widths
         return {name: torch.cat([x.new_zeros(0, widths[name]), *found[name]]) for name in layers}
 
+    def with_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logits [n, classes] of a pass as it is, and what entered the head in it, [n, d]."""
+        heads = {layer: name for layer, name in name_layers(self.module).items() if name == self.head[0]}
+        with noted_inputs(heads) as found:
+            logits: Tensor = self.module(x)
+        return logits, found[self.head[0]][-1]
+
     @contextmanager
     def _under(self, parameters: Tensor, buffers: Tensor) -> Iterator[None]:
         """Point the module's tensors at other vectors meanwhile, in evaluation mode and without a gradient."""

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from raysim.models.task_heads import TaskHeads
+
 
 def name_layers(module: nn.Module) -> dict[nn.Module, str]:
     """Return the linear and 2-d convolutional layers that are trained, in the module's order, and their weights' names.
@@ -52,7 +54,7 @@ def find_head(module: nn.Module, shape: tuple[int, ...]) -> tuple[str, ...]:
     """Return the names of the head's weight and, if it has one, its bias: of the linear layer that makes the logits.
 
     Found by a pass over two samples of zeros, of this shape: the output of the last linear layer is what the model
-    returns. Empty if that is not so. The module is in evaluation mode afterwards.
+    returns. Empty if that is not so; all heads' where each task has one. The module is in evaluation mode afterwards.
     """
     layers = {layer: name for layer, name in name_layers(module).items() if isinstance(layer, nn.Linear)}
     outputs: list[tuple[nn.Linear, Tensor, int]] = []
@@ -73,5 +75,6 @@ def find_head(module: nn.Module, shape: tuple[int, ...]) -> tuple[str, ...]:
     layer, output, version = outputs[-1]
     if output.data_ptr() != logits.data_ptr() or output.shape != logits.shape or output._version != version:
         return ()
-    weight, bias = layers[layer], layer.bias
-    return (weight, *(name for name, p in module.named_parameters() if bias is not None and p is bias))
+    alike = next((h.heads for h in module.modules() if isinstance(h, TaskHeads) and layer in h.heads), [layer])
+    wanted = {id(p) for head in alike for p in (head.weight, head.bias)}
+    return tuple(name for name, p in module.named_parameters() if id(p) in wanted)

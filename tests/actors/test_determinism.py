@@ -35,11 +35,15 @@ RUNS: dict[str, dict[str, Any]] = {
     "joint, flwf, special_c and fedadam": DRAWING
     | {"methods": {"joint": {}, "flwf": {}, "special_c": {}, "fedadam": {}}},
     "fedtrack, fixed and fedyogi": DRAWING | {"methods": {"fedtrack": {"table": "keep"}, "fixed": {}, "fedyogi": {}}},
+    "heads": DRAWING
+    | {"scenario": {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"}, "training.logits": "task"},
     "cfed, ewc, fedcurv, lwf and nccl": DRAWING
     | {"methods": {"cfed": {}, "ewc": {}, "fedcurv": {}, "lwf": {}, "nccl": {}}, "dataset.unlabelled": SECOND},
     "icarl, gpm and fot": DRAWING | {"methods": {"icarl": {}, "gpm": {}, "fot": {}}},
     "a package of one's own": OWN
     | {"dataset": OWN["dataset"] | {"train_samples": 200}, "methods": {"er": {}}, "training.rounds_per_task": 3},
+    "dann": DRAWING | {"methods": {"dann": {}}},
+    "glfc": DRAWING | {"methods": {"glfc": {}}},
 }
 ELSEWHERE = {"a_gem", "der", "fed_a_gem", "re_fed", "scaffold", "special"}
 ONE_EACH = {"resources.clients_per_actor": 1}
@@ -93,6 +97,9 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("cfed, ewc, fedcurv, lwf and nccl", TWO_EACH | SILENT, id="cfed-two"),
         pytest.param("icarl, gpm and fot", AUTO | SILENT, id="icarl-auto"),
         pytest.param("a package of one's own", TWO_EACH | SILENT, id="own-two"),
+        pytest.param("dann", ONE_EACH | SILENT, id="dann-one"),
+        pytest.param("heads", AUTO | SILENT, id="heads-auto"),
+        pytest.param("glfc", TWO_EACH | SILENT, id="glfc-two"),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(

@@ -6,10 +6,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from softmax_oracle import Softmax, batch_order
+from exemplar_oracle import keep, logits_of, numpy_herd, sigmoid, unit
+from softmax_oracle import batch_order
 
 import raysim
-from raysim.algorithms.icarl import ICarl, binary_loss, herd, in_turn
+from raysim.algorithms.icarl import ICarl
+from raysim.algorithms.parts.exemplars import binary_loss, herd, in_turn
 from raysim.engine.compatibility import check_methods
 from raysim.estimate.dry_run import dry_run
 from raysim.evaluation.evaluate import evaluate
@@ -35,15 +37,6 @@ def test_herding_by_hand():
     assert herd(column(0, 4, 5, 11), 9).tolist() == [2, 1, 3, 0]
     assert herd(column(1, 3), 2).tolist() == [0, 1]
     assert herd(column(1, 3), 0).tolist() == []
-
-
-def numpy_herd(features, size):
-    """Algorithm 4, one candidate at a time."""
-    mean, chosen = features.mean(0), []
-    for number in range(1, min(size, len(features)) + 1):
-        left = [i for i in range(len(features)) if i not in chosen]
-        chosen.append(min(left, key=lambda i: np.linalg.norm(mean - features[[*chosen, i]].sum(0) / number)))
-    return chosen
 
 
 def test_herding_is_numpys_and_a_prefix_is_that_of_fewer():
@@ -74,19 +67,6 @@ def test_lists_of_several_tasks_take_turns():
     assert in_turn(lists).tolist() == [7, 12, 3, 20, 9]
 
 
-def sigmoid(z):
-    return 1 / (1 + np.exp(-z))
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
-
-
-def logits_of(theta, x):
-    model = Softmax.of(theta, 4, 6)
-    return x @ model.weight.T + model.bias
-
-
 def reference(config, cohorts, capacity):
     """FedAvg with iCaRL in NumPy on one linear layer, where f(x) = x: the model, the exemplars, and the means."""
     federation = build_federation(config)
@@ -114,13 +94,7 @@ def reference(config, cohorts, capacity):
         theta = theta + change
         if (number + 1) % training.rounds_per_task == 0:
             for k in range(count):
-                own = federation.streams[k].rows[task]
-                held = exemplars[k]
-                classes = sorted({*held, *data.y[own].tolist()})
-                room = capacity // len(classes)
-                new = {c: own[data.y[own] == c] for c in set(classes) - set(held)}
-                new = {c: r[numpy_herd(unit(data.x[r].astype(np.float64)), room)] for c, r in new.items()}
-                exemplars[k] = {c: (held[c] if c in held else new[c])[:room] for c in classes}
+                exemplars[k] = keep(exemplars[k], federation.streams[k].rows[task], data, capacity)
     means = np.zeros((4, 6))
     for held in exemplars:
         for label, rows in held.items():

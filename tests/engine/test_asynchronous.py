@@ -273,7 +273,7 @@ def test_fed_a_gem_without_a_barrier_takes_the_gradients_of_the_last_buffer(tiny
 
 
 @pytest.mark.parametrize(
-    "method", ["re_fed", "c_flag", "er", "special_c", "fed_a_gem", "lwf", "flwf", "gpm", "fot", "icarl"]
+    "method", ["re_fed", "c_flag", "er", "special_c", "fed_a_gem", "lwf", "flwf", "gpm", "fot", "icarl", "glfc", "dann"]
 )
 def test_a_client_that_missed_tasks_goes_on(tiny, simulate, method):
     """Client 2 comes in task 2 of 3, client 0 is gone in task 3: finite results, the same again."""

@@ -17,6 +17,7 @@ from raysim.report.reading import find_runs
 RE_FED = load_paper("re_fed")
 COLUMNS = [*RE_FED.tables, *RE_FED.costs]
 HEADS: Any = RE_FED.settings["CIFAR10, a head per task"].config
+DOMAIN_HEADS: Any = RE_FED.settings["Digit10, a head per task"].config
 ONE_STEP = {"training__batch_size": 36, "training__optimizer__lr": 0.5}  # a batch is all that a client has
 
 
@@ -76,6 +77,34 @@ def test_shared_is_a_trunk_with_a_head_of_its_own_for_each_task(
         assert found == (torch.cat([head(trunk(x)) for head in heads], 1).argmax(1) == y).float().mean()
 
 
+def test_shared_in_new_domains_has_a_whole_head_for_each_task(
+    tiny: Callable[..., Any], simulate: Callable[..., Any], quiet_torch: None
+) -> None:
+    """A second writing with one nn.Linear of all classes for each domain, each tested on its own domain alone."""
+    keys = {"training__logits": DOMAIN_HEADS["training"]["logits"], **ONE_STEP}
+    config = tiny(**keys, methods=RE_FED.methods["Shared in domain-IL"])
+    federation, run = build_federation(config), simulate(config)
+    untrained = [*simulate(tiny(**{**keys, "training__optimizer__lr": 1e-30})).state.values()]
+    trunk, _ = make_model([*untrained[:4]])
+    heads = [nn.Linear(5, 4), nn.Linear(5, 4)]
+    for task, head in enumerate(heads):
+        load([*head.parameters()], untrained[2 + 2 * task : 4 + 2 * task])
+    assert not torch.equal(heads[0].weight, heads[1].weight)
+    for task, head in enumerate(heads):
+        clients = [show(federation, task, stream.rows[task]) for stream in federation.streams]
+        for _ in range(config.training.rounds_per_task):
+            losses = [nn.functional.cross_entropy(head(trunk(x)), y) for x, y in clients]
+            descend([*trunk.parameters(), *head.parameters()], torch.stack(losses).mean())
+    wanted = [*trunk.parameters(), *(part for head in heads for part in head.parameters())]
+    for found, part, before in zip(run.state.values(), wanted, untrained, strict=True):
+        torch.testing.assert_close(found, part.detach(), rtol=1e-4, atol=1e-6)
+        assert (found - before).abs().max() > 0.01
+    assert [*run.rounds[-1].evaluation] == ["task_il"]
+    for task, (head, found) in enumerate(zip(heads, run.rounds[-1].evaluation["task_il"], strict=True)):
+        x, y, pixels = federation.dataset.test.x, federation.dataset.test.y, federation.tasks[task].pixels
+        assert found == (head(trunk(torch.from_numpy(x[:, pixels]))).argmax(1) == torch.from_numpy(y)).float().mean()
+
+
 def test_fcil_in_new_domains_is_fedavg_on_a_random_cache_and_the_new_data(
     tiny: Callable[..., Any], simulate: Callable[..., Any], quiet_torch: None
 ) -> None:
@@ -129,6 +158,22 @@ def test_the_run_of_a_mapped_system_stands_beside_its_figures(
     assert [[tuple(row[i].text for i in (0, 3, 4)) for row in one.table.rows] for one in found] == (
         [] if rows is None else [rows]
     )
+
+
+@pytest.mark.parametrize(
+    ("paper", "clients", "wanted"),
+    [("re_fed", 20, ("FCIL", "25.04 ± 0.11")), ("fed_a_gem", 10, ("GLFC", "41.42 ± 1.30"))],
+)
+def test_glfcs_rows_say_that_the_old_model_is_another(
+    paper: str, clients: int, wanted: tuple[str, str], tmp_path: Path
+) -> None:
+    given = {"scenario": {"kind": "class_incremental", "tasks": 5}, "clients.count": clients, "methods": {"glfc": {}}}
+    given |= {"dataset": {"name": "cifar10"}, "model": {"name": "resnet18"}}
+    make_run(tmp_path / "a", given, {"class_il": [[0.5] * 5] * 5, "task_il": [[0.5] * 5] * 5})
+    (made,) = group_runs(find_runs([tmp_path], []), [])
+    (found,) = compare_with_paper(load_paper(paper), made)
+    assert wanted in [(row[0].text, row[4].text) for row in found.table.rows]
+    assert "methods.glfc.old_model is 'previous_task', in the paper 'proxy' (glfc)" in found.departures
 
 
 def test_a_random_cache_in_new_domains_stands_beside_both(tmp_path: Path) -> None:

@@ -82,6 +82,9 @@ ALONE = {
     "icarl": Run({**alone("icarl", temperature=3.0), **classes(3), "memory.capacity": 14}),
     "icarl, ce_kd, linear": Run({**alone("icarl", loss="ce_kd", classifier="linear", strength=2.0), **classes(3)}),
     "icarl, random, batch norm": Run({**alone("icarl", loss="ce_kd", herding=False), **THREE, **BATCH_NORM}),
+    "dann": Run({**alone("dann", strength=0.7, hidden=[7]), **THREE, **BATCH_NORM}),
+    "heads": Run({**THREE, "training.logits": "task"}),
+    "glfc": Run({**alone("glfc", strength=0.4), **classes(3), "memory.capacity": 14, **BATCH_NORM}),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),
 }
@@ -108,6 +111,8 @@ TOGETHER = {
     "gpm + fed_a_gem": with_fed_a_gem("gpm", threshold=[0.8]),
     "fot + fed_a_gem": with_fed_a_gem("fot", epsilon=0.8),
     "icarl + fed_a_gem": with_fed_a_gem("icarl", loss="ce_kd"),
+    "dann + fed_a_gem": with_fed_a_gem("dann"),
+    "glfc + fed_a_gem": with_fed_a_gem("glfc"),
     "joint + fed_a_gem": with_fed_a_gem("joint"),
     "fixed + fed_a_gem": with_fed_a_gem("fixed"),
     "fed_a_gem + er": Run({**THREE, "methods": {"fed_a_gem": {}, "er": {}}}),

@@ -1,0 +1,157 @@
+"""DANN+FL: features from which nobody can tell cached samples from new ones. Ganin et al., JMLR 2016.
+
+"Domain-adversarial training of neural networks", arXiv 1505.07818, as a baseline of Re-Fed's tables (Li et al., CVPR
+2024), which say "DANN in local training" and no more. Here a client's two domains are its cache of earlier tasks, drawn
+at random as in the tables' FedAvg, and the new data. A discriminator D is told both apart by what enters the network's
+head, f(x); it learns to, and f learns that it cannot:
+
+    D: min L_d        network: min CE - lambda L_d,   lambda = strength (2 / (1 + exp(-10 p)) - 1)
+
+with p the part of the task's rounds that is over. D is averaged over clients as the model is, and takes no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import exp, prod
+from typing import Annotated, Any, ClassVar
+
+import torch
+from annotated_types import Ge
+from torch import Tensor
+from torch.nn import functional
+
+from raysim.api import (
+    Client,
+    ClientHalf,
+    Delta,
+    MemoryUse,
+    Method,
+    Post,
+    Server,
+    ServerHalf,
+    Step,
+    Term,
+    Terms,
+    to_device,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dann(Method):
+    """DANN+FL: features that do not tell cached samples from new ones (Ganin et al., JMLR 2016, arXiv 1505.07818)."""
+
+    strength: Annotated[float, Ge(0)] = 1.0  # what lambda grows to in a task
+    hidden: Sequence[Annotated[int, Ge(1)]] = (100, 100)  # widths of the discriminator's layers, each with a ReLU
+
+    needs: ClassVar = frozenset({"earlier_logits"})
+    memory: ClassVar = MemoryUse(policies=("importance",), fills=("boundary",), per=("client",))
+    replies: ClassVar = {"discriminator": "mean"}
+
+    def head_parts(self) -> int:
+        """Return 1: what enters the head is looked at."""
+        return 1
+
+    def shapes(self, d: int) -> list[tuple[int, ...]]:
+        """Return the shapes of the discriminator's weights and biases, layer by layer, on features of size d."""
+        return [
+            shape for inputs, outputs in pairwise([d, *self.hidden, 1]) for shape in ((outputs, inputs), (outputs,))
+        ]
+
+    class Client(ClientHalf):
+        """Caches at random, trains the discriminator beside the model, and the model against it."""
+
+        features: ClassVar = True
+        knobs: Dann
+        strength: float = 0.0
+        discriminator: Tensor | None = None  # [P_d], in a phase with cached samples
+
+        def begin_task(self, client: Client) -> None:
+            """Keep a random part of the stored samples: the last cache, and what arrived since it was drawn."""
+            assert client.memory is not None
+            stored, room = torch.cat([client.memory.entries().positions, client.finished]), client.memory.kind.capacity
+            if len(stored) > room:
+                stored = stored[torch.from_numpy(client.generator(self.name).permutation(len(stored)))]
+            client.memory.replace(stored[:room].sort().values)
+
+        def start(self, client: Client, mail: int | None) -> None:
+            """Take up the discriminator where there is something to tell apart, and work out lambda."""
+            assert client.memory is not None
+            self.discriminator = None
+            if mail is not None and len(client.memory):
+                rounds = client.shared.training.rounds_per_task
+                assert rounds is not None  # as clients know boundaries
+                over = min(max((client.round - 1 - mail) / rounds, 0.0), 1.0)
+                self.strength = self.knobs.strength * (2 / (1 + exp(-10 * over)) - 1)
+                self.discriminator = client.post(self.name).clone()
+
+        def samples(self, client: Client) -> Tensor:
+            """Return the cache and what has arrived."""
+            assert client.memory is not None
+            return torch.cat([client.memory.entries().positions, client.arrived])
+
+        def penalty(self, step: Step) -> Tensor:
+            """Return -lambda L_d, and take the discriminator's own step on L_d, of plain SGD at the clients' rate."""
+            if self.discriminator is None or not len(step.positions):
+                return step.loss.new_zeros(())
+            weights = self.discriminator.requires_grad_()
+            new = (step.positions >= step.client.arrived[0]).to(step.features.dtype)  # what is cached came before
+            new = to_device(new, step.features.device)
+            told = tell_apart(step.features[: len(new)], weights, self.knobs.shapes(step.features.shape[1]))
+            loss = functional.binary_cross_entropy_with_logits(told, new)
+            (slope,) = torch.autograd.grad(loss, weights, retain_graph=True)
+            self.discriminator = weights.detach() - step.client.lr * slope
+            return -self.strength * loss
+
+        def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
+            """Send what changed of the discriminator, if the client has had it."""
+            if self.discriminator is None:
+                return delta, {}
+            change = self.discriminator.detach() - client.post(self.name)
+            self.discriminator = None
+            return delta, {"discriminator": Term(change)}
+
+    class Server(ServerHalf):
+        """Keeps and posts the discriminator, from task 2 on."""
+
+        knobs: Dann
+        version: int = 0
+        discriminator: Tensor | None = None
+
+        def announce(self, server: Server) -> tuple[int | None, Sequence[Post]]:
+            """Say after which round the task began; post the discriminator."""
+            if not server.task:
+                return None, ()
+            if self.discriminator is None:
+                self.discriminator = self._drawn(server)
+            return server.progress.began, [Post(self.name, self.version, self.discriminator)]
+
+        def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
+            """Add the mean change to the discriminator; the model's is as it was."""
+            if "discriminator" in reply and self.discriminator is not None:
+                self.discriminator = self.discriminator + reply["discriminator"].to(self.discriminator)
+                self.version += 1
+            return delta
+
+        def _drawn(self, server: Server) -> Tensor:
+            """Return the initial discriminator [P_d], from U(-1, 1) / sqrt(inputs) in each layer, as nn.Linear's."""
+            network = server.network
+            shapes = self.knobs.shapes(network.widths[network.head[0]])
+            blank = server.parameters.new_zeros(sum(map(prod, shapes)))
+            if not server.computes:
+                return blank
+            inputs = [weight[1] for weight in shapes[::2] for _ in range(2)]
+            with server.aside(self.name):
+                drawn = [torch.rand(prod(s), dtype=blank.dtype) * 2 - 1 for s in shapes]
+            return torch.cat([part / d**0.5 for part, d in zip(drawn, inputs, strict=True)])
+
+
+def tell_apart(features: Tensor, weights: Tensor, shapes: Sequence[tuple[int, ...]]) -> Tensor:
+    """Return a discriminator's logits [n] of features [n, d]: positive where it takes a sample for a new one."""
+    parts = [part.view(shape) for part, shape in zip(weights.split([*map(prod, shapes)]), shapes, strict=True)]
+    layers = [*zip(parts[::2], parts[1::2], strict=True)]
+    for weight, bias in layers[:-1]:
+        features = functional.linear(features, weight, bias).relu()
+    return functional.linear(features, *layers[-1]).squeeze(1)

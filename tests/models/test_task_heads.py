@@ -1,0 +1,128 @@
+"""A head for each domain (training.logits=task): which one is trained, tested, sent and refused.
+
+What such a run computes is written a second time in tests/report/test_published_systems.py.
+"""
+
+import pytest
+import torch
+
+import raysim
+from raysim.estimate.dry_run import dry_run
+from raysim.evaluation.evaluate import evaluate
+from raysim.federation.federation import build_federation
+from raysim.models.building import check_model
+from raysim.system.errors import ConfigError
+
+HEADS = {"training__logits": "task"}
+LIVELY = {"name": "mlp", "hidden": [5], "dropout": 0.4, "batch_norm": True}
+
+
+def test_with_one_task_it_is_fedavg_bit_for_bit(tiny, simulate):
+    one = {"scenario__tasks": 1, "model": LIVELY}
+    assert simulate(tiny(**one, **HEADS)).sha256 == simulate(tiny(**one)).sha256
+
+
+def test_another_tasks_head_does_not_move(tiny, simulate):
+    """Fixed trains in task 1 alone: the second head ends as it began, the first and the trunk do not."""
+    began = [*simulate(tiny(**HEADS, training__optimizer__lr=1e-30)).state.values()]
+    ended = [*simulate(tiny(**HEADS, methods={"fixed": {}})).state.values()]
+    assert [torch.equal(*pair) for pair in zip(began, ended, strict=True)] == [False] * 4 + [True] * 2
+
+
+def test_the_first_heads_initial_weights_are_those_of_the_one_head(tiny):
+    models = []
+    for keys in ({}, HEADS):
+        config = tiny(**keys)
+        federation = build_federation(config)
+        models.append(check_model(config, federation.shape, federation.classes))
+    one, own = models
+    assert one.head == ("3.weight", "3.bias")
+    assert own.head == ("3.heads.0.weight", "3.heads.0.bias", "3.heads.1.weight", "3.heads.1.bias")
+    assert torch.equal(own.parameters[: len(one.parameters)], one.parameters)
+    assert len(own.parameters) == len(one.parameters) + 4 * 5 + 4
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"scenario__order": "per_client"},
+        {"scenario__boundaries": {"jittered": {"rounds": 1}}, "training__rounds_per_task": 3},
+        {"methods": {"ewc": {}, "fedprox": {}, "special": {}}, "participation": {"count": 2}},
+    ],
+    ids=["own orders", "jittered", "methods"],
+)
+def test_however_clients_are_packed_the_bits_are_the_same(tiny, simulate, more):
+    """Also where clients of one host are at different tasks."""
+    config = tiny(**HEADS, model=LIVELY, **more)
+    runs = [simulate(config, None, places) for places in (None, [(2, 0, 1)], [(1,), (2, 0)])]
+    assert len({run.sha256 for run in runs}) == 1
+    assert len({str(run.rounds[-1].evaluation) for run in runs}) == 1
+
+
+def test_a_client_trains_the_head_of_its_own_task(tiny, simulate):
+    """Client 0 meets the tasks the other way round, and is alone in round 1: its first head is that of its own task."""
+    config = tiny(**HEADS, scenario__order="per_client", training__rounds_per_task=1, seed=0)
+    federation = build_federation(config)
+    orders = [stream.tasks[0] for stream in federation.streams]
+    assert set(orders) == {0, 1}  # else choose another seed
+    alone = tiny(
+        **HEADS, scenario__order="per_client", training__rounds_per_task=1, seed=0, methods={"probes:Alone": {}}
+    )
+    began = [*simulate(tiny(**HEADS, training__optimizer__lr=1e-30)).state.values()]
+    ended = [*simulate(alone).state.values()]
+    moved = [not torch.equal(*pair) for pair in zip(began, ended, strict=True)]
+    assert moved == [True, True, orders[0] == 0, orders[0] == 0, orders[0] == 1, orders[0] == 1]
+
+
+def test_what_is_sent_is_known_before(tiny, simulate):
+    """A model with one head more, 4 x 5 + 4 numbers of 4 bytes, both ways, for three clients in four rounds."""
+    config = tiny(**HEADS)
+    counted, before = simulate(config).simulation.exchange.traffic, dry_run(config, build_federation(config))
+    one = simulate(tiny()).simulation.exchange.traffic
+    assert (sum(before.up.values()), sum(before.down.values())) == (counted.up, counted.down)
+    assert (counted.up - one.up, counted.down - one.down) == (3 * 4 * 4 * 24, 3 * 4 * 4 * 24)
+
+
+@pytest.mark.parametrize("methods", [{"gpm": {"head": "free"}}, {"fot": {"head": "free"}}])
+def test_methods_by_layer_leave_all_heads_free(tiny, simulate, methods):
+    run = simulate(tiny(**HEADS, methods=methods))
+    assert all(value.isfinite().all() for value in run.state.values())
+    server, client = run.simulation.exchange.halves, run.simulation.runner.host.clients[0].halves
+    (half,) = (server if "fot" in methods else client).values()
+    assert [*half.bases] == ["1.weight"]
+
+
+def test_resumed_and_evaluated_again_it_is_the_same(tiny, tmp_path):
+    config = tiny(**HEADS, logging__tensorboard=False)
+    result = raysim.run(config, out=tmp_path / "run", local=True)
+    found = evaluate(tmp_path / "run").evaluation["task_il"]
+    assert found["accuracy"] == result.evaluation["task_il"]["accuracy"][-1]
+
+
+def test_no_graph_is_captured_of_one_tasks_head(tiny):
+    graphs = {"resources__cuda_graphs": True, "resources__gpus_per_actor": 1}
+    tiny(**graphs)
+    with pytest.raises(
+        ConfigError, match=r"resources\.cuda_graphs.*: found true, allowed: false with training\.logits=task"
+    ):
+        tiny(**graphs, **HEADS)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            {"model": {"name": "probes:scaled"}},
+            "training.logits: found task, .* but no head in model.name=probes:scaled",
+        ),
+        ({"methods": {"er": {}}}, "methods.er: trains on samples of earlier tasks, whose outputs"),
+        ({"methods": {"dann": {}}}, "methods.dann: trains on samples of earlier tasks, whose outputs"),
+        ({"methods": {"lwf": {}}}, "methods.lwf: learns from an earlier model, .*; set it to all"),
+        ({"methods": {"flwf": {}}}, "methods.flwf: learns from an earlier model"),
+    ],
+)
+def test_what_does_not_go_with_heads_is_refused_before_anything_starts(tiny, tmp_path, overrides, said):
+    with pytest.raises(ConfigError, match=said) as found:
+        raysim.run(tiny(**HEADS, **overrides), out=tmp_path / "run", local=True)
+    assert "\n" not in str(found.value)
+    assert not (tmp_path / "run").exists()
