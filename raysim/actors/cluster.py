@@ -2,18 +2,20 @@
 
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import psutil
 import ray
 
 from raysim.actors import authentication, joining, workers
-from raysim.actors.joining import LOOPBACK, on_loopback
+from raysim.actors.joining import LOOPBACK, Contact, on_loopback
 from raysim.actors.session import Session, open_session
 from raysim.config import Config
 from raysim.config.own_code import find_own_code
@@ -23,8 +25,14 @@ from raysim.system.capacity import CAN_FORK, Capacity
 from raysim.system.errors import ConfigError, Lost, RunError
 
 VITAL = ("gcs_server", "raylet")
+AGENTS = (
+    ["ray::DashboardAgent"],
+    ["ray::RuntimeEnvAgent"],
+)  # as they call themselves; the raylet ends if one of them does
 AUTOSCALER = "/autoscaler/_private/monitor.py"
 OWN: list[psutil.Process] = []  # the processes without which the cluster that this process has started has ended
+JOINED: list[Contact] = []  # with the cluster that this process has joined
+ANSWER = 20  # seconds that a cluster has to answer what nobody depends on
 
 
 def cluster_of(
@@ -49,7 +57,8 @@ def cluster_of(
         dashboard = any(config.resources.dashboard for config in configs)
         forked = any(config.resources.forks for config in configs)
         return own_cluster(machine, dashboard, say, (file, command), session, forked)
-    return joined_cluster(address, sorted({str(path) for config in configs for path in find_own_code(config)}))
+    code = sorted({str(path) for config in configs for path in find_own_code(config)})
+    return joined_cluster(address, code, (file, command))
 
 
 @contextmanager
@@ -74,7 +83,7 @@ def own_cluster(
         RunError: Ray could not start.
     """
     if ray.is_initialized():
-        check_own()
+        check()
         yield present()
         return
     if dashboard and find_spec("aiohttp") is None:
@@ -93,6 +102,9 @@ def own_cluster(
             yield capacity
         finally:
             with interrupts.delay_interrupts():
+                for process in OWN if own_has_ended() else ():  # what is left of it may end this process
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
                 _end_autoscaler()
                 ray.shutdown()
                 OWN.clear()
@@ -120,12 +132,14 @@ def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
             logging_level=logging.ERROR,
             _node_ip_address=LOOPBACK,
             _temp_dir=str(session.rays),
+            # what every call did, which the GCS would keep (14 KiB of each round) for the dashboard alone
+            _system_config={} if dashboard else {"task_events_report_interval_ms": 0},
         )
     except Exception as error:  # Ray raises all kinds
         raise RunError(f"Ray could not start ({error}); start the run again") from error
-    for process in psutil.Process().children():
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # a child of the user's own
-            if process.name() in VITAL:
+            if process.name() in VITAL or process.cmdline()[:1] in AGENTS:
                 OWN.append(process)
             if process.name() == "raylet" and session.forks is not None:
                 session.forks.serve(process.pid, ray.get_runtime_context().get_job_id())
@@ -133,23 +147,29 @@ def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
 
 
 @contextmanager
-def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]:
+def joined_cluster(address: str, code: Sequence[str] = (), go_on: tuple[Path, str] | None = None) -> Iterator[Capacity]:
     """Join a running cluster and yield its capacity.
 
     Args:
         address: HOST:PORT, or auto for the cluster on this machine.
         code: folders and files of the user's own modules, which are sent to its workers.
+        go_on: see `own_cluster`.
 
     Raises:
         ConfigError: the cluster cannot be joined.
     """
-    joined = not ray.is_initialized()
-    if joined:
-        joining.join(address, code)
-    try:
+    if ray.is_initialized():
         yield present()
-    finally:
-        if joined:
+        return
+    with open_session(forked=False) if go_on else nullcontext() as session:  # only for its word if this one is killed
+        if session and go_on:
+            session.announce(*go_on)
+        joining.join(address, code)
+        JOINED.append(Contact(ray.get_runtime_context().gcs_address))
+        try:
+            yield present()
+        finally:
+            JOINED.clear()
             with interrupts.delay_interrupts():
                 ray.shutdown()
 
@@ -157,10 +177,10 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
 def arriving(stream: Any) -> Iterator[Any]:
     """Yield a stream's references as they arrive, and None after every second in which none does.
 
-    Raises Lost if this process's own cluster ends meanwhile.
+    Raises as `check` does.
     """
     while True:
-        check_own()
+        check()
         ready, _ = ray.wait([stream], timeout=1)
         try:
             yield next(stream) if ready else None
@@ -169,16 +189,20 @@ def arriving(stream: Any) -> Iterator[Any]:
 
 
 def wait(references: Sequence[Any]) -> Any:
-    """Return the first of some references that is ready. Raises Lost if this process's own cluster ends meanwhile."""
+    """Return the first of some references that is ready. Raises as `check` does."""
     while True:
-        check_own()
+        check()
         ready, _ = ray.wait(list(references), timeout=1)
         if ready:
             return ready[0]
 
 
-def check_own() -> None:
-    """Raise Lost if the cluster that this process has started, if any, has ended.
+def check() -> bool:
+    """Return whether the cluster can be reached.
+
+    Raises:
+        Lost: it is this process's own, and has ended.
+        RunError: it is a joined one, and has not answered for too long.
 
     Ray (2.60) takes a minute to notice the loss of its GCS, and then ends this process. After the loss of the raylet it
     does so as soon as anything is put into the object store or fetched from it; or at once, if the raylet still told
@@ -186,6 +210,31 @@ def check_own() -> None:
     """
     if own_has_ended():
         raise Lost("the cluster", "one of Ray's own processes ended (killed, crashed, or out of memory)")
+    return all(contact.check() for contact in JOINED)
+
+
+def reach() -> None:
+    """Wait until the cluster can be reached. Raises as `check` does."""
+    while not check():
+        time.sleep(1)
+
+
+def ask(request: Callable[[], object]) -> None:
+    """Have Ray do something that this process does not depend on, and do not wait for a cluster that has ended.
+
+    Nor for one that is cut off: Ray would have one wait for a minute.
+    """
+
+    def try_to() -> None:
+        with suppress(Exception):  # the cluster ends
+            request()
+
+    if own_has_ended():
+        return
+    asking, limit = Thread(target=try_to, daemon=True), time.monotonic() + ANSWER
+    asking.start()
+    while asking.is_alive() and not own_has_ended() and time.monotonic() < limit:
+        asking.join(0.05)
 
 
 def own_has_ended() -> bool:

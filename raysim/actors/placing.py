@@ -1,6 +1,5 @@
 """Placement of actors: the coordinator on the driver's node, the hosts spread over the nodes or packed onto few."""
 
-from threading import Thread
 from typing import Any
 
 import ray
@@ -69,7 +68,7 @@ class Places:
         """
         wanted = self.placement
         for _ in range(PATIENCE):
-            cluster.check_own()
+            cluster.check()
             if self.group.wait(1):
                 return
             if cluster.present().room(wanted.cpus, wanted.gpus, wanted.custom) < wanted.actors:
@@ -82,7 +81,4 @@ class Places:
 
     def give_back(self) -> None:
         """End the hosts and release their resources, which Ray would otherwise keep until this process leaves."""
-        asking = Thread(target=remove_placement_group, args=(self.group,), daemon=True)
-        asking.start()
-        while asking.is_alive() and not cluster.own_has_ended():  # else this would wait a minute for an answer
-            asking.join(0.05)
+        cluster.ask(lambda: remove_placement_group(self.group))

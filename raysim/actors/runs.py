@@ -41,7 +41,7 @@ class RayRun:
     """
 
     def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None) -> None:
-        cluster.check_own()
+        cluster.check()
         kind: Any = ray.remote(RunProcess)
         takes = config.resources
         placed = kind.options(
@@ -73,8 +73,7 @@ class RayRun:
 
     def end(self) -> None:
         """End the actor."""
-        if not cluster.own_has_ended():  # else this would wait for an answer
-            ray.kill(self._actor)
+        cluster.ask(lambda: ray.kill(self._actor))
 
 
 def ray_executor(at_once: int) -> Executor:

@@ -222,6 +222,7 @@ def _start_on_ray(
             if cluster.own_has_ended():
                 started.close()
                 places, data = begin()
+            cluster.reach()
             now = places or placement.place(config, cluster.present(), need)
             return coordinator.Remote(config, data, now, saved, apart)
 

@@ -279,6 +279,7 @@ def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.Mo
     made._notice = None
     made._actor = SimpleNamespace(events=call, written=SimpleNamespace(remote=lambda: None))
     made._places = SimpleNamespace(give_back=lambda: None)
+    made._patience = SimpleNamespace(heard=lambda: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: reference.event, kill=lambda _: None))
     monkeypatch.setattr(cluster, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
     for event in made.events():
