@@ -2,37 +2,28 @@
 
 import logging
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import psutil
 import ray
 
-from raysim.actors import authentication, joining, workers
-from raysim.actors.joining import LOOPBACK, Contact, on_loopback
+from raysim.actors import authentication, contact, joining, workers
+from raysim.actors.joining import LOOPBACK, on_loopback
 from raysim.actors.session import Session, open_session
 from raysim.config import Config
 from raysim.config.own_code import find_own_code
 from raysim.config.schema import RAYS_OWN
 from raysim.system import interrupts
 from raysim.system.capacity import CAN_FORK, Capacity
-from raysim.system.errors import ConfigError, Lost, RunError
+from raysim.system.errors import ConfigError, RunError
 
 VITAL = ("gcs_server", "raylet")
-AGENTS = (
-    ["ray::DashboardAgent"],
-    ["ray::RuntimeEnvAgent"],
-)  # as they call themselves; the raylet ends if one of them does
+AGENTS = (["ray::DashboardAgent"], ["ray::RuntimeEnvAgent"])  # the raylet ends if one of them does
 AUTOSCALER = "/autoscaler/_private/monitor.py"
-OWN: list[psutil.Process] = []  # the processes without which the cluster that this process has started has ended
-JOINED: list[Contact] = []  # with the cluster that this process has joined
-ANSWER = 20  # seconds that a cluster has to answer what nobody depends on
 
 
 def cluster_of(
@@ -83,7 +74,7 @@ def own_cluster(
         RunError: Ray could not start.
     """
     if ray.is_initialized():
-        check()
+        contact.check()
         yield present()
         return
     if dashboard and find_spec("aiohttp") is None:
@@ -102,12 +93,13 @@ def own_cluster(
             yield capacity
         finally:
             with interrupts.delay_interrupts():
-                for process in OWN if own_has_ended() else ():  # what is left of it may end this process
+                # else what is left of a cluster that has ended might end this process
+                for process in contact.OWN if contact.own_has_ended() else ():
                     with suppress(psutil.NoSuchProcess):
                         process.kill()
                 _end_autoscaler()
                 ray.shutdown()
-                OWN.clear()
+                contact.OWN.clear()
                 workers.OWN.clear()
 
 
@@ -137,13 +129,15 @@ def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
         )
     except Exception as error:  # Ray raises all kinds
         raise RunError(f"Ray could not start ({error}); start the run again") from error
-    for process in psutil.Process().children(recursive=True):
+    for process in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):  # a child of the user's own
-            if process.name() in VITAL or process.cmdline()[:1] in AGENTS:
-                OWN.append(process)
-            if process.name() == "raylet" and session.forks is not None:
-                session.forks.serve(process.pid, ray.get_runtime_context().get_job_id())
-                workers.OWN.append(session.forks)
+            if process.name() in VITAL:
+                contact.OWN.append(process)
+            if process.name() == "raylet":
+                contact.OWN.extend(child for child in process.children() if child.cmdline()[:1] in AGENTS)
+                if session.forks is not None:
+                    session.forks.serve(process.pid, ray.get_runtime_context().get_job_id())
+                    workers.OWN.append(session.forks)
 
 
 @contextmanager
@@ -165,84 +159,13 @@ def joined_cluster(address: str, code: Sequence[str] = (), go_on: tuple[Path, st
         if session and go_on:
             session.announce(*go_on)
         joining.join(address, code)
-        JOINED.append(Contact(ray.get_runtime_context().gcs_address))
+        contact.JOINED.append(contact.Contact(ray.get_runtime_context().gcs_address))
         try:
             yield present()
         finally:
-            JOINED.clear()
+            contact.JOINED.clear()
             with interrupts.delay_interrupts():
                 ray.shutdown()
-
-
-def arriving(stream: Any) -> Iterator[Any]:
-    """Yield a stream's references as they arrive, and None after every second in which none does.
-
-    Raises as `check` does.
-    """
-    while True:
-        check()
-        ready, _ = ray.wait([stream], timeout=1)
-        try:
-            yield next(stream) if ready else None
-        except StopIteration:
-            return
-
-
-def wait(references: Sequence[Any]) -> Any:
-    """Return the first of some references that is ready. Raises as `check` does."""
-    while True:
-        check()
-        ready, _ = ray.wait(list(references), timeout=1)
-        if ready:
-            return ready[0]
-
-
-def check() -> bool:
-    """Return whether the cluster can be reached.
-
-    Raises:
-        Lost: it is this process's own, and has ended.
-        RunError: it is a joined one, and has not answered for too long.
-
-    Ray (2.60) takes a minute to notice the loss of its GCS, and then ends this process. After the loss of the raylet it
-    does so as soon as anything is put into the object store or fetched from it; or at once, if the raylet still told
-    the GCS, as it does where its runtime environment agent is lost.
-    """
-    if own_has_ended():
-        raise Lost("the cluster", "one of Ray's own processes ended (killed, crashed, or out of memory)")
-    return all(contact.check() for contact in JOINED)
-
-
-def reach() -> None:
-    """Wait until the cluster can be reached. Raises as `check` does."""
-    while not check():
-        time.sleep(1)
-
-
-def ask(request: Callable[[], object]) -> None:
-    """Have Ray do something that this process does not depend on, and do not wait for a cluster that has ended.
-
-    Nor for one that is cut off: Ray would have one wait for a minute.
-    """
-
-    def try_to() -> None:
-        with suppress(Exception):  # the cluster ends
-            request()
-
-    if own_has_ended():
-        return
-    asking, limit = Thread(target=try_to, daemon=True), time.monotonic() + ANSWER
-    asking.start()
-    while asking.is_alive() and not own_has_ended() and time.monotonic() < limit:
-        asking.join(0.05)
-
-
-def own_has_ended() -> bool:
-    """Return whether the cluster that this process has started, if any, has lost a process that it needs."""
-    try:
-        return any(process.status() == psutil.STATUS_ZOMBIE for process in OWN)
-    except psutil.NoSuchProcess:
-        return True
 
 
 def present() -> Capacity:

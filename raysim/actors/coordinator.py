@@ -9,7 +9,7 @@ from typing import Any
 import ray
 import torch
 
-from raysim.actors import cluster, failures, patience, placing
+from raysim.actors import contact, failures, patience, placing
 from raysim.actors.placing import Places, this_node
 from raysim.actors.process import hide_gpus
 from raysim.actors.runner import RayRunner, start_hosts
@@ -149,7 +149,7 @@ class Remote:
             if self._notice:
                 yield Notice(self._notice)
             with failures.explain_ray_errors(lambda: "the coordinator"):
-                for reference in cluster.arriving(self._actor.events.options(num_returns="streaming").remote()):
+                for reference in contact.arriving(self._actor.events.options(num_returns="streaming").remote()):
                     if reference is None:
                         if line := self._patience.line(self._actor if started else None):
                             yield Notice(line)
@@ -166,8 +166,11 @@ class Remote:
                         return
                     del event, reference  # otherwise the object store keeps a checkpoint until the next event
                 raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
+        except Lost:
+            contact.settle()
+            raise
         finally:
-            cluster.ask(lambda: ray.kill(self._actor))
+            contact.ask(lambda: ray.kill(self._actor))
             self._places.give_back()
 
     def stop(self) -> None:
@@ -179,4 +182,4 @@ def _fetched(references: Iterable[Any]) -> Iterator[Mapping[int, bytes]]:
     """Fetch the records of the hosts, one host after the other."""
     for reference in references:
         with failures.explain_ray_errors(lambda: "a host"):
-            yield ray.get(cluster.wait([reference]))
+            yield ray.get(contact.wait([reference]))

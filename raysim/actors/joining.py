@@ -5,7 +5,6 @@ import os
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -13,47 +12,11 @@ import ray
 from ray.exceptions import AuthenticationError
 
 from raysim.actors import authentication
-from raysim.system.errors import RunError, Unreachable
+from raysim.system.errors import Unreachable
 
 LOOPBACK = "127.0.0.1"
 REACHABLE = "ENABLE_RAY_CLUSTER"  # a constant of Ray's: whether a node's address must be reachable from other machines
 ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # number of attempts, one a second; Ray's default is 20
-EVERY = 5  # seconds between two looks at a joined cluster, and that its answer may take
-SILENCE = 40  # seconds without an answer after which it is given up; Ray (2.60) ends this process after 60
-
-
-class Contact:
-    """Whether a cluster that this process has joined can still be reached.
-
-    Ray does not say, and after a while ends the process.
-    """
-
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self._address, self._where = address, (host.strip("[]"), int(port))
-        self._next, self._silent_since = time.monotonic(), 0.0
-
-    def check(self) -> bool:
-        """Return whether the cluster answers, or did a few seconds ago.
-
-        Raises:
-            RunError: it has not for too long.
-        """
-        if time.monotonic() < self._next:
-            return True
-        try:
-            socket.create_connection(self._where, timeout=EVERY).close()
-        except OSError as error:
-            self._silent_since = self._silent_since or time.monotonic()
-            silent = time.monotonic() - self._silent_since
-            if silent > SILENCE:
-                raise RunError(
-                    f"the cluster at {self._address} has not answered for {silent:.0f} s ({error}): it ended, or the "
-                    "network to it is cut; go on when `ray status` shows this machine, if need be after `ray start`"
-                ) from None
-            return False
-        self._next, self._silent_since = time.monotonic() + EVERY, 0.0
-        return True
 
 
 def join(address: str, code: Sequence[str]) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
-from ray.exceptions import GetTimeoutError
+from ray.exceptions import ActorDiedError, GetTimeoutError
 
-from raysim.actors import cluster, joining, patience
+from raysim.actors import contact, coordinator, patience
 from raysim.actors.patience import Patience
-from raysim.system.errors import RunError
+from raysim.system.errors import Lost, RunError
 
 
 class Clock:
@@ -31,7 +31,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(joining, "time", made)
+    monkeypatch.setattr(contact, "time", made)
     monkeypatch.setattr(patience, "time", made)
     return made
 
@@ -43,58 +43,83 @@ def test_a_cluster_that_is_cut_off_is_given_up_after_a_while_and_not_if_it_comes
     """Silent from 105 to 140 s and back at 141: nothing. Silent from 146 on: 40 s later the run ends."""
     with socket.create_server(("127.0.0.1", 0)) as there:
         port = there.getsockname()[1]
-        contact = joining.Contact(f"127.0.0.1:{port}")
-        assert contact.check()
+        there_yet = contact.Contact(f"127.0.0.1:{port}")
+        assert there_yet.check()
     for clock.now in (105, 120, 140):
-        assert not contact.check()
+        assert not there_yet.check()
     with socket.create_server(("127.0.0.1", port)):
         clock.now = 141
-        assert contact.check()
+        assert there_yet.check()
     clock.now = 145.9
-    assert contact.check()  # it is not asked at every look
+    assert there_yet.check()  # it is not asked at every look
     for clock.now in (146, 186):
-        assert not contact.check()
+        assert not there_yet.check()
     clock.now = 186.5
     with pytest.raises(
         RunError, match=rf"^the cluster at 127.0.0.1:{port} has not answered for 40 s \(.*refused\): it "
     ):
-        contact.check()
+        there_yet.check()
 
 
 def test_whoever_waits_for_an_event_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     def check() -> bool:
         raise RunError("cut off")
 
-    monkeypatch.setattr(cluster, "JOINED", [SimpleNamespace(check=check)])
-    for waiting in (lambda: next(cluster.arriving("a stream")), lambda: cluster.wait(["an answer"]), cluster.reach):
+    monkeypatch.setattr(contact, "JOINED", [SimpleNamespace(check=check)])
+    for waiting in (lambda: next(contact.arriving("a stream")), lambda: contact.wait(["an answer"]), contact.reach):
         with pytest.raises(RunError, match="cut off"):
             waiting()
 
 
 def test_before_a_start_the_cluster_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     answers, slept = iter([False, False, True]), list[float]()
-    monkeypatch.setattr(cluster, "JOINED", [SimpleNamespace(check=lambda: next(answers))])
-    monkeypatch.setattr(cluster, "time", SimpleNamespace(sleep=slept.append))
-    cluster.reach()
+    monkeypatch.setattr(contact, "JOINED", [SimpleNamespace(check=lambda: next(answers))])
+    monkeypatch.setattr(contact, "time", SimpleNamespace(sleep=slept.append))
+    contact.reach()
     assert slept == [1, 1]
 
 
 def test_a_request_that_is_not_answered_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the cluster ends meanwhile, or after a while; a request that fails says nothing."""
-    for looks, limit in (([False, False, True], cluster.ANSWER), ([False] * 9, 0.0)):
+    for looks, limit in (([False, False, True], contact.ANSWER), ([False] * 9, 0.0)):
         ended, never = iter(looks), threading.Event()
-        monkeypatch.setattr(cluster, "ANSWER", limit)
-        monkeypatch.setattr(cluster, "own_has_ended", lambda ended=ended: next(ended))
-        cluster.ask(never.wait)
+        monkeypatch.setattr(contact, "ANSWER", limit)
+        monkeypatch.setattr(contact, "own_has_ended", lambda ended=ended: next(ended))
+        contact.ask(never.wait)
         never.set()
-    monkeypatch.setattr(cluster, "own_has_ended", lambda: False)
-    cluster.ask(lambda: 1 / 0)
+    monkeypatch.setattr(contact, "own_has_ended", lambda: False)
+    contact.ask(lambda: 1 / 0)
     asked: list[bool] = []
-    cluster.ask(lambda: asked.append(True))
+    contact.ask(lambda: asked.append(True))
     assert asked == [True]
-    monkeypatch.setattr(cluster, "own_has_ended", lambda: True)
-    cluster.ask(lambda: asked.append(False))
+    monkeypatch.setattr(contact, "own_has_ended", lambda: True)
+    contact.ask(lambda: asked.append(False))
     assert asked == [True]
+
+
+@pytest.mark.parametrize("seconds", ["0.1", "60"])
+def test_an_actor_that_its_cluster_takes_along_is_one_loss(seconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The raylet ends its workers first: here, a tenth of a second before itself. If it stays, it was the actor."""
+
+    def stream() -> Iterator[Any]:
+        yield "an event"
+
+    def get(_: Any) -> Any:
+        raise ActorDiedError
+
+    monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=get, kill=lambda _: None))
+    monkeypatch.setattr(contact, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
+    call = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=stream))
+    made = object.__new__(coordinator.Remote)
+    made._notice = None
+    made._actor = SimpleNamespace(events=call)
+    made._places = SimpleNamespace(give_back=lambda: None)
+    with subprocess.Popen(["sleep", seconds]) as raylet:
+        monkeypatch.setattr(contact, "OWN", [psutil.Process(raylet.pid)])
+        with pytest.raises(Lost) as lost:
+            list(made.events())
+        assert lost.value.who == {"0.1": "the cluster", "60": "the coordinator"}[seconds]
+        raylet.kill()
 
 
 # processes that are stopped
