@@ -113,20 +113,21 @@ def _end_autoscaler() -> None:
 
 def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
     try:
-        ray.init(
-            "local",
-            num_cpus=int(capacity.cpus),
-            num_gpus=int(capacity.gpus),
-            include_dashboard=dashboard,
-            dashboard_host=LOOPBACK,
-            log_to_driver=False,
-            configure_logging=True,
-            logging_level=logging.ERROR,
-            _node_ip_address=LOOPBACK,
-            _temp_dir=str(session.rays),
-            # what every call did, which the GCS would keep (14 KiB of each round) for the dashboard alone
-            _system_config={} if dashboard else {"task_events_report_interval_ms": 0},
-        )
+        with joining.without_warnings():  # and without the last words of Ray's autoscaler when it is sent a signal
+            ray.init(
+                "local",
+                num_cpus=int(capacity.cpus),
+                num_gpus=int(capacity.gpus),
+                include_dashboard=dashboard,
+                dashboard_host=LOOPBACK,
+                log_to_driver=False,
+                configure_logging=True,
+                logging_level=logging.ERROR,
+                _node_ip_address=LOOPBACK,
+                _temp_dir=str(session.rays),
+                # what every call did, which the GCS would keep (14 KiB of each round) for the dashboard alone
+                _system_config={} if dashboard else {"task_events_report_interval_ms": 0},
+            )
     except Exception as error:  # Ray raises all kinds
         raise RunError(f"Ray could not start ({error}); start the run again") from error
     for process in psutil.Process().children():
