@@ -164,9 +164,13 @@ def joined_cluster(address: str, code: Sequence[str] = (), go_on: tuple[Path, st
         try:
             yield present()
         finally:
+            waits = (
+                contact.cut_off()
+            )  # Ray's farewell then waits until the network is back: it is said when Python ends
             contact.JOINED.clear()
             with interrupts.delay_interrupts():
-                ray.shutdown()
+                if not waits:
+                    ray.shutdown()
 
 
 def present() -> Capacity:

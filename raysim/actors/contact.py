@@ -14,7 +14,7 @@ from raysim.system.errors import Lost, RunError
 
 EVERY = 5  # seconds between two looks at a joined cluster, and that its answer may take
 SILENCE = 40  # seconds without an answer after which it is given up; Ray (2.60) ends this process after 60
-ANSWER = 20  # seconds that a cluster has to answer what nobody depends on
+ANSWER = 5  # seconds that a cluster has to answer what nobody depends on
 SETTLING = 0.5  # seconds in which a raylet that was told to end has ended, after its workers
 
 
@@ -28,6 +28,11 @@ class Contact:
         host, _, port = address.rpartition(":")
         self._address, self._where = address, (host.strip("[]"), int(port))
         self._next, self._silent_since = time.monotonic(), 0.0
+
+    @property
+    def silent(self) -> bool:
+        """Whether the cluster did not answer when it was last asked."""
+        return self._silent_since > 0
 
     def check(self) -> bool:
         """Return whether the cluster answers, or did a few seconds ago.
@@ -95,6 +100,11 @@ def check() -> bool:
     return all(contact.check() for contact in JOINED)
 
 
+def cut_off() -> bool:
+    """Return whether the joined cluster, if there is one, did not answer when it was last asked."""
+    return any(contact.silent for contact in JOINED)
+
+
 def settle() -> None:
     """After the loss of an actor, wait whether this process's own cluster ends as well, if it has one; raise Lost then.
 
@@ -122,7 +132,7 @@ def ask(request: Callable[[], object]) -> None:
         with suppress(Exception):  # the cluster ends
             request()
 
-    if own_has_ended():
+    if own_has_ended() or cut_off():
         return
     asking, limit = Thread(target=try_to, daemon=True), time.monotonic() + ANSWER
     asking.start()

@@ -45,8 +45,10 @@ def test_a_cluster_that_is_cut_off_is_given_up_after_a_while_and_not_if_it_comes
         port = there.getsockname()[1]
         there_yet = contact.Contact(f"127.0.0.1:{port}")
         assert there_yet.check()
+    assert not there_yet.silent
     for clock.now in (105, 120, 140):
         assert not there_yet.check()
+        assert there_yet.silent
     with socket.create_server(("127.0.0.1", port)):
         clock.now = 141
         assert there_yet.check()
@@ -93,6 +95,9 @@ def test_a_request_that_is_not_answered_is_left(monkeypatch: pytest.MonkeyPatch)
     contact.ask(lambda: asked.append(True))
     assert asked == [True]
     monkeypatch.setattr(contact, "own_has_ended", lambda: True)
+    contact.ask(lambda: asked.append(False))
+    monkeypatch.setattr(contact, "own_has_ended", lambda: False)
+    monkeypatch.setattr(contact, "JOINED", [SimpleNamespace(silent=True)])
     contact.ask(lambda: asked.append(False))
     assert asked == [True]
 
