@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import random
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 from clusters import cluster
@@ -17,6 +18,7 @@ from raysim.engine.events import Event, RoundDone, Started
 
 Kill = Callable[[], bool]
 Replace = Callable[[], object]
+Strike = Callable[[int], bool]
 LIMIT = 300  # seconds that a run may take, kills included
 TIDY = 60  # seconds that a run over its limit has to clean up
 
@@ -98,6 +100,40 @@ def actor(name: str, draws: random.Random) -> Kill:
         return True
 
     return kill
+
+
+def child(name: str) -> Strike:
+    """Return a function that kills one of Ray's processes below a driver, known by how its name begins."""
+
+    def strike(driver: int) -> bool:
+        for process in psutil.Process(driver).children(recursive=True):
+            with suppress(psutil.Error):
+                if process.name().startswith(name):
+                    process.kill()
+                    return True
+        return False
+
+    return strike
+
+
+def end_driver(driver: int) -> bool:
+    os.kill(driver, signal.SIGKILL)
+    return True
+
+
+def terminate(driver: int) -> bool:
+    """End a run as `timeout` does: by a signal to its process group, which Ray's processes are of too."""
+    os.killpg(driver, signal.SIGTERM)
+    return True
+
+
+STRIKES: dict[str, Strike] = {
+    "driver": end_driver,
+    "raylet": child("raylet"),
+    "gcs": child("gcs_server"),
+    "agent": child("ray::RuntimeEnv"),
+    "terminated": terminate,
+}
 
 
 @contextmanager

@@ -2,11 +2,13 @@
 
     python benchmarks/kills.py [--kills N] [--what host ...] [--seed N] [--workers KIND]
 
-Kills (SIGKILL) a host, the coordinator, the driver and a node N times each. Runs with different methods and schedules
-alternate, with three kills per run, so that 18 kills cover all of them. A run must end with the bits of the same run
-without kills, must have recorded an interruption for every kill, and may repeat at most `checkpoint.every_rounds`
-rounds per interruption. Prints one line per kind, and exits with status 1 if any of this fails, or a run takes longer
-than five minutes.
+Kills (SIGKILL) a host, the coordinator, the driver, a node, and of Ray's own processes the raylet, the GCS and the
+runtime environment agent N times each; `terminated` sends SIGTERM to the driver and Ray's processes, as `timeout` and
+`scancel` do, which must end the run as interrupted. Runs with different methods and schedules alternate, with three
+kills per run, so that 18 kills cover all of them. A run that was ended goes on with --resume. It must end with the bits
+of the same run without kills, must have recorded an interruption for every kill, and may repeat at most
+`checkpoint.every_rounds` rounds per interruption. Prints one line per kind, and exits with status 1 if any of this
+fails, or a run takes longer than five minutes.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from statistics import median
 from typing import Any
 
 import yaml
-from killing import Kill, Killer, Replace, actor, at_most, nodes
+from killing import STRIKES, Kill, Killer, Replace, Strike, actor, at_most, nodes, terminate
 from rich.console import Console
 from rich.table import Table
 from timing import add_workers
@@ -85,32 +87,41 @@ class Tally:
         return not self.different and counted and max(self.again, default=0) <= EVERY
 
 
-def driver(config: Mapping[str, Any], out: Path, kills: int, draws: random.Random) -> tuple[int, list[float]]:
-    """Kill and resume a run's driver repeatedly; return the number of kills, and the seconds to each next round."""
+def from_outside(
+    strike: Strike, config: Mapping[str, Any], out: Path, kills: int, draws: random.Random
+) -> tuple[int, list[float]]:
+    """Strike a run's processes repeatedly, and resume it where it ended.
+
+    Returns:
+        the number of strikes, and the seconds from each one to the next round.
+    """
     file = out.parent / f"{out.name}.yaml"
     file.write_text(yaml.safe_dump(dict(config), sort_keys=False))  # the order of methods matters
     command = [sys.executable, "-m", "raysim", "run", str(file), "--out", str(out), "--resume", "--quiet"]
-    done, killed, pauses = 0, 0.0, []
+    done, struck, pauses = 0, 0.0, []
     while True:
         run = subprocess.Popen(command, start_new_session=True)
         try:
-            go_on(run, out, 1)
-            if done and run.poll() is None:
-                pauses.append(time.perf_counter() - killed)
-            if done < kills:
+            while run.poll() is None:
+                go_on(run, out, 1)
+                if done > len(pauses) and run.poll() is None:
+                    pauses.append(time.perf_counter() - struck)
                 go_on(run, out, draws.randint(0, SPREAD))
-            if done < kills and rounds(out) <= LAST and run.poll() is None:
+                if done == kills or rounds(out) > LAST or run.poll() is not None:
+                    run.wait()
+                    break
                 time.sleep(draws.uniform(0, 0.05))
-                run.kill()
-                killed = time.perf_counter()
-            status = run.wait()
+                noted, struck = len(again(out)), time.perf_counter()
+                done += strike(run.pid)
+                while run.poll() is None and len(again(out)) == noted:
+                    time.sleep(0.005)
         finally:
             run.kill()
-        if status == 0:
+        if run.returncode == 0:
             return done, pauses
-        if status > 0:
-            raise SystemExit(f"{out}: the run failed")
-        done += 1
+        ended = raysim.load(out).status if (out / "summary.json").exists() else "not"
+        if (run.returncode, ended) != (130, "interrupted") if strike is terminate else ended != "not":
+            raise SystemExit(f"{out}: the run has {ended} ended, with status {run.returncode}")
 
 
 def go_on(run: subprocess.Popen[bytes], out: Path, more: int) -> None:
@@ -140,7 +151,7 @@ def carry_out(what: str, kills: int, seed: int, folder: Path, oracle: Callable[[
     tally, draws = Tally(), random.Random(f"{seed} {what}")
     resources: dict[str, Any] = dict(BASE["resources"])
     with ExitStack() as stack:
-        kill: Kill = bool  # does nothing: the driver is not killed from within
+        kill: Kill = bool  # does nothing: not all are killed from within
         replace: Replace = bool
         with at_most(f"{what}: its cluster"):
             if what in ("host", "coordinator"):
@@ -155,8 +166,8 @@ def carry_out(what: str, kills: int, seed: int, folder: Path, oracle: Callable[[
             config, out = BASE | RUNS[name] | {"resources": resources}, folder / f"{what}-{number}"
             wanted = min(A_RUN, kills - tally.kills)
             with at_most(f"{what}, {name}"):
-                if what == "driver":
-                    done, pauses = driver(config, out, wanted, draws)
+                if what in STRIKES:
+                    done, pauses = from_outside(STRIKES[what], config, out, wanted, draws)
                 else:
                     done, pauses = from_within(config, out, Killer(kill, replace, wanted, LAST, SPREAD, draws), replace)
             result = raysim.load(out)
@@ -165,7 +176,7 @@ def carry_out(what: str, kills: int, seed: int, folder: Path, oracle: Callable[[
             tally.kills += done
             tally.pauses += pauses
             tally.runs += 1
-            tally.losses += result.recoveries
+            tally.losses += done if what == "terminated" else result.recoveries  # none if it hit upon a checkpoint
             tally.again += again(out)
             tally.recomputed += result.rounds_recomputed
             if result.model_sha256 != oracle(name):
@@ -185,7 +196,7 @@ def from_within(config: Mapping[str, Any], out: Path, killer: Killer, replace: R
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    kinds = ("host", "coordinator", "driver", "node")
+    kinds = ("host", "coordinator", "node", *STRIKES)
     parser.add_argument("--kills", type=int, default=20, help="kills of each kind (20)")
     parser.add_argument("--what", nargs="+", choices=kinds, default=kinds, help="the kinds (all)")
     parser.add_argument("--seed", type=int, default=0, help="what the moments are drawn from (0)")

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import psutil
 import ray
 
-from raysim.actors import authentication, joining, workers
+from raysim.actors import authentication, contact, joining, workers
 from raysim.actors.joining import LOOPBACK, on_loopback
 from raysim.actors.session import Session, open_session
 from raysim.config import Config
@@ -20,11 +19,11 @@ from raysim.config.own_code import find_own_code, refuse_main
 from raysim.config.schema import RAYS_OWN
 from raysim.system import interrupts
 from raysim.system.capacity import CAN_FORK, Capacity
-from raysim.system.errors import ConfigError, Lost, RunError
+from raysim.system.errors import ConfigError, RunError
 
 VITAL = ("gcs_server", "raylet")
+AGENTS = (["ray::DashboardAgent"], ["ray::RuntimeEnvAgent"])  # the raylet ends if one of them does
 AUTOSCALER = "/autoscaler/_private/monitor.py"
-OWN: list[psutil.Process] = []  # the processes without which the cluster that this process has started has ended
 
 
 def cluster_of(
@@ -54,7 +53,8 @@ def cluster_of(
         dashboard = any(config.resources.dashboard for config in configs)
         forked = any(config.resources.forks for config in configs)
         return own_cluster(machine, dashboard, say, (file, command), session, forked)
-    return joined_cluster(address, sorted({str(path) for config in configs for path in find_own_code(config)}))
+    code = sorted({str(path) for config in configs for path in find_own_code(config)})
+    return joined_cluster(address, code, (file, command))
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def own_cluster(
         RunError: Ray could not start.
     """
     if ray.is_initialized():
-        check_own()
+        contact.check()
         yield present()
         return
     if dashboard and find_spec("aiohttp") is None:
@@ -98,9 +98,13 @@ def own_cluster(
             yield capacity
         finally:
             with interrupts.delay_interrupts():
+                # else what is left of a cluster that has ended might end this process
+                for process in contact.OWN if contact.own_has_ended() else ():
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
                 _end_autoscaler()
                 ray.shutdown()
-                OWN.clear()
+                contact.OWN.clear()
                 workers.OWN.clear()
 
 
@@ -114,91 +118,64 @@ def _end_autoscaler() -> None:
 
 def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
     try:
-        ray.init(
-            "local",
-            num_cpus=int(capacity.cpus),
-            num_gpus=int(capacity.gpus),
-            include_dashboard=dashboard,
-            dashboard_host=LOOPBACK,
-            log_to_driver=False,
-            configure_logging=True,
-            logging_level=logging.ERROR,
-            _node_ip_address=LOOPBACK,
-            _temp_dir=str(session.rays),
-        )
+        with joining.without_warnings():  # and without the last words of Ray's autoscaler when it is sent a signal
+            ray.init(
+                "local",
+                num_cpus=int(capacity.cpus),
+                num_gpus=int(capacity.gpus),
+                include_dashboard=dashboard,
+                dashboard_host=LOOPBACK,
+                log_to_driver=False,
+                configure_logging=True,
+                logging_level=logging.ERROR,
+                _node_ip_address=LOOPBACK,
+                _temp_dir=str(session.rays),
+                # what every call did, which the GCS would keep (14 KiB of each round) for the dashboard alone
+                _system_config={} if dashboard else {"task_events_report_interval_ms": 0},
+            )
     except Exception as error:  # Ray raises all kinds
         raise RunError(f"Ray could not start ({error}); start the run again") from error
     for process in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):  # a child of the user's own
             if process.name() in VITAL:
-                OWN.append(process)
-            if process.name() == "raylet" and session.forks is not None:
-                session.forks.serve(process.pid, ray.get_runtime_context().get_job_id())
-                workers.OWN.append(session.forks)
+                contact.OWN.append(process)
+            if process.name() == "raylet":
+                contact.OWN.extend(child for child in process.children() if child.cmdline()[:1] in AGENTS)
+                if session.forks is not None:
+                    session.forks.serve(process.pid, ray.get_runtime_context().get_job_id())
+                    workers.OWN.append(session.forks)
 
 
 @contextmanager
-def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]:
+def joined_cluster(address: str, code: Sequence[str] = (), go_on: tuple[Path, str] | None = None) -> Iterator[Capacity]:
     """Join a running cluster and yield its capacity.
 
     Args:
         address: HOST:PORT, or auto for the cluster on this machine.
         code: folders and files of the user's own modules, which are sent to its workers.
+        go_on: see `own_cluster`.
 
     Raises:
         ConfigError: the cluster cannot be joined.
     """
-    joined = not ray.is_initialized()
-    if joined:
-        joining.join(address, code)
-    try:
+    if ray.is_initialized():
         yield present()
-    finally:
-        if joined:
-            with interrupts.delay_interrupts():
-                ray.shutdown()
-
-
-def arriving(stream: Any) -> Iterator[Any]:
-    """Yield a stream's references as they arrive, and None after every second in which none does.
-
-    Raises Lost if this process's own cluster ends meanwhile.
-    """
-    while True:
-        check_own()
-        ready, _ = ray.wait([stream], timeout=1)
+        return
+    with open_session(forked=False) if go_on else nullcontext() as session:  # only for its word if this one is killed
+        if session and go_on:
+            session.announce(*go_on)
+        joining.join(address, code)
+        contact.JOINED.append(contact.Contact(ray.get_runtime_context().gcs_address))
         try:
-            yield next(stream) if ready else None
-        except StopIteration:
-            return
-
-
-def wait(references: Sequence[Any]) -> Any:
-    """Return the first of some references that is ready. Raises Lost if this process's own cluster ends meanwhile."""
-    while True:
-        check_own()
-        ready, _ = ray.wait(list(references), timeout=1)
-        if ready:
-            return ready[0]
-
-
-def check_own() -> None:
-    """Raise Lost if the cluster that this process has started, if any, has ended.
-
-    Ray (2.60) takes a minute to notice the loss of its GCS, and then ends this process. After the loss of the raylet it
-    does so as soon as anything is put into the object store or fetched from it; or at once, if the raylet still told
-    the GCS, as it does where its runtime environment agent is lost.
-    """
-    if own_has_ended():
-        raise Lost("the cluster", "one of Ray's own processes ended (killed, crashed, or out of memory)")
-
-
-def own_has_ended() -> bool:
-    """Return whether the cluster that this process has started, if any, has lost a process that it needs."""
-    try:
-        return any(process.status() == psutil.STATUS_ZOMBIE for process in OWN)
-    except psutil.NoSuchProcess:
-        return True
+            yield present()
+        finally:
+            waits = (
+                contact.cut_off()
+            )  # Ray's farewell then waits until the network is back: it is said when Python ends
+            contact.JOINED.clear()
+            with interrupts.delay_interrupts():
+                if not waits:
+                    ray.shutdown()
 
 
 def present() -> Capacity:

@@ -9,8 +9,7 @@ from typing import Any
 import ray
 import torch
 
-from raysim.actors import cluster, failures, placing
-from raysim.actors.patience import Patience
+from raysim.actors import contact, failures, patience, placing
 from raysim.actors.placing import Places, this_node
 from raysim.actors.process import hide_gpus
 from raysim.actors.runner import RayRunner, start_hosts
@@ -45,11 +44,12 @@ class Start:
 
 
 class Coordinator:
-    """Actor that has the host actors compute. Two threads: one runs, the other receives calls."""
+    """Actor that has the host actors compute. Three threads: one runs, the others receive calls."""
 
     def __init__(self, start: Start) -> None:
         hide_gpus()
         self._start: Start | None = start
+        self._runner: RayRunner | None = None
         self._stopping = threading.Event()
         self._written = threading.Semaphore(0)
 
@@ -63,6 +63,7 @@ class Coordinator:
         with convert_to_run_error():
             federation = ray.get(reference)
             runner = RayRunner(start.config, federation.streams, start.hosts, start.places, start.clients, start.apart)
+            self._runner = runner
             simulation = Simulation(start.config, federation, runner, start.server)
             simulation.stopping = self._stopping
             joined = start.config.resources.address is not None
@@ -89,6 +90,10 @@ class Coordinator:
     def stop(self) -> None:
         """End the run after the round in progress."""
         self._stopping.set()
+
+    def silent(self) -> list[int]:
+        """Return the numbers of the hosts that are waited for in vain, as far as their nodes know."""
+        return patience.silent(self._runner.awaited() if self._runner else [])
 
 
 def _told(event: Event, runner: RayRunner, joined: bool) -> Event:
@@ -133,9 +138,9 @@ class Remote:
         server, forked = None if saved is None else saved.server, sum(map(bool, on_hosts))
         start = Start(config, [federation], hosts, places, server, clients, apart, forked)
         self._places = places
-        self._patience = Patience(hosts, places.nodes())
+        self._patience = patience.Patience(hosts, places.nodes())
         actor: Any = ray.remote(Coordinator)
-        self._actor = actor.options(**placing.beside_the_driver(), **beside, max_concurrency=2).remote(start)
+        self._actor = actor.options(**placing.beside_the_driver(), **beside, max_concurrency=3).remote(start)
 
     def events(self) -> Generator[Event, None, None]:
         """Iterate over the events of the run; closing the iterator ends the coordinator and with it the hosts."""
@@ -144,12 +149,13 @@ class Remote:
             if self._notice:
                 yield Notice(self._notice)
             with failures.explain_ray_errors(lambda: "the coordinator"):
-                for reference in cluster.arriving(self._actor.events.options(num_returns="streaming").remote()):
+                for reference in contact.arriving(self._actor.events.options(num_returns="streaming").remote()):
                     if reference is None:
-                        if not started and (line := self._patience.line()):
+                        if line := self._patience.line(self._actor if started else None):
                             yield Notice(line)
                         continue
                     event = ray.get(reference)
+                    self._patience.heard()
                     started = started or isinstance(event, Started)
                     if isinstance(event, Checkpoint):
                         yield replace(event, clients=_fetched(event.clients))
@@ -160,10 +166,12 @@ class Remote:
                         return
                     del event, reference  # otherwise the object store keeps a checkpoint until the next event
                 raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
+        except Lost:
+            contact.settle()
+            raise
         finally:
-            if not cluster.own_has_ended():  # else both would wait for an answer
-                ray.kill(self._actor)
-                self._places.give_back()
+            contact.ask(lambda: ray.kill(self._actor))
+            self._places.give_back()
 
     def stop(self) -> None:
         """Ask the run to end after the round in progress."""
@@ -174,4 +182,4 @@ def _fetched(references: Iterable[Any]) -> Iterator[Mapping[int, bytes]]:
     """Fetch the records of the hosts, one host after the other."""
     for reference in references:
         with failures.explain_ray_errors(lambda: "a host"):
-            yield ray.get(reference)
+            yield ray.get(contact.wait([reference]))

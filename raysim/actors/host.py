@@ -1,5 +1,6 @@
 """A host as a Ray actor."""
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,10 +25,12 @@ TRAVEL = 100e6  # bytes that are assumed to go from node to node in a second
 
 @dataclass(frozen=True)
 class Ready:
-    """A host that has started: its node's address and id, its kind of machine, whether its process was forked."""
+    """A host that has started: its node (in words; by id), its kind of machine, its process, whether it was forked."""
 
     node: str
+    node_id: str
     machine: str
+    pid: int
     forked: bool
 
 
@@ -63,8 +66,9 @@ class Host:
 
     def ready(self) -> Ready:
         """Return what is to be known of this host; Ray answers once the constructor has finished."""
-        node = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:8]}"
-        return Ready(node, describe_machine(self._host.model.device), is_forked())
+        node = ray.get_runtime_context().get_node_id()
+        where = f"{ray.util.get_node_ip_address()} {node[:8]}"
+        return Ready(where, node, describe_machine(self._host.model.device), os.getpid(), is_forked())
 
     def peak(self) -> Peak:
         """Return the peak memory of this process."""

@@ -36,7 +36,7 @@ def join(address: str, code: Sequence[str]) -> None:
         except (OSError, OverflowError) as error:
             raise _no_cluster(address, str(error)) from error
     own = {"py_modules": list(code)} if code else None
-    with _few_attempts(), _without_warnings(), on_loopback() if _only_here(host, port) else nullcontext():
+    with _few_attempts(), without_warnings(), on_loopback() if _only_here(host, port) else nullcontext():
         try:
             ray.init(address=address, runtime_env=own, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, RuntimeError, AuthenticationError) as error:
@@ -106,7 +106,7 @@ def _few_attempts() -> Iterator[None]:
 
 
 @contextmanager
-def _without_warnings() -> Iterator[None]:
+def without_warnings() -> Iterator[None]:
     """Hold back what Ray's C++ code writes to standard error (a line per attempt); show it if the attempts succeed."""
     sys.stderr.flush()
     before = os.dup(2)

@@ -1,13 +1,12 @@
 """Placement of actors: the coordinator on the driver's node, the hosts spread over the nodes or packed onto few."""
 
-from threading import Thread
 from typing import Any
 
 import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from raysim.actors import cluster
+from raysim.actors import cluster, contact
 from raysim.estimate.placement import Placement
 from raysim.system.errors import Lost, RunError
 
@@ -69,7 +68,7 @@ class Places:
         """
         wanted = self.placement
         for _ in range(PATIENCE):
-            cluster.check_own()
+            contact.check()
             if self.group.wait(1):
                 return
             if cluster.present().room(wanted.cpus, wanted.gpus, wanted.custom) < wanted.actors:
@@ -82,7 +81,4 @@ class Places:
 
     def give_back(self) -> None:
         """End the hosts and release their resources, which Ray would otherwise keep until this process leaves."""
-        asking = Thread(target=remove_placement_group, args=(self.group,), daemon=True)
-        asking.start()
-        while asking.is_alive() and not cluster.own_has_ended():  # else this would wait a minute for an answer
-            asking.join(0.05)
+        contact.ask(lambda: remove_placement_group(self.group))

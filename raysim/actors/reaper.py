@@ -38,6 +38,8 @@ def _writes_below(folder: str, descriptor: str) -> bool:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # sent to all processes of a run; its end is when the pipe ends
     told = ["", "", *sys.stdin.read().splitlines()]
     if told[-1] != CLEARED:
         clear(sys.argv[1])

@@ -91,6 +91,7 @@ class RayRunner:
         ready = self._ready(places)
         self.machines = {host.node: host.machine for host in ready}
         self.forked = sum(host.forked for host in ready)
+        self._processes = [(host.node_id, host.pid) for host in ready]
         self._turns = Turns[_Call]([host.node for host in ready], placement.cpus if shared_cpus else None)
         self._answer_all([host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)])
 
@@ -134,6 +135,11 @@ class RayRunner:
     def peaks(self) -> list[Peak]:
         """Return the peak memory of this process and of each host."""
         return [own_peak(), *self._answer_all([host.peak.remote() for host in self._hosts])]
+
+    def awaited(self) -> list[tuple[int, str, int]]:
+        """Return number, node and process of each host that has yet to reply to a call."""
+        hosts = {call.host for call in list(self._under_way.values())}
+        return [(host, *self._processes[host]) for host in sorted(hosts)]
 
     def _move(self, order: Order) -> Mapping[int, Sequence[Any]]:
         """Have clients of an order move if that pays; return references to their records, by their new host."""

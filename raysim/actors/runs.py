@@ -6,7 +6,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from raysim.actors import cluster, failures, workers
+from raysim.actors import contact, failures, workers
 from raysim.actors.process import set_up_actor
 from raysim.actors.wire import register_tensors
 from raysim.config import Config
@@ -41,7 +41,7 @@ class RayRun:
     """
 
     def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None) -> None:
-        cluster.check_own()
+        contact.check()
         kind: Any = ray.remote(RunProcess)
         takes = config.resources
         placed = kind.options(
@@ -73,8 +73,7 @@ class RayRun:
 
     def end(self) -> None:
         """End the actor."""
-        if not cluster.own_has_ended():  # else this would wait for an answer
-            ray.kill(self._actor)
+        contact.ask(lambda: ray.kill(self._actor))
 
 
 def ray_executor(at_once: int) -> Executor:
@@ -84,7 +83,7 @@ def ray_executor(at_once: int) -> Executor:
 
 
 def _wait(running: Sequence[RayRun]) -> RayRun:
-    coming = cluster.wait([run.coming for run in running])
+    coming = contact.wait([run.coming for run in running])
     return next(run for run in running if run.coming == coming)
 
 

@@ -198,7 +198,7 @@ def _start_on_ray(
     run: _Prepared, directory: Path, display: RunDisplay, early: "Session | None"
 ) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
     """Yield the function that starts the run from a checkpoint on a cluster; one started here is replaced if lost."""
-    from raysim.actors import cluster, coordinator
+    from raysim.actors import cluster, contact, coordinator
 
     config, need = run.config, estimate_memory(run.config, run.federation, run.model)
     if run.places is not None:
@@ -219,9 +219,10 @@ def _start_on_ray(
 
         def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
             nonlocal places, data
-            if cluster.own_has_ended():
+            if contact.own_has_ended():
                 started.close()
                 places, data = begin()
+            contact.reach()
             now = places or placement.place(config, cluster.present(), need)
             return coordinator.Remote(config, data, now, saved, apart)
 

@@ -73,7 +73,7 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
         register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
         runs = _Runs(plan.out, executor, display)
         log = nullcontext() if local or display.log is None else divert_errors(plan.out / display.log)
-        with log, interruptible(runs.stop, display.say):
+        with log:
             runs.carry_out(plan.to_do)
             if any(progress == "undecided" for _, progress in plan.runs):
                 plan = plan.renew()
@@ -105,20 +105,22 @@ class _Runs:
         """Carry out and record the runs; if that breaks off, end those in progress."""
         waiting = deque(cells)
         try:
-            while True:
-                while waiting and len(self._running) < self._executor.at_once and not self.stopping:
-                    self._begin(waiting.popleft())
-                if not self._running:
-                    return
-                self._go_on(self._executor.wait(list(self._running)))
+            with interruptible(self.stop, self._display.say):
+                while True:
+                    while waiting and len(self._running) < self._executor.at_once and not self.stopping:
+                        self._begin(waiting.popleft())
+                    if not self._running:
+                        return
+                    self._go_on(self._executor.wait(list(self._running)))
         except BaseException as error:
             if isinstance(error, Lost):  # not of a run: of the cluster
                 error.add_note("the same command goes on")
-            for run in self._running:
-                run.end()
-            for cell in [*self._recorders]:
-                with suppress(RunError):  # for example, the disk is still full
-                    self._end(cell, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
+            with delay_interrupts():
+                for run in self._running:
+                    run.end()
+                for cell in [*self._recorders]:
+                    with suppress(RunError):  # for example, the disk is still full
+                        self._end(cell, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
             raise
 
     def stop(self) -> None:

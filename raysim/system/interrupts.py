@@ -16,16 +16,31 @@ def interruptible(
     """Have the first Ctrl-C end the run after the present round; a second, or AT_ONCE, at once but with clean-up.
 
     `doing` says what the first one waits for.
+
+    Raises:
+        KeyboardInterrupt: at the second, or AT_ONCE; instead of whatever else the block then fails with, as Ray's
+            processes may have been sent the same signal.
     """
+    heard = False
+
+    def at_once(signum: int, frame: object) -> None:
+        nonlocal heard
+        heard = True
+        raise KeyboardInterrupt
 
     def first(signum: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, at_once)
         # in a separate thread: the main one may be inside a call to Ray, which is not reentrant
         threading.Thread(target=stop, daemon=True).start()
         say(f"{doing()}, then stopping with a checkpoint; Ctrl-C again leaves at once, without one")
 
-    with _handle({signal.SIGINT: first, **dict.fromkeys(AT_ONCE, signal.default_int_handler)}):
-        yield
+    with _handle({signal.SIGINT: first, **dict.fromkeys(AT_ONCE, at_once)}):
+        try:
+            yield
+        except Exception as error:
+            if heard:
+                raise KeyboardInterrupt from error
+            raise
 
 
 @contextmanager
@@ -36,7 +51,7 @@ def delay_interrupts(say: Callable[[], object] | None = None) -> Iterator[None]:
         say: called at the first one, to tell the user what is waited for.
 
     Raises:
-        KeyboardInterrupt: at the end, if one of them arrived meanwhile.
+        KeyboardInterrupt: at the end, if one of them arrived meanwhile; also where the block failed after it.
     """
     pressed: list[int] = []
 
@@ -46,7 +61,12 @@ def delay_interrupts(say: Callable[[], object] | None = None) -> Iterator[None]:
         pressed.append(signum)
 
     with _handle(dict.fromkeys((signal.SIGINT, *AT_ONCE), later)):
-        yield
+        try:
+            yield
+        except Exception as error:
+            if pressed:
+                raise KeyboardInterrupt from error
+            raise
     if pressed:
         raise KeyboardInterrupt
 

@@ -16,7 +16,7 @@ from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
 import raysim
-from raysim.actors import cluster, coordinator, failures, patience, runner, wire, workers
+from raysim.actors import contact, coordinator, failures, patience, runner, wire, workers
 from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.dealing import Dealing
 from raysim.actors.host import Host
@@ -196,12 +196,12 @@ def test_the_loss_of_the_own_cluster_is_noticed_while_an_answer_is_awaited(monke
         return [], references
 
     with subprocess.Popen(["sleep", "60"]) as process:
-        monkeypatch.setattr(cluster, "OWN", [psutil.Process(process.pid)])
-        monkeypatch.setattr(cluster, "ray", SimpleNamespace(wait=wait))
+        monkeypatch.setattr(contact, "OWN", [psutil.Process(process.pid)])
+        monkeypatch.setattr(contact, "ray", SimpleNamespace(wait=wait))
         with pytest.raises(Lost, match=r"^the cluster died: one of Ray's own processes ended"):
-            cluster.wait(["an answer"])
+            contact.wait(["an answer"])
         assert waits == [1, 1]
-    assert cluster.own_has_ended()  # nor is there a process any more
+    assert contact.own_has_ended()  # nor is there a process any more
 
 
 # what the object store would keep
@@ -279,8 +279,9 @@ def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.Mo
     made._notice = None
     made._actor = SimpleNamespace(events=call, written=SimpleNamespace(remote=lambda: None))
     made._places = SimpleNamespace(give_back=lambda: None)
+    made._patience = SimpleNamespace(heard=lambda: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: reference.event, kill=lambda _: None))
-    monkeypatch.setattr(cluster, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
+    monkeypatch.setattr(contact, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
     for event in made.events():
         del event
     assert left == [None, None]

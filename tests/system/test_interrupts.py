@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
+from raysim.system.errors import RunError
 from raysim.system.interrupts import block_hangups, delay_interrupts, interruptible
 
 
@@ -30,6 +32,25 @@ def test_a_termination_and_a_closed_terminal_end_a_run_at_once(number: signal.Si
     with pytest.raises(KeyboardInterrupt), interruptible(ignore, ignore):
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) == ignore
+
+
+@pytest.mark.parametrize("block", [interruptible(ignore, ignore), delay_interrupts()], ids=["a run", "its start"])
+def test_what_the_block_then_fails_with_is_an_interrupt_too(block: AbstractContextManager[None]) -> None:
+    """A process of Ray's that was sent the same signal ends as well, and what the run needs to end is gone."""
+
+    def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            raise RunError("its process ended")
+
+    with pytest.raises(KeyboardInterrupt), block:
+        work()
+
+
+def test_without_a_signal_it_is_what_it_was() -> None:
+    with pytest.raises(RunError), interruptible(ignore, ignore), delay_interrupts():
+        raise RunError("its process ended")
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:
