@@ -76,11 +76,7 @@ class Half(Kept):
         self.knobs = knobs
 
     def state(self) -> dict[str, Any]:
-        """Return the state of this half.
-
-        Raises:
-            RunError: one of its attributes is of a type that a checkpoint cannot hold.
-        """
+        """Return the state of this half. Raises RunError: an attribute is of a type that a checkpoint cannot hold."""
         state = super().state()
         for key, value in state.items():
             foreign = find_foreign(value)

@@ -84,7 +84,9 @@ ALONE = {
     "icarl, random, batch norm": Run({**alone("icarl", loss="ce_kd", herding=False), **THREE, **BATCH_NORM}),
     "dann": Run({**alone("dann", strength=0.7, hidden=[7]), **THREE, **BATCH_NORM}),
     "heads": Run({**THREE, "training.logits": "task"}),
-    "glfc": Run({**alone("glfc", strength=0.4), **classes(3), "memory.capacity": 14, **BATCH_NORM}),
+    "glfc": Run(
+        {**alone("glfc", strength=0.4, old_model="previous_task"), **classes(3), "memory.capacity": 14, **BATCH_NORM}
+    ),
     "joint": Run({**alone("joint"), **THREE}),
     "fixed": Run({**alone("fixed"), **THREE}),
 }

@@ -6,6 +6,7 @@ from bits.run import DATA, Keys, Run, alone, classes, domains
 
 NPZ: Keys = {"dataset": {"name": "npz", "path": "one.npz", "root": DATA}}
 DIGITS: Keys = {"dataset": {"name": "digits", "train_samples": 120}}
+LISTS: Keys = {"path": ".", "train": "photo_train.txt", "test": "photo_test.txt"}
 FED_A_GEM: Keys = alone("fed_a_gem", sample_size=4)
 LATE_FED_A_GEM: Keys = alone("fed_a_gem", reference="with_update", sample_size=4)
 
@@ -32,6 +33,8 @@ DATA_AND_TASKS = {
     "npz, der, augmentation": Run({**NPZ, **alone("der"), "dataset.augment": ["flip"]}),
     "npz, given normalisation": Run({**NPZ, "dataset.normalize": {"mean": [0.4], "std": [0.3]}}),
     "image folder": Run({"dataset": {**folder("photo", classes=["ant", "bee", "cat"]), "root": DATA}}),
+    "image list": Run({"dataset": {"name": "image_list", "root": DATA, "size": 6, "first_label": 1, **LISTS}}),
+    "tiny imagenet": Run({"dataset": {"name": "tiny_imagenet", "root": DATA, "size": 6}, **FED_A_GEM}),
     "image folders as domains": Run(
         {"dataset": {**folder("sketch", grey=True), "root": DATA}, **FED_A_GEM}
         | domains(shift={"domains": [folder("photo"), folder("sketch", grey=True)]})

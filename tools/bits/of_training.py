@@ -44,6 +44,12 @@ TRAINING = {
         {"model": {"name": "resnet18"}, "training.rounds_per_task": 1, "training.batch_size": 36, **alone("scaffold")}
         | {"participation.count": 1}
     ),
+    "torchvision": Run(
+        {
+            "model": {"name": "torchvision", "architecture": "shufflenet_v2_x0_5", "input_size": 32, "normalize": True},
+            "training.rounds_per_task": 1,
+        }
+    ),
     "from given weights": Run({"model": {"name": "bits.own:normalised", "width": 6, "weights": f"{DATA}/weights.pt"}}),
     "another seed": Run({"seed": 11, **alone("er")}),
 }

@@ -81,6 +81,28 @@ def last(server: Any, count: int, draws: np.random.Generator) -> Sequence[int]:
     return [others[int(draws.integers(len(others)))], *kept]
 
 
+def _write_lists(folder: Path) -> None:
+    """Write lists of the photos: of each kind eight to train on, and four to test on; labels from 1."""
+    for name, numbers in (("train", range(8)), ("test", range(8, 12))):
+        kinds = enumerate(("ant", "bee", "cat", "dog"), 1)
+        lines = [f"photo/{kind}/{number}.png {label}" for label, kind in kinds for number in numbers]
+        (folder / f"photo_{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _write_tiny_imagenet(folder: Path, draws: np.random.Generator) -> None:
+    """Write three classes of eight images, and three images of each to test on, as Tiny-ImageNet is distributed."""
+    named, lines = ("n03", "n01", "n02"), []
+    for wnid in named:
+        for number in range(11):
+            place = folder / "train" / wnid / "images" if number < 8 else folder / "val" / "images"
+            place.mkdir(parents=True, exist_ok=True)
+            image = f"{wnid}_{number}.JPEG"
+            Image.fromarray(draws.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(place / image, quality=95)
+            lines += [f"{image}\t{wnid}\t0\t0\t1\t1"] if number >= 8 else []
+    (folder / "val" / "val_annotations.txt").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "wnids.txt").write_text("\n".join(named), encoding="utf-8")
+
+
 def write(folder: Path) -> None:
     """Write the data: two small .npz and a larger one, images in folders, and weights to start from."""
     draws = np.random.default_rng(0)
@@ -97,6 +119,8 @@ def write(folder: Path) -> None:
             for number in range(12):
                 pixels = draws.integers(0, 256, (9, 8, 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(place / f"{number}.png")
+    _write_lists(folder)
+    _write_tiny_imagenet(folder / "tiny-imagenet-200", draws)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         torch.save(normalised((1, 6, 6), 6, width=6).state_dict(), folder / "weights.pt")
