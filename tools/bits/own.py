@@ -100,6 +100,7 @@ def _write_tiny_imagenet(folder: Path, draws: np.random.Generator) -> None:
             Image.fromarray(draws.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(place / image, quality=95)
             lines += [f"{image}\t{wnid}\t0\t0\t1\t1"] if number >= 8 else []
     (folder / "val" / "val_annotations.txt").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "words.txt").write_text("n01\tgoldfish\nn02\tnewt\nn03\ttoad", encoding="utf-8")
     (folder / "wnids.txt").write_text("\n".join(named), encoding="utf-8")
 
 
