@@ -31,7 +31,10 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
     model.module.train()
     total = client.shared.training.local_steps
     for epoch in count():
-        if epoch == client.local_epochs if total is None else loop.number >= total or (epoch and not loop.number):
+        if total is None and epoch == client.local_epochs:
+            break
+        # an epoch without batches would never reach the steps
+        if total is not None and (loop.number >= total or (epoch > 0 and loop.number == 0)):
             break
         left = None if total is None else total - loop.number
         batches = foreign_batches(client, halves)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import torch
@@ -132,10 +133,14 @@ class FlatModel:
 
     def with_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits [n, classes] of a pass as it is, and what entered the head in it, [n, d]."""
-        heads = {layer: name for layer, name in name_layers(self.module).items() if name == self.head[0]}
-        with noted_inputs(heads) as found:
+        with noted_inputs(self._head_layer) as found:
             logits: Tensor = self.module(x)
         return logits, found[self.head[0]][-1]
+
+    @cached_property
+    def _head_layer(self) -> dict[nn.Module, str]:
+        """The head's weight by its layer; once, as every step may ask for it."""
+        return {layer: name for layer, name in name_layers(self.module).items() if name == self.head[0]}
 
     @contextmanager
     def _under(self, parameters: Tensor, buffers: Tensor) -> Iterator[None]:

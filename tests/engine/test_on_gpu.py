@@ -19,7 +19,7 @@ from raysim.system.errors import RunError
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available(),
-    reason="no GPU here that torch can use; what a CPU shows of the same code is in test_no_waiting.py",
+    reason="no GPU here that torch can use; a CPU shows the same code in test_no_waiting.py and test_graphs.py",
 )
 
 METHODS: list[dict[str, Any]] = [

@@ -79,7 +79,7 @@ def drop_counts(state: dict[str, Tensor]) -> None:
     """As in the files of torch 0.4, whose BatchNorms did not count; they have no versions either."""
     for name in [name for name in state if name.endswith("num_batches_tracked")]:
         del state[name]
-    del state._metadata  # type: ignore[attr-defined]
+    vars(state).pop("_metadata")
 
 
 def drop_head(state: dict[str, Tensor]) -> None:
