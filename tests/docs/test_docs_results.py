@@ -42,6 +42,7 @@ def measured(directory: Path) -> dict[str, set[str]]:
             for protocol, found in summary["evaluation"].items():
                 for metric in METRICS:
                     values[others, protocol, metric].append(found[metric])
+                values[others, protocol, "all rows"].append(all_rows(found["accuracy"]))
             for cost, scale in COSTS.items():
                 costs[others, cost].append(scale * summary[cost])
     figures = defaultdict(set)
@@ -53,6 +54,12 @@ def measured(directory: Path) -> dict[str, set[str]]:
         for _, name in others:
             figures[name].add(format(fmean(found), ".1f"))
     return figures
+
+
+def all_rows(accuracy: list[list[float]]) -> float | None:
+    """The mean over the tasks of the average accuracy on the tasks so far, where there is a row for each task."""
+    seen = [row[: task + 1] for task, row in enumerate(accuracy)]
+    return None if any(None in row for row in seen) else fmean(map(fmean, seen))
 
 
 def shown(values: list[float]) -> str:
