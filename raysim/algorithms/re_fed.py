@@ -13,7 +13,9 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor
+from torch.func import vmap
 
+from raysim.algorithms.parts.exemplars import herd, in_turn, unit_features
 from raysim.algorithms.parts.sample_gradients import squared_norms
 from raysim.api import Client, ClientHalf, Diverged, MemoryUse, Method, to_device
 
@@ -25,7 +27,9 @@ class ReFed(Method):
     lam: Annotated[float, Gt(0), Lt(1)] = 0.5  # lambda: near 0 the PIM stays at the global model, near 1 it is local
     epochs: Annotated[int, Ge(1)] = 40  # s, appendix C: epochs of the PIM at a boundary
     emphasis: Literal["early", "average", "late"] = "early"  # weights of eq. 5; late reverses early, table 10
-    importance: Literal["pim", "random"] = "pim"  # random is FedAvg with a random cache, the paper's baseline
+    importance: Literal["pim", "random", "loss", "herding"] = (
+        "pim"  # random is the paper's baseline, a FedAvg that caches
+    )
     budget: Literal["cached", "total"] = "cached"  # what memory.capacity (M) counts: the cache, or the new data as well
     norm: Literal["squared", "plain"] = "squared"  # G as in eq. 4, or as in its text
 
@@ -36,6 +40,10 @@ class ReFed(Method):
     def pull(self) -> float:
         """Return q(lambda), below eq. 3."""
         return (1 - self.lam) / (2 * self.lam)
+
+    def head_parts(self) -> int:
+        """Return 1 where what enters the network's head is looked at."""
+        return int(self.importance == "herding")
 
     def room(self, capacity: int, arrived: int) -> int:
         """Return how many samples may be cached."""
@@ -63,8 +71,36 @@ class ReFed(Method):
 
         def _ranking(self, client: Client, stored: Tensor) -> Tensor:
             """Return indices (int64) into `stored`, which is ascending, best first; ties go to the lower position."""
-            if self.knobs.importance == "random" or not client.computes:  # in a dry run only their number counts
-                return torch.from_numpy(client.generator(self.name).permutation(len(stored)))
+            rankings = {
+                "pim": self._by_norms,
+                "random": self._at_random,
+                "loss": self._by_loss,
+                "herding": self._herded,
+            }
+            # in a dry run only their number counts
+            return rankings[self.knobs.importance if client.computes else "random"](client, stored)
+
+        def _at_random(self, client: Client, stored: Tensor) -> Tensor:
+            return torch.from_numpy(client.generator(self.name).permutation(len(stored)))
+
+        def _by_loss(self, client: Client, stored: Tensor) -> Tensor:
+            """The largest losses at the model received first."""
+            model = client.model
+            losses = [model.parameters.new_zeros(0)]
+            with client.aside(self.name):
+                for part in client.batches(len(stored), single=True):
+                    x, y = client.show(stored[part])
+                    logits = model.logits(x, model.parameters, model.buffers)
+                    losses.append(vmap(client.cross_entropy)(logits[:, None], y[:, None]))
+            return torch.cat(losses).cpu().sort(descending=True, stable=True).indices
+
+        def _herded(self, client: Client, stored: Tensor) -> Tensor:
+            """Each class's samples in the order of iCaRL's herding at the model received, the classes in turn."""
+            labels = client.labels(stored)
+            places = [(labels == label).nonzero()[:, 0] for label in labels.unique().tolist()]
+            return in_turn([of[herd(unit_features(client, stored[of], self.name), len(of))] for of in places])
+
+        def _by_norms(self, client: Client, stored: Tensor) -> Tensor:
             norms = self._norms(client, stored)
             passes = torch.arange(1, self.knobs.epochs + 1, dtype=torch.float64)[:, None]  # p
             weights = torch.ones_like(passes) if self.knobs.emphasis == "average" else 1 / passes

@@ -2,12 +2,13 @@
 test_sample_gradients.py. They are all that a consistent reading of the paper allows.
 """
 
-from itertools import product
+from itertools import product, zip_longest
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from exemplar_oracle import numpy_herd, unit
 from softmax_oracle import Softmax, sample_norms
 from torch import nn
 
@@ -175,6 +176,54 @@ def test_early_and_late_are_disjoint(tiny, simulate, begun):
     for client, cache in kept["early"].items():
         assert len(cache) == 6
         assert sorted(cache + kept["late"][client]) == list(range(12))
+
+
+class OneLayer(nn.Module):
+    """One linear layer, which is its head: what enters it is the sample."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.head = nn.Linear(shape[0], classes)
+
+    def forward(self, x):
+        return self.head(x)
+
+
+@pytest.mark.parametrize("importance", ["loss", "herding"])
+def test_caches_by_loss_and_by_herding(tiny, simulate, monkeypatch, importance):
+    """In NumPy at the model received: the largest -log softmax(Wx + b)_y, or iCaRL's herding, the classes in turn."""
+    caches = []
+    begin_task = ReFed.Client.begin_task
+
+    def spied(half, client):
+        stored = torch.cat([client.memory.entries().positions, client.finished])
+        begin_task(half, client)
+        if len(stored):
+            weight, bias = client.received.reshape(-1)[: 6 * 6].reshape(6, 6), client.received[6 * 6 :]
+            x, y = (part.double().numpy() for part in client.show(stored))
+            caches.append((weight.double().numpy(), bias.double().numpy(), x, y, stored.tolist(), cached(client)))
+
+    monkeypatch.setattr(ReFed.Client, "begin_task", spied)
+    config = tiny(
+        dataset={"name": "synthetic", "classes": 6, "shape": [6], "train": 90, "test": 12},
+        scenario={"kind": "class_incremental", "tasks": 3},
+        model={"name": "test_re_fed:OneLayer"},
+        memory__capacity=5,
+        methods=knobs(importance=importance),
+    )
+    simulate(config)
+    assert len(caches) == 6
+    for weight, bias, x, y, stored, kept in caches:
+        if importance == "loss":
+            logits = x @ weight.T + bias
+            losses = np.log(np.exp(logits).sum(1)) - logits[range(len(y)), y.astype(int)]
+            best_first = np.argsort(-losses, kind="stable")
+        else:
+            lists = [np.flatnonzero(y == c) for c in np.unique(y)]
+            lists = [of[numpy_herd(unit(x[of]), len(of))] for of in lists]
+            best_first = [i for turn in zip_longest(*lists) for i in turn if i is not None]
+        assert kept == sorted(stored[i] for i in best_first[:5])
+    assert any(len(stored) > 5 for *_, stored, _ in caches)
 
 
 # 8
