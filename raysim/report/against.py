@@ -17,7 +17,8 @@ from raysim.config.yaml_reading import parse_value
 from raysim.evaluation.metrics import protocol_label
 from raysim.report.content import Comparison
 from raysim.report.grouping import ExperimentSetting, MethodGroup, flatten
-from raysim.report.tables import ACCURACY, FINAL_FORGETTING, LEARNING, NOTHING, MeanOverSeeds, ReportTable, TableCell
+from raysim.report.statistics import MeanOverSeeds
+from raysim.report.tables import ACCURACY, FINAL_FORGETTING, LEARNING, NOTHING, ReportTable, TableCell
 from raysim.system.errors import ConfigError
 
 QUANTITIES = {quantity.key: (quantity, 1) for quantity in (*LEARNING, FINAL_FORGETTING)} | {

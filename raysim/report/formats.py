@@ -25,7 +25,7 @@ LATEX = {
     **{letter: f"\\{letter}" for letter in "{}$&#_%"},
     **{sign: f"${sign}$" for sign in "<>|"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"±": r"$\pm$", "−": "$-$"},
+    **{"±": r"$\pm$", "−": "$-$", "†": r"\dag{}"},
 }
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how text begins that spreadsheets compute

@@ -1,32 +1,16 @@
 """The tables, free of any format: which quantities they have, and their means over seeds and paired differences."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 from typing import Literal
 
 from raysim.report.grouping import ExperimentSetting, MethodGroup, derive_label
 from raysim.report.reading import Methods
+from raysim.report.statistics import MeanOverSeeds, PairedDifference, average, compare_pairs, correct_by_holm, mark_best
 
 NOTHING = "-"
-
-
-@dataclass(frozen=True)
-class MeanOverSeeds:
-    """The mean of some values and their sample standard deviation, None for one value."""
-
-    mean: float
-    std: float | None
-
-
-@dataclass(frozen=True)
-class PairedDifference(MeanOverSeeds):
-    """The mean of paired differences, their deviation, and p of the two-sided paired t-test.
-
-    p is None where there is nothing to test: one pair, or differences that are all the same.
-    """
-
-    p: float | None
+TIED = "†"
+TEST = "paired t-test over common seeds with Holm's correction"
 
 
 @dataclass(frozen=True)
@@ -91,7 +75,7 @@ COSTS = (
 
 @dataclass(frozen=True)
 class TableCell:
-    """A text, and whether it is the best of its column."""
+    """A text, and whether it is the best of its column, as a test supports."""
 
     text: str
     best: bool = False
@@ -108,27 +92,6 @@ class ReportTable:
     texts: int = 1
 
 
-def average(values: Sequence[float]) -> MeanOverSeeds | None:
-    """Return the mean and the sample standard deviation (n - 1) of the values, None where there are none."""
-    return MeanOverSeeds(fmean(values), stdev(values) if len(values) > 1 else None) if values else None
-
-
-def compare_pairs(before: Mapping[int, float], after: Mapping[int, float]) -> PairedDifference | None:
-    """Return after - before over the seeds that both have, None where they share none."""
-    seeds = sorted(before.keys() & after.keys())
-    differences = [after[seed] - before[seed] for seed in seeds]
-    found = average(differences)
-    if found is None:
-        return None
-    p = None
-    # one pair, or equal up to rounding: there is no deviation to test against
-    if max(differences) - min(differences) > 1e-12 * max(1.0, *map(abs, differences)):
-        from scipy import stats  # a second to import
-
-        p = float(stats.ttest_rel([after[seed] for seed in seeds], [before[seed] for seed in seeds]).pvalue)
-    return PairedDifference(found.mean, found.std, p)
-
-
 def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
     """Return mean and sample standard deviation over seeds of every quantity, by group.
 
@@ -143,49 +106,74 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
     ]
     headings = ("methods", "seeds", *(quantity.title for quantity in quantities))
     alike = len({tuple(run.summary.seed for run in group.runs) for group in setting.groups}) == 1
-    note = "" if alike else "Not all groups have the same seeds; what add-ons change is taken over common ones."
+    notes = [] if alike else ["Not all groups have the same seeds; what add-ons change is taken over common ones."]
+    cells = [cell for column in columns for cell in column]
+    if any(cell.best for cell in cells):
+        notes.append(f"Bold: better than all others ({TEST} over the column, 5%).")
+    if any(cell.text.endswith(TIED) for cell in cells):
+        notes.append(f"{TIED}: the best, and what is not told apart from it ({TEST} over the column, 5%).")
     caption = f"{setting.label(protocol)}: mean ± standard deviation over seeds"
-    return ReportTable(caption, headings, [*zip(*columns, strict=True)], note)
+    return ReportTable(caption, headings, [*zip(*columns, strict=True)], " ".join(notes))
 
 
 def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | None:
     """Return what one more method changes, for all pairs of groups that differ by one; None where there are none."""
     among = [group.methods for group in setting.groups]
-    rows = [
-        (TableCell(derive_label(added, among)), TableCell(base.label), *_differences(base, extended, protocol))
+    pairs = [
+        (added, base, extended)
         for base in setting.groups
         for extended in setting.groups
         if (added := _added(base.methods, extended.methods)) is not None
     ]
-    if not rows:
+    if not pairs:
         return None
+    found = [_differences(base, extended, protocol) for _, base, extended in pairs]
+    corrected = iter(correct_by_holm([None if one is None else one.p for row in found for one in row]))
+    rows = [
+        (
+            TableCell(derive_label(added, among)),
+            TableCell(base.label),
+            TableCell(str(len(_seeds(base) & _seeds(extended)))),
+            *(
+                TableCell(_show_change(quantity, one, next(corrected)))
+                for quantity, one in zip(LEARNING, row, strict=True)
+            ),
+        )
+        for (added, base, extended), row in zip(pairs, found, strict=True)
+    ]
     headings = ("added", "to", "common seeds", *(quantity.title for quantity in LEARNING))
     caption = f"{setting.label(protocol)}: what each add-on changes"
-    note = "Paired differences over the common seeds, mean ± standard deviation; p of the two-sided paired t-test, "
-    return ReportTable(caption, headings, rows, note + "not corrected for the number of comparisons.", texts=2)
+    note = f"Mean of the paired differences and its 95% interval; p of the two-sided {TEST} over the table."
+    return ReportTable(caption, headings, rows, note, texts=2)
 
 
 def _column(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str) -> list[TableCell]:
-    found = [quantity.average_group(group, protocol) for group in groups]
-    shown = [None if one is None else float(quantity.show(one.mean)) for one in found]
-    means = {mean for mean in shown if mean is not None}
-    # where all are equal as shown, none is the best
-    best = (max if quantity.higher_is_better else min)(means) if len(means) > 1 else None
+    marks = mark_best([quantity.by_seed(group, protocol) for group in groups], quantity.higher_is_better)
+    means = [quantity.show_mean(quantity.average_group(group, protocol)) for group in groups]
     return [
-        TableCell(quantity.show_mean(one), mean is not None and mean == best)
-        for one, mean in zip(found, shown, strict=True)
+        TableCell(f"{mean} {TIED}" if mark == "tied" else mean, mark == "best")
+        for mean, mark in zip(means, marks, strict=True)
     ]
 
 
-def _differences(base: MethodGroup, extended: MethodGroup, protocol: str) -> Iterator[TableCell]:
-    common = {run.summary.seed for run in base.runs} & {run.summary.seed for run in extended.runs}
-    yield TableCell(str(len(common)))
-    for quantity in LEARNING:
-        found = compare_pairs(quantity.by_seed(base, protocol), quantity.by_seed(extended, protocol))
-        text = quantity.show_mean(found, sign=True)
-        if found is not None and found.p is not None:
-            text += f", p {'< 0.001' if found.p < 0.001 else format(found.p, '.3f')}"
-        yield TableCell(text)
+def _seeds(group: MethodGroup) -> set[int]:
+    return {run.summary.seed for run in group.runs}
+
+
+def _differences(base: MethodGroup, extended: MethodGroup, protocol: str) -> list[PairedDifference | None]:
+    return [
+        compare_pairs(quantity.by_seed(base, protocol), quantity.by_seed(extended, protocol)) for quantity in LEARNING
+    ]
+
+
+def _show_change(quantity: Quantity, found: PairedDifference | None, p: float | None) -> str:
+    if found is None:
+        return NOTHING
+    mean = quantity.show(found.mean, sign=True)
+    if found.half is None or p is None:
+        return mean
+    ends = (quantity.show(end, sign=True) for end in (found.mean - found.half, found.mean + found.half))
+    return f"{mean} ({' to '.join(ends)}), p {'< 0.001' if p < 0.001 else format(p, '.3f')}"
 
 
 def _added(base: Methods, extended: Methods) -> Methods | None:

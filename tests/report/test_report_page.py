@@ -95,7 +95,8 @@ def test_what_was_left_out_commands_and_configs_are_on_it(page: Page, written: W
     assert "runs/<b>failed</b>: found the status failed, counted: done" in page.text  # as text, not as markup
     for run in written.report.sections[0].setting.runs:
         assert f"raysim run {run.directory}/config.yaml\n" in page.text
-        assert (written.out.parent / run.directory / "config.yaml").read_text() in page.text
+    for group in written.report.sections[0].setting.groups:
+        assert (written.out.parent / group.runs[0].directory / "config.yaml").read_text() in page.text
 
 
 def test_the_best_are_bold(page: Page, written: Written) -> None:

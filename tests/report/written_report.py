@@ -1,4 +1,4 @@
-"""One report for all tests that look at what is written: a real run of two tasks, a made one and a failed one."""
+"""One report for all tests that look at what is written: a real run of two tasks, made ones and a failed one."""
 
 from contextlib import chdir
 from dataclasses import dataclass
@@ -30,8 +30,11 @@ def write_example(folder: Path) -> Written:
     evaluated = {"evaluation": {"domain_il": [0.5, 0.25]}}
     rounds = [{"round": number, "tasks": [1 + (number > 2)], **evaluated} for number in range(1, 5)]
     with chdir(folder):
-        raysim.run(BASE, every, out="runs/real", local=True)
-        make_run(Path("runs/made"), {**every, "methods": {"fedprox": {"mu": 0.1}}}, rounds=rounds)
+        sent = raysim.run(BASE, every, out="runs/real", local=True).bytes_up
+        make_run(Path("runs/real-1"), {**every, "seed": 1}, rounds=rounds, bytes_up=sent)
+        for seed in (0, 1):  # both send as much more as the other group: a difference that is marked
+            made_of = {**every, "seed": seed, "methods": {"fedprox": {"mu": 0.1}}}
+            make_run(Path(f"runs/made-{seed}"), made_of, rounds=rounds, bytes_up=sent + 2**20)
         make_run(Path("runs/<b>failed</b>"), status="failed")
         made = write_report(["runs"], "out")
     terminal, file = StringIO(), StringIO()

@@ -1,0 +1,96 @@
+"""Means over seeds, paired differences with their intervals and tests, and what a test says of a column."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Literal
+
+LEVEL = 0.05
+"""A difference counts below this p, and intervals cover 1 - LEVEL."""
+
+Mark = Literal["", "best", "tied"]
+
+
+@dataclass(frozen=True)
+class MeanOverSeeds:
+    """The mean of some values and their sample standard deviation, None for one value."""
+
+    mean: float
+    std: float | None
+
+
+@dataclass(frozen=True)
+class PairedDifference(MeanOverSeeds):
+    """The mean of paired differences, their deviation, half their 95% interval (t), and p of the two-sided t-test.
+
+    Half and p are None where there is nothing to test: one pair, or differences that are all the same.
+    """
+
+    half: float | None
+    p: float | None
+
+    @property
+    def exact(self) -> bool:
+        """Whether several pairs differ by the same, which is not zero: a matter of fact, not of chance."""
+        return self.p is None and self.std is not None and self.mean != 0
+
+
+def average(values: Sequence[float]) -> MeanOverSeeds | None:
+    """Return the mean and the sample standard deviation (n - 1) of the values, None where there are none."""
+    return MeanOverSeeds(fmean(values), stdev(values) if len(values) > 1 else None) if values else None
+
+
+def compare_pairs(before: Mapping[int, float], after: Mapping[int, float]) -> PairedDifference | None:
+    """Return after - before over the seeds that both have, None where they share none."""
+    seeds = sorted(before.keys() & after.keys())
+    differences = [after[seed] - before[seed] for seed in seeds]
+    found = average(differences)
+    if found is None:
+        return None
+    # one pair, or equal up to rounding: there is no deviation to test against
+    if found.std is None or max(differences) - min(differences) <= 1e-12 * max(1.0, *map(abs, differences)):
+        return PairedDifference(found.mean, found.std, None, None)
+    from scipy import stats  # a second to import
+
+    error, freedom = found.std / math.sqrt(len(seeds)), len(seeds) - 1
+    half = float(stats.t.ppf(1 - LEVEL / 2, freedom)) * error
+    return PairedDifference(found.mean, found.std, half, float(2 * stats.t.sf(abs(found.mean) / error, freedom)))
+
+
+def correct_by_holm(found: Sequence[float | None]) -> list[float | None]:
+    """Return the p values with Holm's correction for all of them that are not None (Scand. J. Statist. 6, 1979)."""
+    order = sorted((p, index) for index, p in enumerate(found) if p is not None)
+    corrected: list[float | None] = [None] * len(found)
+    largest = 0.0
+    for tested, (p, index) in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - tested) * p))
+        corrected[index] = largest
+    return corrected
+
+
+def mark_best(column: Sequence[Mapping[int, float]], higher_is_better: bool) -> list[Mark]:
+    """Mark the best mean of a column, whose values are by seed, where tests support it.
+
+    It is `best` if it differs from every other by the paired test, corrected over the column; otherwise it is `tied`
+    with those from which it does not. Where that is all of them, or there is one seed, nothing is marked.
+    """
+    means = [fmean(values.values()) if values else None for values in column]
+    known = [index for index, mean in enumerate(means) if mean is not None]
+    marks: list[Mark] = [""] * len(column)
+    if len(known) < 2:
+        return marks
+    first = max(known, key=lambda index: (means[index] or 0.0) * (1 if higher_is_better else -1))
+    others = [index for index in known if index != first]
+    found = [compare_pairs(column[index], column[first]) for index in others]
+    corrected = correct_by_holm([None if one is None else one.p for one in found])
+    tied = [
+        index
+        for index, one, p in zip(others, found, corrected, strict=True)
+        if not (one and one.exact) and (p is None or p >= LEVEL)
+    ]
+    if len(tied) < len(others):
+        marks[first] = "tied" if tied else "best"
+        for index in tied:
+            marks[index] = "tied"
+    return marks
