@@ -7,9 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from raysim.config import validate
+from raysim.config.document import Document, to_plain
+from raysim.config.lookup import only_named_by
 from raysim.config.yaml_reading import read_yaml
 from raysim.records.result import Result, first_problem, load_result
 from raysim.sweeps.cells import SWEEP_FILE
@@ -44,7 +48,7 @@ class RoundRecord(BaseModel):
 class FinishedRun:
     """A finished run: its directory as the user wrote it, its summary, and its config.yaml as plain values.
 
-    The config is not validated again, so that a run whose own components have moved since can still be reported.
+    The config has today's keys where it is still a valid one; a run whose own components have moved is reported too.
     `names` is what the sweep that it belongs to calls it on each axis; a run of no sweep has none.
     """
 
@@ -148,7 +152,16 @@ def _read_run(directory: Path, labels_in: Callable[[Path], SweepLabels | None]) 
     # the nearest sweep above a run names it
     sweeps = ((above, found) for above in directory.parents if (found := labels_in(above)) is not None)
     names = next((found.get(directory.relative_to(above).as_posix(), {}) for above, found in sweeps), {})
-    return FinishedRun(directory, summary, read_yaml(directory / "config.yaml").values, names)
+    return FinishedRun(directory, summary, _complete(read_yaml(directory / "config.yaml")), names)
+
+
+def _complete(document: Document) -> Mapping[str, object]:
+    """Return a config's values, with the defaults of keys that raysim did not have when the run was made."""
+    try:
+        with only_named_by():
+            return cast(Mapping[str, object], to_plain(validate(document)))
+    except ConfigError:  # of a component of one's own, or of a version that is no longer read
+        return document.values
 
 
 def _labels_in(directory: Path) -> SweepLabels | None:

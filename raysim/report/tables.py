@@ -128,22 +128,20 @@ def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | N
     if not pairs:
         return None
     found = [_differences(base, extended, protocol) for _, base, extended in pairs]
-    corrected = iter(correct_by_holm([None if one is None else one.p for row in found for one in row]))
+    columns = [[None if one is None else one.p for one in column] for column in zip(*found, strict=True)]
+    corrected = [*zip(*map(correct_by_holm, columns), strict=True)]
     rows = [
         (
             TableCell(derive_label(added, among)),
             TableCell(base.label),
             TableCell(str(len(_seeds(base) & _seeds(extended)))),
-            *(
-                TableCell(_show_change(quantity, one, next(corrected)))
-                for quantity, one in zip(LEARNING, row, strict=True)
-            ),
+            *map(TableCell, map(_show_change, LEARNING, row, p)),
         )
-        for (added, base, extended), row in zip(pairs, found, strict=True)
+        for (added, base, extended), row, p in zip(pairs, found, corrected, strict=True)
     ]
     headings = ("added", "to", "common seeds", *(quantity.title for quantity in LEARNING))
     caption = f"{setting.label(protocol)}: what each add-on changes"
-    note = f"Mean of the paired differences and its 95% interval; p of the two-sided {TEST} over the table."
+    note = f"Mean of the paired differences and its 95% interval; p of the two-sided {TEST} over the column."
     return ReportTable(caption, headings, rows, note, texts=2)
 
 

@@ -169,3 +169,20 @@ def test_where_a_sweep_calls_two_groups_the_same_their_methods_tell_them_apart(t
 def test_a_file_of_that_name_that_no_sweep_wrote_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text("runs: 3\n")
     assert shape(settings(tmp_path, {}, {"methods": {"er": {}}})) == [("made", [("FedAvg", [0]), ("er", [0])])]
+
+
+def test_runs_from_before_a_key_are_of_the_same_setting(tmp_path: Path) -> None:
+    """What a run did before a key was there is the key's default; another value is another setting."""
+    for name, overrides in (
+        ("now", {"seed": 1}),
+        ("then", {}),
+        ("other", {"training.optimizer.nesterov": True, "training.optimizer.momentum": 0.9}),
+    ):
+        make_run(tmp_path / name, overrides)
+    path = tmp_path / "then" / "config.yaml"
+    kept = [
+        line for line in path.read_text().splitlines() if line.split(":")[0].strip() not in ("nesterov", "precision")
+    ]
+    path.write_text("\n".join(kept) + "\n")
+    found = group_runs(find_runs([tmp_path], []), [])
+    assert sorted(len(one.runs) for one in found) == [1, 2]

@@ -93,8 +93,8 @@ def test_one_task_has_no_forgetting(tmp_path: Path) -> None:
 def test_what_an_add_on_changes_over_common_seeds(tmp_path: Path) -> None:
     """der to der + fed_a_gem over the seeds 0, 1, 2: accuracies + 3, 4, 5; p = 1 - sqrt(48/50), as in the statistics.
 
-    Forgetting (0.7 - c): c rises by 6, 8, 10, so it falls by as much: mean -8, deviation 2, the same t and p. Holm: the
-    table has three tests, so p is three times that. The interval's half is 4.3027 / sqrt 3 times the deviation.
+    Forgetting (0.7 - c): c rises by 6, 8, 10, so it falls by as much: mean -8, deviation 2, the same t and p, the only
+    one of its column. The interval's half is 4.3027 / sqrt 3 times the deviation.
     """
     before, after = ({0: 0.40, 1: 0.50, 2: 0.60, 3: 0.9}, {0: 0.46, 1: 0.58, 2: 0.70})
     runs = [
@@ -104,11 +104,29 @@ def test_what_an_add_on_changes_over_common_seeds(tmp_path: Path) -> None:
     found = tabulate_gains(setting(tmp_path, *runs), "domain_il")
     assert found is not None
     changes = (
-        "+4.00 (+1.52 to +6.48), p 0.061",
-        "-8.00 (-12.97 to -3.03), p 0.061",
-        "+8.00 (+3.03 to +12.97), p 0.061",
+        "+4.00 (+1.52 to +6.48), p 0.020",
+        "-8.00 (-12.97 to -3.03), p 0.020",
+        "+8.00 (+3.03 to +12.97), p 0.020",
     )
     assert [[cell.text for cell in row] for row in found.rows] == [["fed_a_gem", "der", "3", *changes]]
+
+
+def test_p_is_corrected_over_the_column(tmp_path: Path) -> None:
+    """Both add 3, 4, 5 points, p 0.0202 alone; Holm doubles the smaller of the two, and the other is not below it."""
+    before, after = {0: 0.40, 1: 0.50, 2: 0.60}, {0: 0.46, 1: 0.58, 2: 0.70}
+    prox = {"methods": {"fedprox": {}}}
+    runs = [(DER, seed, [[0.7, 0], [c, 0.6]]) for seed, c in before.items()]
+    runs += [(BOTH, seed, [[0.7, 0], [c, 0.6]]) for seed, c in after.items()]
+    runs += [({}, seed, [[0.7, 0], [c, 0.6]]) for seed, c in before.items()]
+    runs += [(prox, seed, [[0.7, 0], [c, 0.6]]) for seed, c in after.items()]
+    found = tabulate_gains(setting(tmp_path, *runs), "domain_il")
+    assert found is not None
+    changes = {(row[0].text, row[1].text): row[3].text for row in found.rows}
+    assert changes == {
+        ("der", "FedAvg"): "+0.00",
+        ("fedprox", "FedAvg"): "+4.00 (+1.52 to +6.48), p 0.040",
+        ("fed_a_gem", "der"): "+4.00 (+1.52 to +6.48), p 0.040",
+    }
 
 
 def test_only_one_more_method_with_all_else_alike_is_an_add_on(tmp_path: Path) -> None:
