@@ -48,7 +48,9 @@ def read_texts(
         ConfigError: see text_jsonl.
     """
     rows = _read("dataset.path", path, *keys)
-    parts = _split(rows, keys[2], test_fraction, seed) if test is None else (rows, _read("dataset.test", test, *keys))
+    others = [] if test is None else _read("dataset.test", test, *keys)
+    _check_kinds([*rows, *others])
+    parts = _split(rows, keys[2], test_fraction, seed) if test is None else (rows, others)
     numbers = _number_labels(*parts)
     train, held = (
         Texts([row.text for row in part], np.array([numbers[row.label] for row in part], np.int64)) for part in parts
@@ -143,15 +145,17 @@ def _split(rows: Sequence[_Row], key: str, fraction: float, seed: int) -> tuple[
     return [rows[number] for number in used if number not in held], [rows[number] for number in sorted(held)]
 
 
-def _number_labels(train: Sequence[_Row], test: Sequence[_Row]) -> dict[int | str, int]:
-    """Return the labels' numbers: their places among those of the training texts, sorted."""
-    kind = type(train[0].label)
-    for row in (*train, *test):
+def _check_kinds(rows: Sequence[_Row]) -> None:
+    """Refuse labels of which some are numbers and some names."""
+    kind = type(rows[0].label)
+    for row in rows:
         if type(row.label) is not kind:
             words = "whole numbers" if kind is int else "names"
-            raise ConfigError(
-                f"{row.where}: found the label {show(row.label)}, allowed: {words}, as in {train[0].where}"
-            )
+            raise ConfigError(f"{row.where}: found the label {show(row.label)}, allowed: {words}, as the first line's")
+
+
+def _number_labels(train: Sequence[_Row], test: Sequence[_Row]) -> dict[int | str, int]:
+    """Return the labels' numbers: their places among those of the training texts, sorted."""
     every: set[Any] = {row.label for row in train}  # of one kind, so that they have an order
     labels = {label: number for number, label in enumerate(sorted(every))}
     for row in test:

@@ -60,6 +60,8 @@ class Transformer(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.places = nn.Embedding(length, width)
+        for table in (self.tokens, self.places):
+            nn.init.normal_(table.weight, std=0.02)  # as in GPT and BERT: torch's, of 1, hardly moves at usual rates
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, outputs)

@@ -105,7 +105,7 @@ def test_without_a_split_a_part_of_each_class_is_drawn(tmp_path, said):
         ('{"text": "a"}', r"line 3: found no key 'label' beside \['text'\], allowed: a whole number or a name"),
         ('{"text": "a", "label": 1.5}', "line 3: found 'label': 1.5, allowed: a whole number or a name"),
         ('{"text": "a", "label": true}', "line 3: found 'label': true"),
-        ('{"text": "a", "label": "x"}', r"line 3: found the label 'x', allowed: whole numbers, as in .*line 1"),
+        ('{"text": "a", "label": "x"}', "line 3: found the label 'x', allowed: whole numbers, as the first line's"),
         ('{"text": "a", "label": 7}', "line 3: found the only text of the label 7, allowed: two and more"),
         ('{"text": "\xff", "label": 1}'.encode("latin-1"), "line 3: found .*, allowed: a JSON object"),
         ("[" * 100_000, "line 3: found .*, allowed: a JSON object"),
@@ -116,7 +116,6 @@ def test_a_line_that_is_none_is_named(tmp_path, line, words):
     path = write(tmp_path / "t.jsonl", [{"text": "a", "label": 1}, {"text": "b", "label": 1}])
     with path.open("ab") as stream:
         stream.write(b"\n" + (line if isinstance(line, bytes) else line.encode()))
-        stream.write(b'\n{"text": "c", "label": "x"}' * (line == '{"text": "a", "label": "x"}'))
     with pytest.raises(ConfigError, match=rf"dataset\.path: .*t\.jsonl, {words}") as error:
         read(path)
     assert "\n" not in str(error.value)

@@ -128,7 +128,7 @@ def test_domains_of_texts_are_tasks(asked, texts, simulate, tmp_path):
     )
     federation = build_federation(config)
     assert federation.vocabulary == 52 + 36  # "goal" is in both; words of the test texts alone are in none
-    assert simulate(config, federation).rounds[-1].task == 1
+    assert len(simulate(config, federation).rounds) == 4
 
 
 def test_other_texts_are_evaluated_with_the_words_of_the_run(asked, texts, tmp_path):
@@ -141,7 +141,7 @@ def test_other_texts_are_evaluated_with_the_words_of_the_run(asked, texts, tmp_p
     (tmp_path / "other.jsonl").write_text("\n".join(map(json.dumps, lines[::-1])))
     keys = [f"dataset.path={tmp_path / 'other.jsonl'}"]
     found = raysim.evaluate(tmp_path / "run", keys)
-    assert found.evaluation["class_il"]["accuracy"] == run.evaluation["class_il"]["matrix"][-1]
+    assert found.evaluation["class_il"]["accuracy"] == run.evaluation["class_il"]["accuracy"][-1]
 
 
 def test_what_a_run_takes_is_known_before(asked):

@@ -163,15 +163,15 @@ def test_activations_are_counted_by_hand(built):
 
 
 def test_what_does_not_fit_is_refused(tiny):
-    def refused(shape=(LENGTH,), vocabulary=IDS, **model):
+    def refused(shape=(LENGTH,), ids=IDS, **model):
         with pytest.raises(ConfigError) as found:
-            check_model(tiny(model=model), shape, 3, vocabulary)
+            check_model(tiny(model=model), shape, 3, ids)
         assert "\n" not in str(found.value)
         return str(found.value)
 
     allowed = "allowed for {}: token ids (int64) [length]"
     for name in ("transformer", "bag_of_embeddings"):
-        assert refused(vocabulary=None, name=name) == f"model.name: found numbers of shape (6,), {allowed.format(name)}"
+        assert refused(ids=None, name=name) == f"model.name: found numbers of shape (6,), {allowed.format(name)}"
         assert refused((2, 3), name=name) == f"model.name: found ids of shape (2, 3), {allowed.format(name)}"
     assert refused(name="transformer", heads=3).startswith("model.heads: found 3, allowed: a number that divides")
     assert "samples of shape (6,), ids (int64) from 0 to 10: IndexError" in refused(name="transformer", vocabulary=10)
