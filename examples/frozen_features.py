@@ -50,7 +50,7 @@ def encode(
     tokenizer, network = AutoTokenizer.from_pretrained(model), AutoModel.from_pretrained(model).eval()
     text, label, split = keys
     parts, labels = read_texts(Path(texts), None if test is None else Path(test), (text, label, split), 0.2, seed)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, part in zip(("train", "test"), parts, strict=True):
         rows = [
             _features(network, tokenizer, part.texts[start : start + batch], pooling, length)
