@@ -17,6 +17,7 @@ from raysim.data.pixels import Source
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.models.flat import FlatModel
+from raysim.models.inputs import as_input
 from raysim.system import seeding
 from raysim.system.device import to_device
 from raysim.system.state import Kept
@@ -111,7 +112,7 @@ class Client(Kept):
         return logits if self._kept_out is None else logits.masked_fill(self._kept_out, -torch.inf)
 
     def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the samples at these positions of the stream, x [n, ...] in the model's dtype and y [n].
+        """Return the samples at these positions of the stream, x [n, ...] in the model's dtype (ids: int64) and y [n].
 
         `draws` (int64 [n, 3]) is their augmentation; None returns them unaugmented.
         """
@@ -119,7 +120,7 @@ class Client(Kept):
         device = self.model.device
         rows = to_device(self.data.held(rows), device)
         x = self.data.fetch(rows, to_device(task, device), to_device(draws, device))
-        return x.to(self.model.dtype), self.data.labels(rows)
+        return as_input(x, self.model.dtype), self.data.labels(rows)
 
     def labels(self, positions: Tensor) -> Tensor:
         """Return the labels (int64 [n], on the CPU) of the samples at these positions of the stream."""
@@ -135,7 +136,7 @@ class Client(Kept):
         """Return these samples of `dataset.unlabelled`, x [n, ...] in the model's dtype, unaugmented."""
         assert self.shared.unlabelled is not None
         x = self.shared.unlabelled.fetch(to_device(rows, self.model.device), 0)
-        return x.to(self.model.dtype)
+        return as_input(x, self.model.dtype)
 
     def batches(self, samples: int, single: bool = False) -> list[slice]:
         """Divide an epoch of `samples` samples into batches; `single` keeps a remainder that BatchNorm cannot take."""

@@ -15,7 +15,7 @@ from raysim.system.capacity import GIB, MOST_FOR_DATA, this_machine
 from raysim.system.errors import ConfigError, locate_errors
 
 DEFAULT_ROOT = Path("~/.cache/raysim")
-CLASS_BYTES = 1000  # what a class takes at least: its weights in a head, and what training keeps beside them
+CLASS_BYTES = 1000  # what a class or an id takes at least: its weights, and what training keeps beside them
 
 Array = npt.NDArray[Any]
 """A numpy array whose dtype is given in words where it is used."""
@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 class Split:
     """Samples and their labels, row by row.
 
-    x: uint8 or float32 [N, *shape]; images are C x H x W (uint8: 0..255).
+    x: uint8, float32 or int64 [N, *shape]; images are C x H x W (uint8: 0..255), int64 are ids, such as tokens of text.
     y: int64 [N], labels in 0..classes-1.
     """
 
@@ -41,6 +41,8 @@ class Dataset:
     """A training and a test split over the same classes, whose names may be known.
 
     missing: the data sets whose files are not there, where this one stands in for them: without values.
+    vocabulary: how many ids there are, from 0, where samples are ids (int64); by default the largest and one.
+    words: what the ids from 2 on stand for, where two data sets may have other ids for the same words.
     """
 
     train: Split
@@ -48,11 +50,18 @@ class Dataset:
     classes: int
     names: tuple[str, ...] | None = None
     missing: tuple[str, ...] = ()
+    vocabulary: int | None = None
+    words: tuple[str, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample: (C, H, W) for images, (D,) for features."""
         return tuple(int(size) for size in self.train.x.shape[1:])
+
+    @property
+    def dimensions(self) -> str:
+        """The shape in words, 1 x 28 x 28, and how many ids there are."""
+        return " x ".join(map(str, self.shape)) + (f" of {self.vocabulary:,} ids" if self.vocabulary else "")
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,7 @@ class Declared:
     test: int
     classes: int
     dtype: str = "uint8"
+    vocabulary: int | None = None
 
 
 class MissingData(ConfigError):
@@ -80,7 +90,7 @@ def stand_in(declared: Declared, name: str) -> Dataset:
         Split(blank(samples, declared.shape, declared.dtype), np.arange(samples) % declared.classes)
         for samples in (declared.train, declared.test)
     )
-    return Dataset(train, test, declared.classes, missing=(name,))
+    return Dataset(train, test, declared.classes, missing=(name,), vocabulary=declared.vocabulary)
 
 
 def blank(samples: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
@@ -92,9 +102,9 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
     """Return `dataset` if it keeps the rules above; `name` is its name in errors.
 
     Raises:
-        ConfigError: not a Dataset, an empty or uneven split, a dtype other than uint8 or float32, values that are
-            not finite, labels outside 0..classes-1, more or fewer names than classes, or splits whose samples differ in
-            shape or dtype.
+        ConfigError: not a Dataset, an empty or uneven split, a dtype other than uint8, float32 or int64, values that
+            are not finite, labels outside 0..classes-1, ids outside 0..vocabulary-1, more or fewer names than classes,
+            or splits whose samples differ in shape or dtype.
     """
     if not isinstance(dataset, Dataset):
         raise ConfigError(f"data set {name}: got {type(dataset).__name__}; return a raysim.data.dataset.Dataset")
@@ -111,13 +121,24 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
             f"data set {name}: training samples are {train.dtype} {train.shape[1:]}, test samples are {test.dtype} "
             f"{test.shape[1:]}; they must be alike"
         )
-    return dataset
+    return _check_ids(dataset, name) if train.dtype == np.int64 else dataset
+
+
+def _check_ids(dataset: Dataset, name: str) -> Dataset:
+    """Return a data set of ids, whose number is known then."""
+    both = (dataset.train.x, dataset.test.x)
+    lowest, highest = min(int(x.min()) for x in both), max(int(x.max()) for x in both)
+    known = dataset.vocabulary or highest + 1
+    if lowest < 0 or highest >= known:
+        raise ConfigError(f"data set {name}: ids (int64) run from {lowest} to {highest}; allowed are 0..{known - 1}")
+    require_memory(known * CLASS_BYTES, f"data set {name}", f"{known} ids")
+    return replace(dataset, vocabulary=known)
 
 
 def _check_split(split: Split, where: str, classes: int) -> None:
     x, y = split.x, split.y
-    if x.dtype not in (np.uint8, np.float32):
-        raise ConfigError(f"{where}: x is {x.dtype}; use uint8 (0..255) or float32")
+    if x.dtype not in (np.uint8, np.float32, np.int64):
+        raise ConfigError(f"{where}: x is {x.dtype}; use uint8 (0..255), float32, or int64 for ids")
     if y.dtype != np.int64 or y.ndim != 1:
         raise ConfigError(f"{where}: y is {y.dtype} of shape {y.shape}; use int64 of shape [N]")
     if x.ndim < 2 or 0 in x.shape[1:]:
@@ -130,6 +151,12 @@ def _check_split(split: Split, where: str, classes: int) -> None:
         raise ConfigError(f"{where}: labels run from {y.min()} to {y.max()}; allowed are 0..{classes - 1}")
     if x.dtype == np.float32 and not np.isfinite(x).all():
         raise ConfigError(f"{where}: x holds NaN or infinite values; every value must be finite")
+
+
+def draw_for_testing(samples: int, fraction: float, generator: np.random.Generator) -> set[int]:
+    """Draw a fraction of so many samples, two or more: the places of those to test on, at least one, and not all."""
+    count = min(max(1, round(fraction * samples)), samples - 1)
+    return set(generator.permutation(samples)[:count].tolist())
 
 
 def channels_first(x: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from raysim.config.error_text import nearest
-from raysim.data.dataset import Array, Dataset, MissingData, Split, channels_first, require_memory
+from raysim.data.dataset import Array, Dataset, MissingData, Split, channels_first, draw_for_testing, require_memory
 from raysim.data.decoding import Labelled, decode_dataset, list_images
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
@@ -80,9 +80,7 @@ def _split(folder: Path, files: Files, fraction: float, seed: int) -> tuple[File
     for name, images in files.items():
         if len(images) < 2:
             raise ConfigError(f"dataset.path: {folder / name} holds one image, allowed: two and more, one for testing")
-        count = min(max(1, round(fraction * len(images))), len(images) - 1)
-        order = seeding.generator(seed, "image_folder", name).permutation(len(images))
-        chosen = set(order[:count].tolist())
+        chosen = draw_for_testing(len(images), fraction, seeding.generator(seed, "image_folder", name))
         train[name] = [image for number, image in enumerate(images) if number not in chosen]
         test[name] = [image for number, image in enumerate(images) if number in chosen]
     return train, test
@@ -100,7 +98,8 @@ def npz(
 ) -> Dataset:
     """Any .npz file (`path`, below the root) with x_train, y_train, x_test, y_test; classes are 0..largest label.
 
-    x: [N, H, W] or [N, H, W, C] images, stored as C x H x W, or [N, D] features; uint8, or floats (kept as float32).
+    x: [N, H, W] or [N, H, W, C] images, stored as C x H x W, or [N, D] features; uint8, or floats (kept as float32); or
+    [N, D] ids, such as tokens, as whole numbers of another type (kept as int64).
     y: integers [N]. Nothing pickled is read.
 
     Raises:
@@ -139,8 +138,10 @@ def _read_npz(file: Path) -> dict[str, Array]:
 
 
 def _samples(x: Array, what: str) -> Array:
+    if x.dtype != np.uint8 and np.issubdtype(x.dtype, np.integer) and x.ndim == 2:
+        return x.astype(np.int64)
     if x.dtype != np.uint8 and not np.issubdtype(x.dtype, np.floating):
-        raise ConfigError(f"{what} is {x.dtype}; save it as uint8 (0..255) or as floats")
+        raise ConfigError(f"{what} is {x.dtype}; save it as uint8 (0..255), as floats, or [N, D] ids as whole numbers")
     if x.ndim not in (2, 3, 4):
         raise ConfigError(f"{what} has shape {x.shape}; save [N, H, W], [N, H, W, C] or [N, D]")
     return channels_first(x if x.dtype == np.uint8 else x.astype(np.float32))

@@ -75,7 +75,7 @@ class Source:
         return draw_augmentation(self.augment, generator, n, len(self._own))
 
     def fetch(self, rows: Tensor, task: int | Tensor, drawn: Tensor | None = None) -> Tensor:
-        """Return a batch, float32 [B, *shape] on this device: a copy that the caller may change.
+        """Return a batch, float32 [B, *shape], or int64 of ids, on this device: a copy that the caller may change.
 
         Args:
             rows: int64 [B].

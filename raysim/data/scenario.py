@@ -13,6 +13,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from raysim.data.dataset import Array, Dataset, Split, blank
+from raysim.data.text import share_words
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
@@ -51,8 +52,9 @@ def rotations(dataset: Dataset, tasks: int, generator: np.random.Generator) -> l
     official code of Fed-A-GEM; torchvision's rotation of tensors gives others).
 
     Raises:
-        ConfigError: the samples are not images (C, H, W).
+        ConfigError: the samples are not images (C, H, W), or are ids.
     """
+    _refuse_ids(dataset, "rotation")
     if len(dataset.shape) != 3:
         raise ConfigError(
             f"scenario.shift: rotation needs images (C, H, W), the samples have shape {dataset.shape}; "
@@ -66,13 +68,25 @@ def permutations(dataset: Dataset, tasks: int, generator: np.random.Generator) -
     """Domain-incremental: every task (the first too) has its own random order of the pixels of all samples.
 
     Images (C, H, W) have their H * W positions permuted, all channels alike; other samples all their features.
+
+    Raises:
+        ConfigError: the samples are ids.
     """
+    _refuse_ids(dataset, "permutation")
     shape = dataset.shape
     channels, positions = (shape[0], shape[1] * shape[2]) if len(shape) == 3 else (1, int(np.prod(shape)))
     return [
         _domain(dataset, f"permutation {number}", _on_each_channel(generator.permutation(positions), channels))
         for number in range(1, tasks + 1)
     ]
+
+
+def _refuse_ids(dataset: Dataset, shift: str) -> None:
+    if dataset.vocabulary is not None:
+        raise ConfigError(
+            f"scenario.shift: found {shift} for samples that are ids, such as tokens of text, allowed: "
+            "{domains: [...]}; or scenario.kind=class_incremental"
+        )
 
 
 def rotation_map(shape: tuple[int, ...], angle: float) -> Map:
@@ -101,14 +115,15 @@ def domains(named: Sequence[tuple[str, Dataset]], reference: int) -> tuple[Datas
     """Join data sets over the same classes into one, and return it with one task for each, named like it.
 
     Images are resized to the height and width of named[reference] by PIL's bilinear filter; where some are grey and
-    some RGB, the grey ones get three equal channels. Other samples must have the same shape in all data sets.
+    some RGB, the grey ones get three equal channels. Other samples must have the same shape in all data sets. Texts get
+    one vocabulary: the first's words, then those that the second adds, and so on.
 
     Raises:
         ConfigError: their classes differ, or their samples cannot be made alike.
     """
     _check(named, reference)
     shapes = [found.shape for _, found in named]
-    sets = [found for _, found in named]
+    sets = share_words([found for _, found in named])
     missing = tuple(name for found in sets for name in found.missing)
     shape = shapes[reference]
     if len(set(shapes)) > 1:
@@ -122,7 +137,9 @@ def domains(named: Sequence[tuple[str, Dataset]], reference: int) -> tuple[Datas
         Task(name, tuple(range(classes)), None, own_train, own_test)
         for (name, _), own_train, own_test in zip(named, train_rows, test_rows, strict=True)
     ]
-    return Dataset(train, test, classes, sets[reference].names, missing), tasks
+    vocabulary = max((found.vocabulary or 0 for found in sets), default=0) or None
+    names, words = sets[reference].names, sets[reference].words
+    return Dataset(train, test, classes, names, missing, vocabulary, words), tasks
 
 
 def _check(named: Sequence[tuple[str, Dataset]], reference: int) -> None:

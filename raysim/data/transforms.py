@@ -27,7 +27,7 @@ AUGMENTATIONS: Mapping[str, str] = {"crop": "raysim.data.transforms:crop", "flip
 OwnAugmentation = Callable[[Tensor, Tensor], Tensor]
 """f(images [B, ...], numbers int64 [B]) -> the changed images, of the same shape and dtype, a function of both alone.
 
-numbers / 2^53 is uniform on [0, 1); the samples are as the data set has them, uint8 from 0 to 255 or float32.
+numbers / 2^53 is uniform on [0, 1); the samples are as the data set has them, uint8 from 0 to 255, float32 or int64.
 """
 
 PADDING = 4  # pixels, as in RandomCrop(size, padding=4)
@@ -54,8 +54,11 @@ def check_augmentation(augment: Sequence[str], own: Sequence[OwnAugmentation], s
         WrongResult: see `apply_own`.
     """
     known, shape = [name for name in augment if name in AUGMENTATIONS], split.x.shape[1:]
-    if known and len(shape) != 3:
-        raise ConfigError(f"dataset.augment: {', '.join(known)} needs images (C, H, W), the samples have shape {shape}")
+    if known and (len(shape) != 3 or split.x.dtype == np.int64):
+        what = "are ids of" if split.x.dtype == np.int64 else "have"
+        raise ConfigError(
+            f"dataset.augment: {', '.join(known)} needs images (C, H, W), the samples {what} shape {shape}"
+        )
     with locate_errors("dataset.augment, tried on two samples"):
         x = torch.from_numpy(split.x[:2].copy())
         apply_own(own, x, torch.tensor([0, LARGEST_NUMBER - 1])[: len(x), None].expand(-1, len(own)))
@@ -131,7 +134,8 @@ def normalization(
     if wanted == "none":
         return None
     x = dataset.train.x[: 1 if dataset.missing else None]  # one sample stands for all that have no values
-    if x.ndim != 4 and x.dtype == np.float32 and x.max() > 1 and (x == np.rint(x)).all():
+    in_floats = x.ndim != 4 and x.dtype == np.float32 and x.max() > 1 and (x == np.rint(x)).all()
+    if in_floats or x.dtype == np.int64:
         raise ConfigError(
             f"dataset.normalize: found {show(to_plain(wanted))} for samples that are whole numbers, such as token ids, "
             "allowed: none; counts can be scaled before they are saved"

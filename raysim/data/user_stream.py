@@ -94,6 +94,9 @@ class UserStream(Source):
         x, wanted = np.asarray(sample), self._like.train.x
         if x.shape != self._like.shape or x.dtype != wanted.dtype:
             raise RunError(f"{where} is {x.dtype} {x.shape}, allowed: {wanted.dtype} {self._like.shape}, as the tests'")
+        if self._like.vocabulary is not None and not 0 <= x.min() <= x.max() < self._like.vocabulary:
+            ids = f"allowed: ids from 0 to {self._like.vocabulary - 1}"
+            raise RunError(f"{where} has ids from {x.min()} to {x.max()}, {ids}")
         number = int(np.asarray(label))
         if not 0 <= number < self._like.classes:
             raise RunError(f"{where} has the label {number}, allowed: 0 to {self._like.classes - 1}")

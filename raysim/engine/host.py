@@ -23,6 +23,7 @@ from raysim.memory import Memory
 from raysim.models.building import build_model
 from raysim.models.flat import FlatModel
 from raysim.models.graphs import Graphs
+from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
 from raysim.models.task_heads import turn_to
 from raysim.system.device import to_device
@@ -48,8 +49,9 @@ class ClientHost:
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int], device: torch.device) -> None:
         self.federation = federation
         self._methods = make_methods(config)
-        module = build_model(config, federation.shape, federation.classes)
-        head = find_head(module, federation.shape) if any(m.head_parts() for m in self._methods.values()) else ()
+        module = build_model(config, federation.shape, federation.classes, federation.vocabulary)
+        x = two_samples(module, federation.shape, federation.vocabulary)
+        head = find_head(module, x) if any(m.head_parts() for m in self._methods.values()) else ()
         self.model = self.lay_out(module.to(device))
         self.model.head = head
         if config.resources.cuda_graphs and device.type == "cuda":

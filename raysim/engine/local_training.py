@@ -14,6 +14,7 @@ from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.optimizer import make_optimizer
+from raysim.models.inputs import as_input
 from raysim.system.device import to_device
 
 
@@ -86,7 +87,7 @@ def _steps(
     shown = to_device(draws, model.device)
     for number, part in enumerate(parts, first):
         of_task = tasks[part] if isinstance(tasks, Tensor) else tasks
-        x = client.data.fetch(rows[part], of_task, _part(shown, part)).to(model.dtype)
+        x = as_input(client.data.fetch(rows[part], of_task, _part(shown, part)), model.dtype)
         yield Step(client, number, part is parts[-1], epoch[part], _part(draws, part), x, labels[part])
 
 

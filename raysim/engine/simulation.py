@@ -51,7 +51,7 @@ class Simulation(Kept):
         self.config = config
         self.federation = federation
         self.runner = runner
-        self.model = model or check_model(config, federation.shape, federation.classes)
+        self.model = model or check_model(config, federation.shape, federation.classes, federation.vocabulary)
         self.server = Server(config, federation, self.model)
         self.exchange = Exchange(config, self.server, runner)
         clock = Clock(config)

@@ -111,6 +111,6 @@ def load_federation(config: Config) -> Federation:
     """
     with convert_to_run_error(DEBUGGING):
         federation = build_federation(config)
-        model = check_model(config, federation.shape, federation.classes)
+        model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
         check_fit(config, model, federation.classes)
         return federation

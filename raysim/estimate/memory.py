@@ -23,6 +23,7 @@ from raysim.memory import MemoryKind
 from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
 from raysim.models.graphs import MOST_GRAPHS
+from raysim.models.inputs import two_samples
 from raysim.system.capacity import MIB
 
 # Private memory of a process that has imported torch and Ray, as measured: the CUDA build's libraries are larger.
@@ -132,7 +133,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     batches = np.array([len(cut_into_batches(samples, size, model.normalises)) for samples in largest])
     of_halves, tables = measure_halves(config, federation, batches)
     posts = 1 + sum(bool(method.replies) for method in methods.values())  # a method's means come back as posts
-    outputs, widest = measure_activations(model, federation.shape)
+    outputs, widest = measure_activations(model, two_samples(model.module, federation.shape, federation.vocabulary))
     tested = min(chunk_size(widest), max(len(task.test) for task in federation.tasks))
     training = size * outputs
     evaluating = 4 * tested * widest  # a layer's input, output and shortcut, and the convolution's own

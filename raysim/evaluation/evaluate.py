@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,6 +14,7 @@ from raysim.config import Config, load, parse_overrides
 from raysim.config.comparison import result_settings
 from raysim.config.error_text import either
 from raysim.config.lookup import only_named_by
+from raysim.data.text import reword
 from raysim.evaluation.metrics import protocol_label
 from raysim.evaluation.scoring import (
     ClientSummary,
@@ -66,12 +67,15 @@ def evaluate(
         ConfigError: there is no such run, it names code of its own and is not trusted, an override is of another block,
             the data do not fit the model, or it was trained on the samples that it would be validated on.
     """
-    config = _load_config(Path(directory), overrides, trust)
+    own, config = _load_config(Path(directory), overrides, trust)
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
     with torch_untouched():
         set_torch(device, config.resources.deterministic)
         federation = build_federation(config) if config.evaluation.per_client else undealt(config)
-        model = check_model(config, federation.shape, federation.classes, new_head=False)
+        if federation.dataset.words is not None and config.dataset != own.dataset:  # the model knows the run's words
+            words = undealt(own).dataset.words
+            federation = replace(federation, dataset=reword(federation.dataset, words or ()))
+        model = check_model(config, federation.shape, federation.classes, federation.vocabulary, new_head=False)
         chunks = chunks_for(model, federation)
         module = model.module.to(device)
         source, top_k = federation.source("test", device), config.evaluation.top_k
@@ -118,8 +122,10 @@ def describe_evaluation(evaluated: Evaluated) -> Iterator[str]:
         yield describe_clients(protocol, clients, evaluated.top_k)
 
 
-def _load_config(directory: Path, overrides: Sequence[str] | Mapping[str, object], trust: bool) -> Config:
-    """Return the run's config with other data, and with its final model to start from."""
+def _load_config(
+    directory: Path, overrides: Sequence[str] | Mapping[str, object], trust: bool
+) -> tuple[Config, Config]:
+    """Return the run's config, and the same with other data and with its final model to start from."""
     for name in ("config.yaml", "model.pt"):
         if not (directory / name).is_file():
             raise ConfigError(f"{directory / name}: there is no such file; allowed: the directory of a run that ended")
@@ -134,7 +140,7 @@ def _load_config(directory: Path, overrides: Sequence[str] | Mapping[str, object
         own = load(directory / "config.yaml")
     asked = load(own, overrides)
     _check_held_out(own, asked)
-    return load(asked, {"model.weights": str(directory / "model.pt")})
+    return own, load(asked, {"model.weights": str(directory / "model.pt")})
 
 
 def _check_held_out(own: Config, asked: Config) -> None:

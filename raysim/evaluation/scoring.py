@@ -18,6 +18,7 @@ from raysim.evaluation.metrics import protocol_label
 from raysim.federation.federation import Federation
 from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
+from raysim.models.inputs import as_input, two_samples
 from raysim.models.task_heads import turn_to
 from raysim.system.device import to_device
 
@@ -58,7 +59,8 @@ def chunk_size(widest: int) -> int:
 
 def chunks_for(model: FlatModel, federation: Federation) -> list[Chunk]:
     """Split all test sets into chunks of the size that suits the model."""
-    return split_into_chunks(federation, chunk_size(measure_activations(model, federation.shape)[1]))
+    x = two_samples(model.module, federation.shape, federation.vocabulary)
+    return split_into_chunks(federation, chunk_size(measure_activations(model, x)[1]))
 
 
 def split_into_chunks(federation: Federation, size: int) -> list[Chunk]:
@@ -85,7 +87,7 @@ def score(
             turn_to(module, part.task)
             rows = torch.from_numpy(task.test[part.start : part.stop].astype("int64"))
             rows = to_device(rows, test.device)
-            logits = module(test.fetch(rows, part.task).to(dtype))
+            logits = module(as_input(test.fetch(rows, part.task), dtype))
             labels = test.labels(rows)
             for protocol in federation.protocols:
                 seen = _leave_out_others(logits, list(task.classes)) if protocol == "task_il" else logits

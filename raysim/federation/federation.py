@@ -52,6 +52,11 @@ class Federation:
         """The shape of one sample."""
         return self.dataset.shape
 
+    @property
+    def vocabulary(self) -> int | None:
+        """The number of ids, where samples are ids; else None."""
+        return self.dataset.vocabulary
+
     def source(self, split: Literal["train", "test"], device: torch.device) -> Source:
         """Return a split on a device, with the tasks' transforms; only training data are augmented."""
         maps, training = [task.pixels for task in self.tasks], split == "train"
@@ -110,7 +115,7 @@ def build_federation(config: Config, download: bool = True, pretend: bool = Fals
     except ConfigError as error:
         raise type(error)(f"dataset.unlabelled: {error}") from error
     dataset = replace(federation.dataset, missing=(*federation.dataset.missing, *second.missing))
-    return replace(federation, dataset=dataset, unlabelled=deal_unlabelled(second.train, federation.shape, config))
+    return replace(federation, dataset=dataset, unlabelled=deal_unlabelled(second, federation.dataset, config))
 
 
 def undealt(config: Config, download: bool = True, pretend: bool = False) -> Federation:

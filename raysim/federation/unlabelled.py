@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from raysim.config import Config
-from raysim.data.dataset import Split
+from raysim.data.dataset import Dataset, Split
+from raysim.data.text import reword
 from raysim.federation.stream import Rows
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
@@ -20,18 +21,25 @@ class Unlabelled:
     parts: Sequence[Rows]
 
 
-def deal_unlabelled(split: Split, shape: tuple[int, ...], config: Config) -> Unlabelled:
-    """Deal the samples to the clients at random, in parts that differ by one sample at most.
+def deal_unlabelled(second: Dataset, first: Dataset, config: Config) -> Unlabelled:
+    """Deal a second data set's samples to the clients at random, in parts that differ by one sample at most.
+
+    Texts get the first one's ids.
 
     Raises:
-        ConfigError: the samples are not of `shape`, or fewer than the clients.
+        ConfigError: the samples are not like the first data set's, or fewer than the clients.
     """
-    found, clients = tuple(split.x.shape[1:]), config.clients.count
-    if found != shape:
+    if first.words is not None and second.words is not None:
+        second = reword(second, first.words)
+    split, found, clients = second.train, second.shape, config.clients.count
+    if found != first.shape:
         raise ConfigError(
-            f"dataset.unlabelled: found samples of shape {found}, allowed: {shape}, as in dataset; choose another data "
-            "set, or bring its samples to that shape"
+            f"dataset.unlabelled: found samples of shape {found}, allowed: {first.shape}, as in dataset; choose "
+            "another data set, or bring its samples to that shape"
         )
+    if (first.vocabulary is None) != (second.vocabulary is None) or (second.vocabulary or 0) > (first.vocabulary or 0):
+        kinds = ["numbers" if s.vocabulary is None else f"ids up to {s.vocabulary - 1}" for s in (second, first)]
+        raise ConfigError(f"dataset.unlabelled: found samples that are {kinds[0]}, allowed: {kinds[1]}, as in dataset")
     if len(split) < clients:
         raise ConfigError(
             f"dataset.unlabelled: found {len(split)} samples, allowed: at least one for each of the {clients} clients"

@@ -43,7 +43,7 @@ def estimate_run(config: Config) -> LabelledLines:
     try:
         with torch_untouched():
             federation = build_federation(config, download=False, pretend=True)
-            model = check_model(config, federation.shape, federation.classes)
+            model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
             check_fit(config, model, federation.classes)
             need = estimate_memory(config, federation, model)
     except MissingData:
@@ -95,7 +95,7 @@ def _labels_missing(config: Config, federation: Federation) -> bool:
 
 def _data(config: Config, federation: Federation) -> str:
     train, test, missing = federation.dataset.train, federation.dataset.test, federation.dataset.missing
-    shape, split = " x ".join(map(str, federation.shape)), config.evaluation.split
+    shape, split = federation.dataset.dimensions, config.evaluation.split
     said = f"{len(train):,} training and {len(test):,} {split} samples of {shape}, {federation.classes} classes"
     if not missing:
         return said

@@ -93,7 +93,7 @@ def run(
         elif resolved.resources.address is None:
             places = placement.place(resolved, capacity)
         federation = build_federation(resolved)
-        model = check_model(resolved, federation.shape, federation.classes)
+        model = check_model(resolved, federation.shape, federation.classes, federation.vocabulary)
         check_fit(resolved, model, federation.classes)
         display = display or RunDisplay()
         log = getattr(display, "log", None)  # a display of one's own need not have it

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from raysim.models.flat import FlatModel
 
 
-def measure_activations(model: FlatModel, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the bytes of all layers' outputs for one sample of this shape, and of the largest one.
+def measure_activations(model: FlatModel, x: Tensor) -> tuple[int, int]:
+    """Return the bytes of all layers' outputs for one sample like the two in x, and of the largest one.
 
     The model is in evaluation mode afterwards, and otherwise unchanged.
     """
@@ -20,7 +20,7 @@ def measure_activations(model: FlatModel, shape: tuple[int, ...]) -> tuple[int, 
     hooks = [module.register_forward_hook(note) for module in model.module.modules() if not list(module.children())]
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            model.module.eval()(torch.zeros(2, *shape, dtype=model.dtype))
+            model.module.eval()(x)
     finally:
         for hook in hooks:
             hook.remove()

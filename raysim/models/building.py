@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from raysim.config import Config
 from raysim.config.error_text import shorten
 from raysim.models.flat import FlatModel
+from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
 from raysim.models.task_heads import TaskHeads
 from raysim.system import seeding
@@ -18,10 +19,13 @@ from raysim.system.errors import ConfigError, describe_error
 SHOWN = 4  # tensors that an error names
 
 
-def build_model(config: Config, shape: tuple[int, ...], classes: int, *, new_head: bool = True) -> nn.Module:
+def build_model(
+    config: Config, shape: tuple[int, ...], classes: int, vocabulary: int | None = None, *, new_head: bool = True
+) -> nn.Module:
     """Build the module for samples of `shape` with the run's initial weights; torch's generators are not changed.
 
-    Where a file of weights (model.weights) is for other classes, the head keeps its initial weights, if a `new_head` is
+    Where samples are ids below `vocabulary`, the model's own key of that name gets this number, unless it is set. Where
+    a file of weights (model.weights) is for other classes, the head keeps its initial weights, if a `new_head` is
     allowed.
 
     Raises:
@@ -31,7 +35,10 @@ def build_model(config: Config, shape: tuple[int, ...], classes: int, *, new_hea
     with seeding.torch_restored():
         seeding.seed_torch(config.seed, "initial weights")
         try:
-            module = knobs.function()(shape, classes, **knobs.keys())
+            keys = knobs.keys()
+            if keys.get("vocabulary", 0) is None:
+                keys["vocabulary"] = vocabulary
+            module = knobs.function()(shape, classes, **keys)
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:
@@ -41,28 +48,32 @@ def build_model(config: Config, shape: tuple[int, ...], classes: int, *, new_hea
         if not isinstance(module, nn.Module):
             raise ConfigError(f"model.name: {knobs.name} returned {type(module).__name__}, allowed: a torch.nn.Module")
         if config.heads > 1:
-            module = _with_heads(module, config, shape)
+            module = _with_heads(module, config, two_samples(module, shape, vocabulary))
     if knobs.weights is not None:
-        _load(module, Path(knobs.weights).expanduser(), shape if new_head else None)
+        _load(module, Path(knobs.weights).expanduser(), two_samples(module, shape, vocabulary) if new_head else None)
     return module
 
 
-def check_model(config: Config, shape: tuple[int, ...], classes: int, *, new_head: bool = True) -> FlatModel:
-    """Build the model and try it on two samples of zeros, so that an unsuitable one is refused before a run starts.
+def check_model(
+    config: Config, shape: tuple[int, ...], classes: int, vocabulary: int | None = None, *, new_head: bool = True
+) -> FlatModel:
+    """Build the model and try it on two samples, so that an unsuitable one is refused before a run starts.
 
     Its head is known then.
 
     Raises:
         ConfigError: see `build_model`; or the model cannot take the samples, or its output is not [B, classes].
     """
-    model = FlatModel(build_model(config, shape, classes, new_head=new_head))
+    model = FlatModel(build_model(config, shape, classes, vocabulary, new_head=new_head))
     model.module.eval()
+    x = two_samples(model.module, shape, vocabulary)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            logits = model(torch.zeros(2, *shape, dtype=model.dtype))
+            logits = model(x)
     except (Exception, SystemExit) as error:
+        ids = f", ids (int64) from 0 to {vocabulary - 1:,}" if vocabulary else ""
         raise ConfigError(
-            f"model.name: {config.model.name} cannot take samples of shape {shape}: {describe_error(error)}; "
+            f"model.name: {config.model.name} cannot take samples of shape {shape}{ids}: {describe_error(error)}; "
             "choose a model that fits the data set"
         ) from error
     found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
@@ -72,14 +83,14 @@ def check_model(config: Config, shape: tuple[int, ...], classes: int, *, new_hea
         )
     if model.normalises and config.training.batch_size == 1:
         raise ConfigError("training.batch_size: found 1, allowed with BatchNorm in the model: 2 and more")
-    model.head = find_head(model.module, shape)
+    model.head = find_head(model.module, x)
     return model
 
 
-def _with_heads(module: nn.Module, config: Config, shape: tuple[int, ...]) -> nn.Module:
+def _with_heads(module: nn.Module, config: Config, x: Tensor) -> nn.Module:
     """Return the model with a head for each task in place of its own, whose other weights are drawn now."""
     try:
-        head = find_head(module, shape)
+        head = find_head(module, x)
     except Exception:  # check_model tries the same, and says why
         return module
     if not head:
@@ -98,12 +109,12 @@ def _with_heads(module: nn.Module, config: Config, shape: tuple[int, ...]) -> nn
     return module
 
 
-def _load(module: nn.Module, path: Path, shape: tuple[int, ...] | None) -> None:
-    """Load a file of weights; a head that does not fit keeps its own ones where the samples' shape is given."""
+def _load(module: nn.Module, path: Path, x: Tensor | None) -> None:
+    """Load a file of weights; a head that does not fit keeps its own ones where two samples x are given."""
     state, own = _read(path), module.state_dict()
     try:
         unfit = {name for name in own if name not in state or state[name].shape != own[name].shape}
-        head = {*find_head(module, shape)} if unfit and shape else set[str]()
+        head = {*find_head(module, x)} if unfit and x is not None else set[str]()
         module.train()  # as it was built
         for name in head if head & unfit else ():
             state.pop(name, None)  # in place, as torch keeps the layers' versions beside the items

@@ -50,11 +50,11 @@ def noted_inputs(layers: Mapping[nn.Module, str]) -> Iterator[dict[str, list[Ten
             hook.remove()
 
 
-def find_head(module: nn.Module, shape: tuple[int, ...]) -> tuple[str, ...]:
+def find_head(module: nn.Module, x: Tensor) -> tuple[str, ...]:
     """Return the names of the head's weight and, if it has one, its bias: of the linear layer that makes the logits.
 
-    Found by a pass over two samples of zeros, of this shape: the output of the last linear layer is what the model
-    returns. Empty if that is not so; all heads' where each task has one. The module is in evaluation mode afterwards.
+    Found by a pass over two samples x: the output of the last linear layer is what the model returns. Empty if that is
+    not so; all heads' where each task has one. The module is in evaluation mode afterwards.
     """
     layers = {layer: name for layer, name in name_layers(module).items() if isinstance(layer, nn.Linear)}
     outputs: list[tuple[nn.Linear, Tensor, int]] = []
@@ -65,8 +65,7 @@ def find_head(module: nn.Module, shape: tuple[int, ...]) -> tuple[str, ...]:
     hooks = [layer.register_forward_hook(note) for layer in layers]
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            dtype = next((p.dtype for p in module.parameters() if p.requires_grad), None)
-            logits = module.eval()(torch.zeros(2, *shape, dtype=dtype)) if layers else None
+            logits = module.eval()(x) if layers else None
     finally:
         for hook in hooks:
             hook.remove()

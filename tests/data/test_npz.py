@@ -26,6 +26,7 @@ def save(path: Path, x: np.ndarray, **changes) -> Path:
         (np.arange(6 * 4 * 5 * 3, dtype=np.uint16).astype(np.uint8).reshape(6, 4, 5, 3), (3, 4, 5), np.uint8),
         (np.linspace(0, 1, 60).reshape(6, 10), (10,), np.float32),
         (np.linspace(0, 1, 60, dtype=np.float32).reshape(6, 2, 5), (1, 2, 5), np.float32),
+        (np.arange(60, dtype=np.int16).reshape(6, 10), (10,), np.int64),
     ],
 )
 def test_arrays_of_every_kind(tmp_path, x, shape, dtype):
@@ -55,7 +56,9 @@ FINE = np.zeros((6, 4), np.float32)
     ("changes", "words"),
     [
         ({"y_test": None, "x_test": None}, "no array x_test, y_test .it has x_train, y_train."),
-        ({"x_train": FINE.astype(np.int64)}, "x_train is int64"),
+        ({"x_train": FINE.astype(np.int64)}, "training samples are int64 .* must be alike"),
+        ({"x_train": np.zeros((6, 2, 2), np.int64)}, "x_train is int64"),
+        ({"x_train": FINE.astype(complex)}, "x_train is complex128"),
         ({"x_train": np.zeros(6, np.float32)}, r"x_train has shape \(6,\)"),
         ({"y_train": np.zeros(6)}, "y_train is float64"),
         ({"y_test": np.zeros((2, 1), int)}, r"y_test is int64 of shape \(2, 1\)"),

@@ -77,6 +77,22 @@ def test_what_is_wrong_with_a_stream_is_one_line(opener, words):
         UserStream(opener, 2, LIKE).hold(torch.arange(20, 30))
 
 
+@pytest.mark.parametrize("largest", [4, 5])
+def test_ids_of_a_stream_are_the_data_sets(largest):
+    """Of five ids, 0 to 4; what is no id would be looked up beyond a model's table."""
+    like = Dataset(*(Split(np.zeros((3, 2), np.int64), np.zeros(3, np.int64)) for _ in range(2)), 1, vocabulary=5)
+    stream = UserStream(lambda client, start: iter([(np.array([0, largest]), 0)]), 2, like)
+    if largest < 5:
+        rows = stream.held(torch.tensor([0]))
+        assert stream.fetch(rows, 0).tolist() == [[0, 4]]
+        assert stream.fetch(rows, 0).dtype == torch.int64
+    else:
+        with pytest.raises(
+            RunError, match=r"client 2: its stream's sample 0 has ids from 0 to 5, allowed: ids from 0 to 4"
+        ):
+            stream.hold(torch.tensor([0]))
+
+
 def streamed(tiny, name="endless", **more):
     windows = {"window": 8, "windows": 3, "rounds_per_window": 2, "stream": f"test_user_stream:{name}"}
     scenario = {"kind": "class_incremental", "tasks": 2}

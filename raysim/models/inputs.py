@@ -1,0 +1,29 @@
+"""What enters a model: numbers in its own dtype, or ids, such as tokens of text, which it looks up in a table."""
+
+import torch
+from torch import Tensor, nn
+
+from raysim.system.errors import ConfigError
+
+PADDING_ID = 0
+"""The id of what fills a text up, which a model leaves out."""
+
+
+def as_input(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return samples in the model's dtype; ids (int64) stay as they are."""
+    return x.to(dtype) if x.is_floating_point() else x
+
+
+def two_samples(module: nn.Module, shape: tuple[int, ...], vocabulary: int | None = None) -> Tensor:
+    """Return samples [2, *shape] to try a model with: zeros of its dtype, or of ids the first and the last."""
+    if vocabulary is None:
+        return torch.zeros(2, *shape, dtype=next((p.dtype for p in module.parameters() if p.requires_grad), None))
+    return torch.stack([torch.full(shape, number, dtype=torch.int64) for number in (0, vocabulary - 1)])
+
+
+def expect_ids(model: str, shape: tuple[int, ...], vocabulary: int | None) -> tuple[int, int]:
+    """Return the length of a text and the number of ids, for a model of texts. Raises ConfigError: they are no ids."""
+    if vocabulary is None or len(shape) != 1:
+        what = "ids" if vocabulary is not None else "numbers"
+        raise ConfigError(f"model.name: found {what} of shape {shape}, allowed for {model}: token ids (int64) [length]")
+    return shape[0], vocabulary
