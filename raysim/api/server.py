@@ -1,6 +1,5 @@
 """The server as a method sees it: the global model, the clients that are present, and the round's cohort."""
 
-import operator
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import ClassVar
@@ -10,12 +9,12 @@ from torch import Tensor
 
 from raysim.api.messages import Post
 from raysim.config import Config
-from raysim.config.signature import place_of
 from raysim.federation.availability import Progress
+from raysim.federation.choice import check_chosen
 from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel, Weights
 from raysim.system import seeding
-from raysim.system.errors import RunError, WrongResult
+from raysim.system.errors import RunError
 from raysim.system.state import Kept
 
 
@@ -120,11 +119,7 @@ class Server(Kept):
         if count >= len(present):
             return list(present)
         chosen = wanted.sampler.with_keys()(self, count, seeding.generator(self._config.seed, "cohort", self.round))
-        try:
-            return [*map(operator.index, chosen)]
-        except TypeError:
-            who = f"participation.sampler: {place_of(wanted.sampler.function())} returned {chosen!r:.60}"
-            raise WrongResult(f"{who}, allowed: clients' ids, whole numbers out of server.present") from None
+        return check_chosen(chosen, present, "participation.sampler", wanted.sampler.function(), least=1)
 
     def shares_of(self, clients: Sequence[int]) -> dict[int, float]:
         """Return these clients' weights relative to each other, of sum 1, as `aggregation.weights` says."""

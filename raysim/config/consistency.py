@@ -67,6 +67,14 @@ def _rules(config: Config) -> Rules:
             of_tests_only = isinstance(scenario, DomainIncremental) and config.domains is None
             tests = "{domains: [...]} with a stream of your own, whose samples it would not change"
             yield of_tests_only, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"
+    if scenario.blur:
+        yield scenario.tasks == 1, "scenario.blur", "0.0 with scenario.tasks=1, which has no neighbours"
+        own_heads = "all with scenario.blur, where a client has samples of several domains at a time"
+        yield config.heads > 1, "training.logits", own_heads
+        streamed = scenario.windows is not None and scenario.windows.stream is not None
+        yield streamed, "scenario.blur", "0.0 with a stream of your own, which says itself what comes when"
+    by_ids = "run where samples are dealt by their client ids, which are the same in every task"
+    yield config.partition.per == "task" and config.partition.by_ids, "partition.per", by_ids
     if scenario.online:
         once = "1 with scenario.online, where each sample is trained on once"
         yield (config.training.local_epochs or 1) > 1, "training.local_epochs", once

@@ -9,6 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from raysim.config.block import Block, Count, Positive
 from raysim.config.component import BareComponent, Component, ComponentName, NamedComponent
 from raysim.config.key_schema import Allowed
+from raysim.config.signature import positional_parameters
 
 FACTORS = "factors"  # the rate schedule whose name a config need not say
 MOST_ROUNDS = 1_000_000  # in a run
@@ -23,7 +24,12 @@ class Partition(Component):
     """A name from the list that raysim prints, or your own as package.module:name."""
     per: Literal["run", "task", None] = None
     """Whether samples are dealt to clients once or for each task; null is run for rotations and permutations, task for
-    classes and domains."""
+    classes and domains, and run where samples are dealt by their client ids (natural)."""
+
+    @property
+    def by_ids(self) -> bool:
+        """Whether it deals by the samples' client ids."""
+        return "ids" in positional_parameters(self.function())[0]
 
 
 class Optimizer(NamedComponent):

@@ -27,12 +27,14 @@ FREE = "generator"  # may have any name
 class Kind:
     """A kind of component: the table of its names, and what a user's own must be.
 
-    `takes` is what one is called with, apart from its keys; `keys` are keys that it must have, `parent` what it must be
-    a subclass of. `listed` is what `raysim list` calls the kind, where it has names.
+    `takes` is what one is called with, apart from its keys, and `may_take` what one that has such a parameter is given
+    behind; `keys` are keys that it must have, `parent` what it must be a subclass of. `listed` is what `raysim list`
+    calls the kind, where it has names.
     """
 
     table: str
     takes: tuple[str, ...] = ()
+    may_take: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     parent: str | None = None
     listed: str | None = None
@@ -43,7 +45,9 @@ KINDS = {
     "data set": Kind("raysim.data:DATASETS", ("root", "download"), listed="datasets"),
     "model": Kind("raysim.models:MODELS", ("shape", "classes"), listed="models"),
     "task scenario": Kind("raysim.data.scenario:SCENARIOS", ("dataset", "tasks", "generator"), listed="scenarios"),
-    "partition": Kind("raysim.data.partition:PARTITIONS", ("labels", "clients", "generator"), listed="partitions"),
+    "partition": Kind(
+        "raysim.data.partition:PARTITIONS", ("labels", "clients", "generator"), ("ids",), listed="partitions"
+    ),
     "augmentation": Kind("raysim.data.transforms:AUGMENTATIONS", ("images", "numbers"), listed="augmentations"),
     "optimizer": Kind("raysim.engine.optimizer:OPTIMIZERS", keys=("lr",), listed="optimizers"),
     "rate schedule": Kind("raysim.engine.rates:RATE_SCHEDULES", ("lr", "progress"), listed="rate_schedules"),
@@ -145,9 +149,11 @@ def _check_signature(kind: str, name: str, component: Callable[..., Any]) -> Cal
         lacking = [key for key in wanted.keys if key not in keyword_parameters(component)]
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{kind} {show(name)}: its signature cannot be read: {error}") from error
-    names = [given.lstrip("_") if own != FREE else own for own, given in zip(wanted.takes, found, strict=False)]
-    if names != list(wanted.takes) or needed > len(wanted.takes):
-        takes = f"({', '.join(wanted.takes)}) and its keys, which are keyword-only"
+    given = (*wanted.takes, *(name for name in found[len(wanted.takes) :] if name in wanted.may_take))
+    names = [name.lstrip("_") if own != FREE else own for own, name in zip(given, found, strict=False)]
+    if names != list(given) or needed > len(given):
+        more = "".join(f" or, beside them, {name}" for name in wanted.may_take)
+        takes = f"({', '.join(wanted.takes)}){more} and its keys, which are keyword-only"
         raise ConfigError(f"{kind} {show(name)}: found the parameters ({', '.join(found)}), allowed: {takes}")
     if lacking:
         words = f"found no keyword-only parameter {lacking[0]}, allowed: one, which is a key of every {kind}"

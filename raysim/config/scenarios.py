@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from raysim.config.block import Block, Count, WholeNumber
+from raysim.config.block import BelowOne, Block, Count, WholeNumber
 from raysim.config.component import Component, ComponentName
 from raysim.config.component_blocks import Domains
 from raysim.config.document import explain, validation_error
@@ -38,6 +38,9 @@ class _Scenario(Block):
     """Whether all clients meet the tasks in one order, or each in its own."""
     online: bool = False
     """Whether a task's samples are dealt to its rounds, so that each is trained on once."""
+    blur: BelowOne = 0.0
+    """The share of each task's samples that comes in its neighbours' time: of each client's, half of it in the time of
+    the task before and half in that of the one after. Tests stay by task."""
     boundaries: Literal["synchronous"] | Apart = "synchronous"
     """When the task changes: synchronous is for all clients at once; {jittered: {rounds: 2}} a few rounds apart;
     {asynchronous: {window: 500}} after so many samples, wherever a task ends."""
@@ -71,8 +74,18 @@ class DomainIncremental(_Scenario):
         return self
 
 
+class Repetition(Block):
+    """How classes come again."""
+
+    probability: Annotated[float, Field(gt=0, le=1)]
+    """The probability with which a class comes again in each task after its first, drawn with the seed."""
+    introduced_by: Count | None = None
+    """The task by which every class has come for the first time: the classes are dealt to so many tasks; null is the
+    last."""
+
+
 class ClassIncremental(_Scenario):
-    """Every task has classes of its own."""
+    """Every task has classes of its own, or, with `repetition`, some that came before."""
 
     kind: Literal["class_incremental"]
     """Tasks differ in their classes."""
@@ -87,6 +100,15 @@ class ClassIncremental(_Scenario):
         ClassLists | None, Allowed(f"null or a list with a list of classes for each task, {BY_NAME}")
     ] = None
     """The classes of each task, listed as in class_order; null deals them out."""
+    repetition: Literal["listed"] | Repetition | None = None
+    """Whether classes come again in later tasks, a class's samples being dealt to its tasks in equal parts: listed is
+    where `classes` lists them again; {probability: 0.2} draws; null is never."""
+
+    @property
+    def dealt(self) -> int:
+        """To how many tasks classes are dealt, each to one."""
+        repeats = self.repetition if isinstance(self.repetition, Repetition) else None
+        return self.tasks if repeats is None or repeats.introduced_by is None else repeats.introduced_by
 
     @model_validator(mode="after")
     def _classes_are_dealt_or_listed(self) -> ClassIncremental:
@@ -100,9 +122,23 @@ class ClassIncremental(_Scenario):
             if self.class_order != "natural":
                 words = f"found {show(self.class_order)}, allowed: natural beside scenario.classes, which has an order"
                 raise validation_error(explain(("class_order",), words))
-        if self.first_task_classes is not None and self.tasks == 1:
-            words = f"found {self.first_task_classes}, allowed: null with scenario.tasks=1, a task of all classes"
+        if self.first_task_classes is not None and self.dealt == 1:
+            key = "tasks" if self.tasks == 1 else "repetition.introduced_by"
+            words = f"found {self.first_task_classes}, allowed: null with scenario.{key}=1, a task of all classes"
             raise validation_error(explain(("first_task_classes",), words))
+        return self
+
+    @model_validator(mode="after")
+    def _repetition_is_listed_or_drawn(self) -> ClassIncremental:
+        if self.repetition == "listed" and self.classes is None:
+            words = "found listed, allowed: {probability: 0.2} or null without scenario.classes, which lists them"
+            raise validation_error(explain(("repetition",), words))
+        if isinstance(self.repetition, Repetition) and self.classes is not None:
+            words = "found a block, allowed: listed or null beside scenario.classes, which says when each class comes"
+            raise validation_error(explain(("repetition",), words))
+        if self.dealt > self.tasks:
+            words = f"found {self.dealt}, allowed: 1 to {self.tasks} (scenario.tasks)"
+            raise validation_error(explain(("repetition", "introduced_by"), words))
         return self
 
 

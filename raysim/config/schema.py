@@ -190,9 +190,11 @@ class Config(Block):
 
     @property
     def partition_per(self) -> Literal["run", "task"]:
-        """partition.per with null resolved: run for rotations and permutations, task for all else."""
+        """partition.per with null resolved: run for rotations, permutations and client ids, task for all else."""
         if self.partition.per is not None:
             return self.partition.per
+        if self.partition.by_ids:
+            return "run"
         return "run" if isinstance(self.scenario, DomainIncremental) and self.domains is None else "task"
 
     @property

@@ -82,10 +82,17 @@ def keyword_parameters(component: Component) -> list[str]:
     return [p.name for p in inspect.signature(component).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
 
+def is_own(component: Component) -> bool:
+    """Return whether a component is the user's own, and not raysim's."""
+    return module_of(component).partition(".")[0] != "raysim"
+
+
 def place_of(component: Component) -> str:
     """Return a component's name and where it is defined, "mine (things.py:12)", for messages about what it did."""
     bare: Any = _unwrap(component)
     name = getattr(bare, "__qualname__", None) or type(bare).__qualname__
+    if code := getattr(inspect.unwrap(bare), "__code__", None):
+        return f"{name} ({code.co_filename}:{code.co_firstlineno})"
     try:
         return f"{name} ({inspect.getsourcefile(bare)}:{inspect.getsourcelines(bare)[1]})"
     except (OSError, TypeError):  # an instance, or code without source

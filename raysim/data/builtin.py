@@ -1,6 +1,7 @@
 """Data sets that need no files: scikit-learn's embedded handwritten digits, and synthetic Gaussian classes."""
 
 import math
+from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +41,7 @@ def synthetic(
     test: Annotated[int, Ge(1)] = 200,  # test samples in all
     noise: Annotated[float, Gt(0), Le(1e6)] = 1.0,  # standard deviation of a sample around its class's mean
     seed: Annotated[int, Ge(0)] = 0,  # what the data are made from
+    clients: Annotated[int, Ge(0)] = 0,  # how many client ids its training samples have, drawn uniformly; 0 is none
 ) -> Dataset:
     """Gaussian classes of any `shape`, number and size, made on the spot from `seed`: float32 features.
 
@@ -61,4 +63,7 @@ def synthetic(
         x = means[y] + noise * generator.standard_normal((samples, means.shape[1]))
         return Split(x.astype(np.float32).reshape(samples, *shape), y)
 
-    return Dataset(make_split(train), make_split(test), classes)
+    training, testing = make_split(train), make_split(test)
+    if clients:
+        training = replace(training, clients=generator.integers(clients, size=train))
+    return Dataset(training, testing, classes)

@@ -1,5 +1,7 @@
 """A data set: a training and a test split of samples and labels, the rules for them, and how it is loaded."""
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.config.signature import is_own, place_of
 from raysim.system.capacity import GIB, MOST_FOR_DATA, this_machine
 from raysim.system.errors import ConfigError, locate_errors
 
@@ -27,13 +30,20 @@ class Split:
 
     x: uint8, float32 or int64 [N, *shape]; images are C x H x W (uint8: 0..255), int64 are ids, such as tokens of text.
     y: int64 [N], labels in 0..classes-1.
+    clients: whose each sample is (a writer's, a user's), whole numbers or strings [N], where that is known; of the
+        training split, by which a `natural` partition deals it.
     """
 
     x: Array
     y: npt.NDArray[np.int64]
+    clients: Array | None = None
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def take(self, rows: Array) -> Split:
+        """Return these rows (numbers or a mask)."""
+        return Split(self.x[rows], self.y[rows], None if self.clients is None else self.clients[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +76,10 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Declared:
-    """What a data set's files hold, known without them: the shape and dtype of a sample, and how many there are."""
+    """What a data set's files hold, known without them: the shape and dtype of a sample, and how many there are.
+
+    `clients` is the number of different client ids of the training samples; 0 where these have none.
+    """
 
     shape: tuple[int, ...]
     train: int
@@ -74,6 +87,7 @@ class Declared:
     classes: int
     dtype: str = "uint8"
     vocabulary: int | None = None
+    clients: int = 0
 
 
 class MissingData(ConfigError):
@@ -85,11 +99,13 @@ class MissingData(ConfigError):
 
 
 def stand_in(declared: Declared, name: str) -> Dataset:
-    """Return a data set of this shape and size without values: its classes are equally frequent and take turns."""
+    """Return a data set of this shape and size without values: its classes, and clients, are equal and take turns."""
     train, test = (
         Split(blank(samples, declared.shape, declared.dtype), np.arange(samples) % declared.classes)
         for samples in (declared.train, declared.test)
     )
+    if declared.clients:
+        train = replace(train, clients=np.arange(declared.train) // declared.classes % declared.clients)
     return Dataset(train, test, declared.classes, missing=(name,), vocabulary=declared.vocabulary)
 
 
@@ -104,12 +120,18 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
     Raises:
         ConfigError: not a Dataset, an empty or uneven split, a dtype other than uint8, float32 or int64, values that
             are not finite, labels outside 0..classes-1, ids outside 0..vocabulary-1, more or fewer names than classes,
-            or splits whose samples differ in shape or dtype.
+            splits whose samples differ in shape or dtype, or client ids that are no whole numbers or strings, one for
+            each sample.
     """
     if not isinstance(dataset, Dataset):
         raise ConfigError(f"data set {name}: got {type(dataset).__name__}; return a raysim.data.dataset.Dataset")
-    if dataset.classes < 1:
-        raise ConfigError(f"data set {name}: classes is {dataset.classes}; it must be at least 1")
+    for part, split in (("train", dataset.train), ("test", dataset.test)):
+        arrays = () if not isinstance(split, Split) else (split.x, split.y, *[split.clients][split.clients is None :])
+        if not arrays or not all(isinstance(array, np.ndarray) for array in arrays):
+            found = ", ".join(type(array).__name__ for array in arrays or (split,))
+            raise ConfigError(f"data set {name}, {part} split: found {found}; use Split(x, y) of numpy arrays")
+    if not isinstance(dataset.classes, int) or dataset.classes < 1:
+        raise ConfigError(f"data set {name}: classes is {dataset.classes!r}; it must be a whole number, at least 1")
     require_memory(dataset.classes * CLASS_BYTES, f"data set {name}", f"{dataset.classes} classes")
     if dataset.names is not None and len(dataset.names) != dataset.classes:
         raise ConfigError(f"data set {name}: {len(dataset.names)} names for {dataset.classes} classes; name each once")
@@ -151,6 +173,16 @@ def _check_split(split: Split, where: str, classes: int) -> None:
         raise ConfigError(f"{where}: labels run from {y.min()} to {y.max()}; allowed are 0..{classes - 1}")
     if x.dtype == np.float32 and not np.isfinite(x).all():
         raise ConfigError(f"{where}: x holds NaN or infinite values; every value must be finite")
+    if split.clients is not None:
+        check_clients(split.clients, f"{where}: clients", len(y))
+
+
+def check_clients(clients: Array, where: str, samples: int) -> Array:
+    """Return client ids if they are whole numbers or strings, one for each of so many samples. Raises ConfigError."""
+    if clients.dtype.kind not in "iuU" or clients.shape != (samples,):
+        found = f"{clients.dtype} of shape {clients.shape}"
+        raise ConfigError(f"{where}: found {found}; use whole numbers or strings of shape [{samples}], an id each")
+    return clients
 
 
 def draw_for_testing(samples: int, fraction: float, generator: np.random.Generator) -> set[int]:
@@ -212,7 +244,8 @@ def load_dataset(
     name = getattr(function, "__name__", repr(function))
     try:
         with locate_errors(f"data set {name}"):
-            return check_dataset(function(resolve_root(root), download, **keys), name)
+            made = function(resolve_root(root), download, **keys)
+        return check_dataset(made, place_of(function) if is_own(function) else name)
     except OSError as error:
         raise MissingData(f"data set {name}: its files cannot be read: {error}"[:300]) from error
 
@@ -227,4 +260,4 @@ def subsample(dataset: Dataset, train_samples: int, generator: np.random.Generat
     if train_samples > len(train):
         raise ConfigError(f"dataset.train_samples: found {train_samples}, allowed: 1 to {len(train)}, which there are")
     rows = np.sort(generator.permutation(len(train))[:train_samples])
-    return replace(dataset, train=Split(train.x[rows], train.y[rows]))
+    return replace(dataset, train=train.take(rows))

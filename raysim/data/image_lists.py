@@ -3,9 +3,11 @@
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from annotated_types import Ge, Le
 
 from raysim.config.error_text import show
@@ -14,6 +16,7 @@ from raysim.data.decoding import Labelled, decode_dataset, list_images
 from raysim.system.errors import ConfigError
 
 LINE = re.compile(r"(\S.*)\s(\d{1,9})", re.ASCII)  # a path, which may have spaces, and a label
+WITH_CLIENT = re.compile(LINE.pattern + r"\s(\S+)", re.ASCII)
 TINY_IMAGENET = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 
 
@@ -27,6 +30,7 @@ def image_list(
     size: Annotated[int, Ge(1), Le(4096)] = 32,  # height and width that the images are made, whatever their proportions
     grey: bool = False,  # whether the images become grey; else RGB
     first_label: Annotated[int, Ge(0)] = 0,  # the first class's label in the lists: 0 in DomainNet's, 1 in PACS's
+    client_ids: bool = False,  # whether lines end with a third column: the id, without spaces, of whose the image is
 ) -> Dataset:
     """Images in two text files of lines `path label`: official splits, as of DomainNet, DN4IL and PACS.
 
@@ -40,14 +44,16 @@ def image_list(
             or the images do not fit into memory.
     """
     folder, lists = root / Path(path).expanduser(), [root / Path(given).expanduser() for given in (train, test)]
-    training = _read_list("dataset.train", lists[0], folder, first_label)
-    testing = _read_list("dataset.test", lists[1], folder, first_label)
+    training, clients = _read_list("dataset.train", lists[0], folder, first_label, client_ids)
+    testing, _ = _read_list("dataset.test", lists[1], folder, first_label, client_ids)
     _check_lists(training, testing, lists, first_label)
     classes = max(label for _, label in training) + 1
-    declared = Declared((1 if grey else 3, size, size), len(training), len(testing), classes)
+    shape, owners = (1 if grey else 3, size, size), len({*clients})
+    declared = Declared(shape, len(training), len(testing), classes, clients=owners)
     for file, images in zip(lists, (training, testing), strict=True):
         _require_images(images, file, declared)
-    return decode_dataset(training, testing, classes, _name_folders(training, classes), size=size, grey=grey)
+    found = decode_dataset(training, testing, classes, _name_folders(training, classes), size=size, grey=grey)
+    return replace(found, train=replace(found.train, clients=np.array(clients))) if client_ids else found
 
 
 def tiny_imagenet(
@@ -87,20 +93,25 @@ def tiny_imagenet(
     return decode_dataset(train, test, len(wnids), names, size=size, grey=False)
 
 
-def _read_list(key: str, file: Path, folder: Path, first_label: int) -> Labelled:
-    """Return the images in a list and their labels, from 0."""
+def _read_list(
+    key: str, file: Path, folder: Path, first_label: int, client_ids: bool
+) -> tuple[Labelled, Sequence[str]]:
+    """Return the images in a list and their labels, from 0, and the client id of each where lines have one."""
     if not file.is_file():
         raise MissingData(f"{key}: there is no file {file}; a relative path starts at dataset.root")
-    found = []
+    found: list[tuple[Path, int]] = []
+    clients: list[str] = []
     for number, line in _lines(file):
-        match = LINE.fullmatch(line)
+        match = (WITH_CLIENT if client_ids else LINE).fullmatch(line)
         if not match or int(match[2]) < first_label:
             allowed = f"a path, a space and a label, a whole number from dataset.first_label ({first_label})"
-            raise ConfigError(f"{key}: {file}, line {number}: found {show(line)}, allowed: {allowed}")
+            third = ", then a space and a client id" * client_ids
+            raise ConfigError(f"{key}: {file}, line {number}: found {show(line)}, allowed: {allowed}{third}")
         found.append((folder / match[1].rstrip(), int(match[2]) - first_label))
+        clients += match.groups()[2:]
     if not found:
         raise ConfigError(f"{key}: {file} names no images, allowed: a line for each, a path, a space and a label")
-    return found
+    return found, clients
 
 
 def _check_lists(training: Labelled, testing: Labelled, lists: Sequence[Path], first_label: int) -> None:

@@ -3,6 +3,7 @@
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from raysim.system.errors import ConfigError
 
 NPZ_DAMAGE = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error, RuntimeError)  # encrypted
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+CLIENTS = "client_train"  # where the file has it
 
 Files = Mapping[str, Sequence[Path]]  # by class, in order
 
@@ -100,7 +102,8 @@ def npz(
 
     x: [N, H, W] or [N, H, W, C] images, stored as C x H x W, or [N, D] features; uint8, or floats (kept as float32); or
     [N, D] ids, such as tokens, as whole numbers of another type (kept as int64).
-    y: integers [N]. Nothing pickled is read.
+    y: integers [N]. client_train, if it is there: whose each training sample is, integers or strings [N]. Nothing
+    pickled is read.
 
     Raises:
         ConfigError: no such file, not a sound .npz, an array missing, or arrays of another kind.
@@ -112,7 +115,8 @@ def npz(
         for part in ("train", "test")
     ]
     largest = max((int(split.y.max()) for split in splits if len(split)), default=0)
-    return Dataset(splits[0], splits[1], classes=max(largest, 0) + 1)
+    train = replace(splits[0], clients=arrays.get(CLIENTS))
+    return Dataset(train, splits[1], classes=max(largest, 0) + 1)
 
 
 def _read_npz(file: Path) -> dict[str, Array]:
@@ -131,7 +135,7 @@ def _read_npz(file: Path) -> dict[str, Array]:
                 )
             declared = sum(part.file_size for part in zipfile.ZipFile(stream).infolist())
             require_memory(declared, "dataset.path", file)
-            return {name: archive[name] for name in ARRAYS}
+            return {name: archive[name] for name in (*ARRAYS, CLIENTS) if name in archive.files}
     except NPZ_DAMAGE as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ConfigError(f"{file}: not a sound .npz of plain arrays ({reason}); save it again") from error

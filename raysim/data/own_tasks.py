@@ -1,5 +1,6 @@
 """The tasks of a scenario of the user's own, checked before anything is made of them."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -30,7 +31,10 @@ def own_tasks(spec: OwnScenario, dataset: Dataset, generator: np.random.Generato
 
 
 def _check_task(task: Task, dataset: Dataset, who: str) -> Task:
-    classes = tuple(int(label) for label in task.classes)
+    try:
+        classes = tuple(operator.index(label) for label in task.classes)
+    except TypeError:
+        raise RunError(f"{who} the classes {task.classes!r:.60}, allowed: whole numbers, ascending") from None
     if list(classes) != sorted(set(classes)) or not classes or not 0 <= classes[0] <= classes[-1] < dataset.classes:
         allowed = f"some of 0 to {dataset.classes - 1}, ascending"
         raise RunError(f"{who} the classes {list(classes)}, allowed: {allowed}")

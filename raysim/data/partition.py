@@ -1,9 +1,11 @@
 """Partitions of samples among clients: each function deals every row of `labels` to exactly one client.
 
 All take `labels` (int64 [N]), the number of clients and a generator, and return one sorted int32 array of rows per
-client: indices into `labels`, which are those of the whole training split or of one task's part of it.
+client: indices into `labels`, which are those of the whole training split or of one task's part of it. One that has a
+fourth parameter, `ids`, deals by it: the samples' client ids [N], whole numbers or strings, of the whole split.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy.typing as npt
 from raysim.config.block import Count, Positive, WholeNumber
 from raysim.config.experiment import Partition
 from raysim.config.signature import place_of
+from raysim.data.dataset import Array
 from raysim.system.errors import ConfigError, RunError, locate_errors
 from raysim.system.seeding import guard_globals
 
@@ -22,6 +25,7 @@ PARTITIONS: Mapping[str, str] = {
     "dirichlet": "raysim.data.partition:dirichlet",
     "pathological": "raysim.data.partition:pathological",
     "quantity": "raysim.data.partition:quantity",
+    "natural": "raysim.data.natural:natural",
 }
 """Name in YAML -> `module:function`. A user's own may leave rows out, and give them in any order and integer dtype."""
 
@@ -31,15 +35,23 @@ Rows = npt.NDArray[np.int32]
 TRIES = 1000  # after so many Dirichlet draws, alpha hardly ever gives min_samples to all clients
 
 
-def deal_rows(wanted: Partition, labels: Labels, clients: int, generator: np.random.Generator) -> list[Rows]:
+def deal_rows(
+    wanted: Partition, labels: Labels, clients: int, generator: np.random.Generator, ids: Array | None = None
+) -> list[Rows]:
     """Return the rows of each client, dealt by the config's partition.
 
     Raises:
         ConfigError: these rows cannot be dealt so.
         RunError: a partition of the user's own returned something else than rows for each client.
     """
+    if wanted.by_ids and ids is None:
+        raise ConfigError(
+            f"partition.kind: {wanted.named} deals by client ids, and the data set has none, allowed: one that says "
+            "whose each training sample is (npz: an array client_train; image_list: client_ids; your own: "
+            "Split(x, y, clients)), or another partition"
+        )
     with locate_errors(f"partition {wanted.named}"), guard_globals(f"partition {wanted.named}", None):
-        parts = wanted.with_keys()(labels, clients, generator)
+        parts = wanted.with_keys()(labels, clients, generator, **({"ids": ids} if wanted.by_ids else {}))
     wrong = _find_wrong_parts(parts, len(labels), clients)
     if wrong is not None:
         raise RunError(f"partition.kind: {place_of(wanted.function())} returned {wrong}")
@@ -50,7 +62,10 @@ def _find_wrong_parts(parts: Any, rows: int, clients: int) -> str | None:
     if not isinstance(parts, Sequence) or len(parts) != clients:
         found = f"{len(parts)} parts" if isinstance(parts, Sequence) else type(parts).__name__
         return f"{found}, allowed: a list of {clients} arrays of rows, one for each client"
-    arrays = [np.asarray(part) for part in parts]
+    try:
+        arrays = [np.asarray(part) for part in parts]
+    except ValueError as error:  # lists of unequal lengths
+        return f"a part that is no array ({error}), allowed: arrays of rows, one for each client"
     for client, part in enumerate(arrays):
         if part.ndim != 1 or (part.size and part.dtype.kind not in "iu"):
             shape = f"{part.dtype} {list(part.shape)}"
@@ -123,8 +138,7 @@ def dirichlet(
         owners = _deal(labels, clients, alpha, balanced, generator)
         sizes = np.bincount(owners, minlength=clients)
         if sizes.min() >= min_samples:
-            order = np.argsort(owners, kind="stable").astype(np.int32)
-            return np.split(order, np.cumsum(sizes)[:-1])
+            return split_by_owner(owners, clients)
         best = max(best, int(sizes.min()))
     raise ConfigError(
         f"partition.min_samples: in {TRIES} deals of {len(labels)} samples with alpha {alpha} the smallest of "
@@ -189,7 +203,7 @@ def pathological(
             holders, np.array_split(generator.permutation(np.flatnonzero(labels == label)), len(holders)), strict=True
         ):
             owners[rows] = client
-    return [np.flatnonzero(owners == client).astype(np.int32) for client in range(clients)]
+    return split_by_owner(owners, clients)
 
 
 def quantity(
@@ -215,6 +229,13 @@ def quantity(
         f"partition.min_samples: found {min_samples}, which not all of {clients} clients got of {len(labels)} samples "
         f"with alpha {alpha}, allowed: at most {most}; lower it, or raise alpha"
     )
+
+
+def split_by_owner(owners: npt.NDArray[np.int64], clients: int) -> list[Rows]:
+    """Return the rows of each client, given each row's client (int64 [N]), or -1 where it is nobody's."""
+    order = np.argsort(owners, kind="stable").astype(np.int32)
+    ends = np.searchsorted(owners[order], np.arange(clients + 1))
+    return [order[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def _sorted(rows: npt.NDArray[np.integer]) -> Rows:

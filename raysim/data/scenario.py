@@ -174,7 +174,7 @@ def _check(named: Sequence[tuple[str, Dataset]], reference: int) -> None:
 
 def _make_alike(found: Dataset, size: tuple[int, ...], channels: int) -> Dataset:
     train, test = (
-        Split(np.repeat(x, channels // x.shape[1], axis=1), split.y)
+        replace(split, x=np.repeat(x, channels // x.shape[1], axis=1))
         for split in (found.train, found.test)
         for x in [resize(split.x, size)]
     )
@@ -211,7 +211,9 @@ def _join(splits: Sequence[Split], shape: tuple[int, ...] | None) -> tuple[Split
     rows = np.split(np.arange(sum(sizes), dtype=np.int32), np.cumsum(sizes)[:-1])
     x = [split.x for split in splits]
     joined = np.concatenate(x) if shape is None else blank(sum(sizes), shape, x[0].dtype)
-    return Split(joined, np.concatenate([split.y for split in splits])), rows
+    clients = [split.clients for split in splits if split.clients is not None]
+    whose = np.concatenate(clients) if len(clients) == len(splits) else None
+    return Split(joined, np.concatenate([split.y for split in splits]), whose), rows
 
 
 def hold_out(dataset: Dataset, tasks: Sequence[Task], fraction: float, seed: int) -> tuple[Dataset, list[Task]]:
@@ -236,7 +238,7 @@ def hold_out(dataset: Dataset, tasks: Sequence[Task], fraction: float, seed: int
             count = min(max(1, round(fraction * len(rows))), len(rows) - 1)
             held[seeding.generator(seed, "validation", number).permutation(rows)[:count]] = True
         drawn[rows] = True
-    train, test = (Split(dataset.train.x[part], dataset.train.y[part]) for part in (~held, held))
+    train, test = (dataset.train.take(part) for part in (~held, held))
     return replace(dataset, train=train, test=test), [_move(task, held) for task in tasks]
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.config.signature import place_of
 from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.pixels import Source
-from raysim.system.errors import RunError
+from raysim.system.errors import RunError, WrongResult
 
 Opener = Callable[[int, int], Iterator[tuple[Array, int]]]
 """stream(client, start) yields a client's samples (x, y) from position `start` on, the same ones each time."""
@@ -80,8 +81,8 @@ class UserStream(Source):
         if not len(positions):
             return
         start, found = int(positions[0]), 0
-        for sample, label in islice(self._open(self._client, start), len(positions)):
-            yield self._check(start + found, sample, label)
+        for pair in islice(self._open(self._client, start), len(positions)):
+            yield self._check(start + found, pair)
             found += 1
         if found < len(positions):
             raise RunError(
@@ -89,15 +90,19 @@ class UserStream(Source):
                 "samples are asked for; lower scenario.boundaries.asynchronous.windows"
             )
 
-    def _check(self, position: int, sample: object, label: object) -> tuple[Array, int]:
-        where = f"client {self._client}: its stream's sample {position}"
-        x, wanted = np.asarray(sample), self._like.train.x
+    def _check(self, position: int, pair: object) -> tuple[Array, int]:
+        where = f"stream: {place_of(self._open)} yielded, as sample {position} of client {self._client},"
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise WrongResult(f"{where} {type(pair).__name__}, allowed: a pair (x, y)")
+        x, y, wanted = np.asarray(pair[0]), np.asarray(pair[1]), self._like.train.x
         if x.shape != self._like.shape or x.dtype != wanted.dtype:
-            raise RunError(f"{where} is {x.dtype} {x.shape}, allowed: {wanted.dtype} {self._like.shape}, as the tests'")
+            shape = f"{wanted.dtype} {self._like.shape}"
+            raise WrongResult(f"{where} {x.dtype} {x.shape}, allowed: {shape}, as the tests'")
         if self._like.vocabulary is not None and not 0 <= x.min() <= x.max() < self._like.vocabulary:
             ids = f"allowed: ids from 0 to {self._like.vocabulary - 1}"
-            raise RunError(f"{where} has ids from {x.min()} to {x.max()}, {ids}")
-        number = int(np.asarray(label))
-        if not 0 <= number < self._like.classes:
-            raise RunError(f"{where} has the label {number}, allowed: 0 to {self._like.classes - 1}")
-        return x, number
+            raise WrongResult(f"{where} ids from {x.min()} to {x.max()}, {ids}")
+        if not np.isfinite(x).all():
+            raise WrongResult(f"{where} NaN or infinite values, allowed: finite ones")
+        if y.shape != () or y.dtype.kind not in "iu" or not 0 <= y < self._like.classes:
+            raise WrongResult(f"{where} the label {pair[1]!r:.60}, allowed: 0 to {self._like.classes - 1}")
+        return x, int(y)

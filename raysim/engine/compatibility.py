@@ -7,6 +7,7 @@ from raysim.config import Config
 from raysim.config.error_text import show
 from raysim.config.lookup import resolve
 from raysim.engine.optimizer import sgd, try_optimizer
+from raysim.engine.returned import check_replies
 from raysim.memory import POLICIES, MemoryKind
 from raysim.memory.making import try_policy
 from raysim.models.flat import FlatModel
@@ -58,6 +59,7 @@ def check_methods(config: Config) -> dict[str, Method]:
             if callable(getattr(type(method), member, None)):
                 said = f"defines {member}, which is gone: raysim check now runs the method itself; delete it"
                 raise ConfigError(f"methods.{name}: {said}")
+        check_replies(name, method)
         refusals = [method.refusal(setting), *(_unmet(name, method, config))]
         for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")

@@ -1,6 +1,5 @@
 """Messages between the server and its clients: sending orders, receiving replies, driving plans, counting bytes."""
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
@@ -8,15 +7,18 @@ from typing import Any, ClassVar
 
 import torch
 
-from raysim.api.messages import Ask, Delta, Post, count_bytes
+from raysim.api.messages import Delta, Post, count_bytes
 from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
 from raysim.api.server import Server
 from raysim.config import Config
+from raysim.config.signature import is_own
 from raysim.engine.compatibility import make_methods, name_methods
 from raysim.engine.orders import Order, Phase, Reply
 from raysim.engine.rates import learning_rate
+from raysim.engine.returned import check_announced, check_ask, check_delta, place_of_hook
 from raysim.engine.runner import Runner
-from raysim.system.errors import Diverged, RunError
+from raysim.federation.choice import check_chosen
+from raysim.system.errors import Diverged
 from raysim.system.seeding import guard_globals
 from raysim.system.state import Kept
 
@@ -92,21 +94,15 @@ class Exchange(Kept):
         """Return the clients that are to take part in this round, drawn with the sampler or chosen by a method."""
         for half in self.halves_with("select"):
             with guard_hook(half, "select"):
-                return half.select(self.server)
+                chosen = half.select(self.server)
+            return check_chosen(chosen, self.server.present, f"methods.{half.name}", type(half).select)
         with guard_globals("participation.sampler", "server"):
             return self.server.sample()
 
     def gather(self, chosen: Sequence[int]) -> None:
-        """Make these clients the cohort, with the shares that `aggregation.weights` gives them.
-
-        Raises:
-            RunError: one of them has no data in this round.
-        """
+        """Make these clients, ascending, the cohort, with the shares that `aggregation.weights` gives them."""
         server = self.server
-        absent = sorted(client for client in set(chosen) if not _contains(server.present, client))
-        if absent:
-            raise RunError(f"select chose the clients {absent}, allowed: those with data now, server.present")
-        server.cohort = tuple(sorted(set(chosen)))
+        server.cohort = tuple(chosen)
         server.shares = server.shares_of(server.cohort)
 
     def announce(self) -> tuple[dict[str, Any], list[Post]]:
@@ -114,7 +110,7 @@ class Exchange(Kept):
         said = {}
         for half in self.halves_with("announce"):
             with guard_hook(half, "announce"):
-                said[half.name] = half.announce(self.server)
+                said[half.name] = check_announced(half, half.announce(self.server))
         return {name: mail for name, (mail, _) in said.items()}, [post for _, posts in said.values() for post in posts]
 
     def vectors(self) -> int:
@@ -182,41 +178,47 @@ class Exchange(Kept):
 
     def update_model(self, reply: Reply, delta: Delta) -> None:
         """Update the model by the clients' mean delta, as scaled by the schedule and changed by the methods."""
-        server = self.server
+        server, found = self.server, [("", delta)]
         for half in self.halves_with("update"):
             terms = reply.of(half.name, half.knobs.replies, server.parameters.dtype)
             with guard_hook(half, "update"):
-                delta = half.update(server, delta, terms)
+                delta = check_delta(half, "update", half.update(server, delta, terms), delta)
+            found.append((place_of_hook(type(half), "update") if is_own(type(half)) else "", delta))
         assert reply.integers is not None
         server.parameters = server.parameters + delta.parameters
         server.buffers = server.buffers + delta.buffers
         server.integers = reply.integers[1].to(torch.int64)
         server.version += 1
-        self._check_model()
+        self._check_model(found)
 
     def drive_plans(self, hook: str, clients: Sequence[int]) -> None:
         """Carry out the plans that the server halves make in this hook, one after the other."""
         for half in self.halves_with(hook):
             with guard_hook(half, hook), closing(getattr(half, hook)(self.server)) as plan:
-                self._drive(half, plan, clients)
+                self._drive(half, hook, plan, clients)
 
-    def _check_model(self) -> None:
-        """Refuse a model that is not finite before it is sent to a client or kept in a checkpoint. Raises Diverged."""
+    def _check_model(self, deltas: Sequence[tuple[str, Delta]]) -> None:
+        """Refuse a model that is not finite before it is sent to a client or kept in a checkpoint. Raises Diverged.
+
+        `deltas` are what was to be added, hook by hook, each with the place of the hook if it is the user's own.
+        """
         server = self.server
         for what, part in (("parameters", server.parameters), ("buffers", server.buffers)):
             if not part.is_meta and not bool(part.isfinite().all()):  # meta tensors, in a dry run, have no values
                 found = float(part.abs().max())
+                hooks = (place for place, delta in deltas if not bool(getattr(delta, what).isfinite().all()))
+                by = "".join(f" returned by {place}" for place in [*hooks][:1] if place)
                 raise Diverged(
                     f"the server diverged in round {server.round} ({name_methods(self.halves)}), the {what} of its new "
-                    f"model: found {found:g}, allowed: finite; smaller rates of its methods, or a smaller "
+                    f"model{by}: found {found:g}, allowed: finite; smaller rates of its methods, or a smaller "
                     "training.optimizer.lr, may help"
                 )
 
-    def _drive(self, half: ServerHalf, plan: Plan, clients: Sequence[int]) -> None:
+    def _drive(self, half: ServerHalf, hook: str, plan: Plan, clients: Sequence[int]) -> None:
         answer: Mapping[str, Any] | None = None
         while True:
             try:
-                ask: Ask = next(plan) if answer is None else plan.send(answer)
+                ask = check_ask(half, hook, next(plan) if answer is None else plan.send(answer))
             except StopIteration:
                 return
             server = self.server
@@ -225,8 +227,3 @@ class Exchange(Kept):
             reply = self.receive(self.begin(order, ask.posts))
             server.records |= reply.means()
             answer = reply.of(half.name, half.knobs.replies, server.parameters.dtype)
-
-
-def _contains(ascending: Sequence[int], number: int) -> bool:
-    place = bisect_left(ascending, number)
-    return place < len(ascending) and ascending[place] == number

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from raysim.api.client import Shared
-from raysim.api.messages import Post, Terms
+from raysim.api.messages import Delta, Post, Terms
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
+from raysim.config.signature import is_own
 from raysim.data.pixels import Source
 from raysim.engine.compatibility import choose_memory, make_methods, name_methods
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.orders import Order, Reply
+from raysim.engine.returned import check_delta, check_finished, check_terms, describe_own_steps, place_of_hook
 from raysim.evaluation.scoring import Chunk, Scores, score
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -27,7 +29,7 @@ from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
 from raysim.models.task_heads import turn_to
 from raysim.system.device import to_device
-from raysim.system.errors import RunError, locate_errors
+from raysim.system.errors import locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
 
@@ -58,6 +60,7 @@ class ClientHost:
             self.model.forward = Graphs(self.model)
         self.posts: dict[str, Post] = {}
         self.seconds: dict[int, float] = {}
+        self._own_code = describe_own_steps(config, self._methods.values())
         self._logits = config.training.logits
         self._own_heads = config.heads > 1
         self._top_k = config.evaluation.top_k
@@ -168,14 +171,19 @@ class ClientHost:
         for half in halves:
             half.start(client, order.mail.get(half.name))
         owner = halves_with_hook(halves, "train")
-        delta = owner[0].train(client) if owner else client.local_training()
+        like = Delta(self.model.parameters, self.model.buffers)
+        delta = check_delta(owner[0], "train", owner[0].train(client), like) if owner else client.local_training()
         sent: list[tuple[ClientHalf, Terms]] = []
+        made = [(self._own_code, delta)]
         for half in halves_with_hook(halves, "finish"):
-            delta, own = half.finish(client, delta)
-            sent.append((half, own))
+            delta, terms = check_finished(half, half.finish(client, delta), delta)
+            sent.append((half, terms))
+            if is_own(type(half)):
+                made.append((f" returned by {place_of_hook(type(half), 'finish')}", delta))
+        made[-1] = made[-1][0], delta
         weight = share if order.arrived is None else client.trained / order.arrived
         where = self._where(client, order)
-        reply.take_delta(client.id, delta, self.model.integers, weight * order.discount, where)
+        reply.take_delta(client.id, delta, self.model.integers, weight * order.discount, where, made)
         self._take_terms(client, order, reply, sent)
         reply.steps += client.steps
 
@@ -183,17 +191,18 @@ class ClientHost:
         name, _, op = order.op.partition(".")
         half = client.halves[name]
         with client.aside(name):
-            terms: Terms = getattr(half, op)(client, order.mail) or {}
+            found = getattr(half, op)(client, order.mail)
+        terms = check_terms(half, op, {} if found is None else found)
         self._take_terms(client, order, reply, [(half, terms)])
 
     def _take_terms(
         self, client: HostedClient, order: Order, reply: Reply, sent: Sequence[tuple[ClientHalf, Terms]]
     ) -> None:
         share, where = order.shares[client.id], self._where(client, order)
+        hook = "finish" if order.op == "train" else order.op.partition(".")[2]
         for half, name, term in ((half, name, term) for half, terms in sent for name, term in terms.items()):
-            if name not in half.knobs.replies:
-                raise RunError(f"{half.name} sends {name}, allowed: what its method's `replies` declare, with how")
-            reply.take_term(client.id, f"{half.name}.{name}", term, half.knobs.replies[name], share, where)
+            by = f"{where}, returned by {place_of_hook(type(half), hook)}" if is_own(type(half)) else where
+            reply.take_term(client.id, f"{half.name}.{name}", term, half.knobs.replies[name], share, by)
 
     def _where(self, client: HostedClient, order: Order) -> str:
         method = name_methods(client.halves) if order.op == "train" else order.op

@@ -14,6 +14,7 @@ from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.optimizer import make_optimizer
+from raysim.engine.returned import check_batch, check_batches, check_outputs, check_positions, check_shape
 from raysim.models.inputs import as_input
 from raysim.system.device import to_device
 
@@ -54,12 +55,17 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
 
 def choose_samples(client: Client, halves: Sequence[ClientHalf]) -> Tensor:
     """Return the positions (int64) that an epoch runs over."""
-    return next((half.samples(client) for half in halves_with_hook(halves, "samples")), client.arrived)
+    for half in halves_with_hook(halves, "samples"):
+        return check_positions(half, half.samples(client), len(client.stream))
+    return client.arrived
 
 
 def foreign_batches(client: Client, halves: Sequence[ClientHalf]) -> Iterable[tuple[Tensor, Tensor]] | None:
     """Return an epoch's batches that are not of the stream, or None."""
-    return next((half.batches(client) for half in halves_with_hook(halves, "batches")), None)
+    for half in halves_with_hook(halves, "batches"):
+        found = half.batches(client)
+        return None if found is None else check_batches(half, found)
+    return None
 
 
 def _foreign_steps(client: Client, batches: Iterable[tuple[Tensor, Tensor]], first: int) -> Iterator[Step]:
@@ -131,16 +137,17 @@ class LocalLoop:
         client, model = self.client, self.client.model
         for half in self.halves["batch"]:
             half.batch(step)
+            check_batch(half, step)
         self._forward(step)
-        losses = [half.task_loss(step) for half in self.halves["task_loss"]]
+        losses = [check_shape(half, "task_loss", half.task_loss(step), ()) for half in self.halves["task_loss"]]
         loss = step.loss = losses[0] if losses else client.cross_entropy(step.logits, step.y)
         for half in self.halves["penalty"]:
-            loss = loss + half.penalty(step)
+            loss = loss + check_shape(half, "penalty", half.penalty(step), ())
         model.gradient.zero_()
         loss.backward()
         gradient = model.gradient
         for half in self.halves["gradient"]:
-            gradient = half.gradient(step, gradient)
+            gradient = check_shape(half, "gradient", half.gradient(step, gradient), gradient.shape)
         if self.clip_norm is not None:
             gradient = gradient * (self.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0)
         self.optimizer.step(model.parameters, gradient, client.lr)
@@ -160,6 +167,7 @@ class LocalLoop:
                 step.logits, step.features = model.with_features(step.x)
             else:
                 step.logits = model(step.x)
+        check_outputs(model, step.logits, len(step.x))
         if self.in_bfloat16:
             step.logits, step.features = step.logits.to(model.dtype), step.features.to(model.dtype)
 

@@ -155,8 +155,15 @@ def try_optimizer(wanted: Optimizer, kept: bool = False) -> None:
     if not callable(getattr(made, "step", None)):
         raise RunError(f"{who} made {type(made).__name__}, allowed: an object with step(parameters, gradient, lr)")
     parameters, gradient = torch.ones(3), torch.tensor([0.5, -1.0, 0.25])
+    vectors = getattr(made, "vectors", USUAL_VECTORS)
+    if not isinstance(vectors, tuple) or len(vectors) != 2 or not all(isinstance(n, int) and n >= 0 for n in vectors):
+        raise RunError(f"{who} has vectors {vectors!r:.60}, allowed: two whole numbers >= 0, kept and taken beside")
     for _ in range(2):
-        made.step(parameters, gradient, wanted.lr)
+        returned: object = made.step(parameters, gradient, wanted.lr)  # type: ignore[func-returns-value]
+        if returned is not None:
+            raise RunError(
+                f"{who} has a step that returned {type(returned).__name__}, allowed: parameters changed in place"
+            )
     if parameters.shape != (3,) or not bool(parameters.isfinite().all()):
         raise RunError(
             f"{who} made {parameters.tolist()} of parameters of 1, allowed: finite numbers, changed in place"

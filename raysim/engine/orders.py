@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -49,12 +50,32 @@ class Order:
         return replace(self.phase, window=self.windows.get(client, self.phase.window))
 
 
+@dataclass(frozen=True)
+class Unchecked:
+    """A value that was taken unread: which ones are allowed, and the largest number in it and in what it was made from,
+    one after the other, each with what that is and whose.
+    """
+
+    what: Sequence[str]
+    grid: Grid
+    largest: Sequence[Tensor]
+
+    def check(self, largest: Sequence[float]) -> None:
+        """Check the value, given the numbers; name the first that is not finite. Raises Diverged."""
+        try:
+            self.grid.check(largest[-1])
+        except OutOfRange as error:
+            first = next((place for place, number in enumerate(largest) if not math.isfinite(number)), -1)
+            advice = "a smaller training.optimizer.lr or training.clip_norm may help"
+            raise Diverged(f"{self.what[first]}: found {error}; {advice}") from None
+
+
 @dataclass
 class Reply:
     """The reduced replies of some clients to one order: a host's part, or, once merged, the cohort's.
 
     What clients send stays where it was computed, unread, until `settle` takes it off the device; then records are
-    floats. `unchecked` says of what was taken until then whose it is, which values are allowed, and the largest one.
+    floats. `unchecked` is what was taken until then.
     """
 
     cohort: int
@@ -64,12 +85,25 @@ class Reply:
     records: dict[str, dict[int, Any]] = field(default_factory=dict)
     bytes_up: dict[int, int] = field(default_factory=dict)
     steps: int = 0
-    unchecked: list[tuple[str, Grid, Tensor]] = field(default_factory=list)
+    unchecked: list[Unchecked] = field(default_factory=list)
 
-    def take_delta(self, client: int, delta: Delta, integers: Tensor, weight: float, where: str) -> None:
-        """Add one client's update; the integer buffers are those of the lowest client id."""
-        self._add("parameters", DELTAS, delta.parameters, weight, f"{where}, the update of its parameters")
-        self._add("buffers", WIDE, delta.buffers, weight, f"{where}, the update of its buffers")
+    def take_delta(
+        self,
+        client: int,
+        delta: Delta,
+        integers: Tensor,
+        weight: float,
+        where: str,
+        made: Sequence[tuple[str, Delta]] = (),
+    ) -> None:
+        """Add one client's update; the integer buffers are those of the lowest client id.
+
+        `made` are the deltas that it was made from, one after the other, and itself, each with words on who made it.
+        """
+        made, update = made or [("", delta)], f"{where}, the update of its"
+        parameters = [(f"{update} parameters{by}", part.parameters) for by, part in made]
+        self._add("parameters", DELTAS, parameters, weight)
+        self._add("buffers", WIDE, [(f"{update} buffers{by}", part.buffers) for by, part in made], weight)
         if self.integers is None or client < self.integers[0]:
             self.integers = (client, self._copy(integers, where))
         self._count(client, delta.nbytes + integers.nbytes)
@@ -81,7 +115,7 @@ class Reply:
             self.by_client.setdefault(name, {})[client] = self._copy(term.value, f"{where}, its {name}")
             return
         weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
-        self._add(name, WIDE, term.value, weight, f"{where}, its {name}")
+        self._add(name, WIDE, [(f"{where}, its {name}", term.value)], weight)
 
     def take_records(self, client: int, records: Mapping[str, Tensor | float]) -> None:
         """Add the numbers that the client recorded."""
@@ -98,14 +132,11 @@ class Reply:
             Diverged: a client sent what is not finite or too large.
         """
         waiting = [(of, k) for of in self.records.values() for k, number in of.items() if isinstance(number, Tensor)]
-        largest = [found for _, _, found in self.unchecked]
-        numbers = _read([*largest, *(of[client] for of, client in waiting)])
-        for (what, grid, _), found in zip(self.unchecked, numbers, strict=False):
-            try:
-                grid.check(found)
-            except OutOfRange as error:
-                raise _diverged(what, str(error)) from None
-        for (of, client), number in zip(waiting, numbers[len(largest) :], strict=True):
+        largest = [number for values in self.unchecked for number in values.largest]
+        numbers = iter(_read([*largest, *(of[client] for of, client in waiting)]))
+        for values in self.unchecked:
+            values.check([*islice(numbers, len(values.largest))])
+        for (of, client), number in zip(waiting, numbers, strict=True):
             of[client] = number
         self.unchecked.clear()
         for total in self.sums.values():
@@ -164,21 +195,18 @@ class Reply:
         sums = {name: ExactSum(**{**kept, "grid": Grid(**kept["grid"])}) for name, kept in state["sums"].items()}
         return cls(**{**state, "sums": sums})
 
-    def _add(self, name: str, grid: Grid, value: Tensor, weight: float, what: str) -> None:
-        self.unchecked.append((what, grid, magnitude(value)))
-        self.sums.setdefault(name, ExactSum(grid)).add_unchecked(value, weight)
+    def _add(self, name: str, grid: Grid, made: Sequence[tuple[str, Tensor]], weight: float) -> None:
+        """Add the last value."""
+        self.unchecked.append(Unchecked([what for what, _ in made], grid, [magnitude(value) for _, value in made]))
+        self.sums.setdefault(name, ExactSum(grid)).add_unchecked(made[-1][1], weight)
 
     def _copy(self, value: Tensor, what: str) -> Tensor:
         """Copy a value, as it may be a view of a tensor that the host's next client overwrites."""
-        self.unchecked.append((what, NO_SUM, magnitude(value)))
+        self.unchecked.append(Unchecked([what], NO_SUM, [magnitude(value)]))
         return value.detach().clone()
 
     def _count(self, client: int, nbytes: int) -> None:
         self.bytes_up[client] = self.bytes_up.get(client, 0) + nbytes
-
-
-def _diverged(what: str, found: str) -> Diverged:
-    return Diverged(f"{what}: found {found}; a smaller training.optimizer.lr or training.clip_norm may help")
 
 
 def _read(numbers: Sequence[Tensor]) -> list[float]:

@@ -4,12 +4,13 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 from raysim.config.block import Positive, WholeNumber
 from raysim.config.experiment import FACTORS, Training
 from raysim.config.schema import LARGEST_FLOAT32
-from raysim.config.signature import place_of
+from raysim.config.signature import is_own, place_of
 from raysim.federation.availability import Progress
 from raysim.system.errors import RunError
 
@@ -81,9 +82,11 @@ def learning_rate(training: Training, progress: Progress) -> float:
         lr = schedule.with_keys()(training.optimizer.lr, progress)
     except OverflowError:
         lr = math.inf
-    if not isinstance(lr, float | int) or lr < 0 or math.isnan(lr):
+    is_rate = isinstance(lr, float | int | np.floating) and lr >= 0
+    if not is_rate or (lr > LARGEST_FLOAT32 and is_own(schedule.function())):
         who = f"training.lr_decay: in round {progress.round} {place_of(schedule.function())}"
-        raise RunError(f"{who} returned {lr!r}, allowed: a number >= 0, the round's learning rate")
+        allowed = f"a number from 0 to {LARGEST_FLOAT32:.2g}, the round's learning rate"
+        raise RunError(f"{who} returned {lr!r:.60}, allowed: {allowed}")
     if lr > LARGEST_FLOAT32:
         advice = "per_round or per_task" if schedule.name == FACTORS else "it"
         raise RunError(

@@ -14,6 +14,7 @@ from raysim.engine.asynchronous import AsynchronousUpdates
 from raysim.engine.events import Accuracies, Checkpoint, Event, Finished, RoundDone, Started
 from raysim.engine.exchange import Exchange, guard_hook
 from raysim.engine.host import EVALUATED
+from raysim.engine.returned import check_weights
 from raysim.engine.runner import Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
@@ -138,8 +139,8 @@ class Simulation(Kept):
     def _evaluated_model(self) -> Post:
         """Return the model, or what a method has evaluated in its place."""
         for half in self.exchange.halves_with("tested"):
-            with guard_hook(half, "tested"):
-                found = half.tested(self.server)
+            with locate_errors(f"server, round {self.server.round}"), guard_hook(half, "tested"):
+                found = check_weights(half, half.tested(self.server), self.model)
             return Post(EVALUATED, self.server.version, found or self.server.model().value)
         return self.server.model()
 

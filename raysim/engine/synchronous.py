@@ -39,7 +39,7 @@ class SynchronousRounds(Kept):
     def update(self) -> RoundOutcome:
         """Do the server's present round."""
         server, exchange = self._server, self._exchange
-        chosen = sorted(set(exchange.select()))
+        chosen = sorted(exchange.select())
         dropped = [client for client in chosen if self._drops_out(client)]
         exchange.gather([client for client in chosen if client not in dropped])
         exchange.traffic.count_sent(dropped, {}, [server.model()])

@@ -67,7 +67,8 @@ class DryReply(Reply):
             steps=len(clients) * self.steps,
         )
 
-    def _add(self, name: str, grid: Any, value: Tensor, weight: float, what: str) -> None:
+    def _add(self, name: str, grid: Any, made: Sequence[tuple[str, Tensor]], weight: float) -> None:
+        what, value = made[-1]
         self.sums.setdefault(name, EmptySum(grid, like=self._copy(value, what)))
 
     def _copy(self, value: Tensor, what: str) -> Tensor:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from raysim.config import Config
-from raysim.data.dataset import Dataset
-from raysim.data.partition import Labels, deal_rows
+from raysim.data.dataset import Array, Dataset
+from raysim.data.partition import Labels, deal_rows, split_by_owner
 from raysim.data.scenario import Task
 from raysim.federation.availability import arrivals, departures
+from raysim.federation.blurring import blur_boundaries, in_times, in_windows_of
 from raysim.federation.stream import Rows, Stream, in_windows, online
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
@@ -29,7 +31,7 @@ def deal(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[Stream
         return [in_windows([positions], [0], windows.window) for _ in range(config.clients.count)]
     count, labels = config.clients.count, dataset.train.y
     owned = [[NOTHING] * len(tasks) for _ in range(count)]
-    once = _parts(config, labels, count, 0) if config.partition_per == "run" else None
+    once = _parts(config, labels, count, 0, dataset.train.clients) if config.partition_per == "run" else None
     for number, task in enumerate(tasks):
         there = _there(config, number)
         if once is None:
@@ -37,10 +39,19 @@ def deal(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[Stream
         elif len(task.train) == len(labels):
             parts = [once[client] for client in there]  # not copied: a client's rows are shared by all tasks
         else:
-            parts = [task.train[np.isin(task.train, once[client])] for client in there]
+            of_all = split_by_owner(_owners(once, len(labels))[task.train], count)
+            parts = [task.train[of_all[client]] for client in there]
         for client, part in zip(there, parts, strict=True):
             owned[client][number] = part
     return [_stream(config, client, rows) for client, rows in enumerate(owned)]
+
+
+def _owners(parts: Sequence[Rows], rows: int) -> npt.NDArray[np.int64]:
+    """Return the client of each row, -1 where it is nobody's."""
+    owners = np.full(rows, -1)
+    for client, part in enumerate(parts):
+        owners[part] = client
+    return owners
 
 
 def _there(config: Config, task: int) -> list[int]:
@@ -56,21 +67,32 @@ def _there(config: Config, task: int) -> list[int]:
     return there
 
 
-def _parts(config: Config, labels: Labels, clients: int, number: int) -> list[Rows]:
-    return deal_rows(config.partition, labels, clients, seeding.generator(config.seed, "partition", number))
+def _parts(config: Config, labels: Labels, clients: int, number: int, ids: Array | None = None) -> list[Rows]:
+    draws = seeding.generator(config.seed, "partition", number)
+    return deal_rows(config.partition, labels, clients, draws, ids)
 
 
 def _stream(config: Config, client: int, rows: Sequence[Rows]) -> Stream:
-    """Put a client's samples in order: by task, and within a task at random if windows divide it."""
+    """Put a client's samples in order: by task, as far as boundaries are sharp, and in a task at random if windows
+    divide it.
+    """
     tasks = list(range(len(rows)))
     if config.scenario.order == "per_client":
         tasks = [int(task) for task in seeding.generator(config.seed, "order", client).permutation(len(rows))]
     ordered = [rows[task] for task in tasks]
     windows, rounds = config.scenario.windows, config.training.rounds_per_task
+    divided = windows is not None or config.scenario.online
+    if divided:
+        ordered = _shuffled(config, client, ordered)
+    if config.scenario.blur:
+        times = blur_boundaries(ordered, tasks, config.scenario.blur, seeding.generator(config.seed, "blur", client))
+        if windows is not None:
+            return in_windows_of(times, windows.window)
+        return in_times(times, rounds if divided and rounds else 1)
     if windows is not None:
-        return in_windows(_shuffled(config, client, ordered), tasks, windows.window)
-    if config.scenario.online and rounds is not None:
-        return online(_shuffled(config, client, ordered), tasks, rounds)
+        return in_windows(ordered, tasks, windows.window)
+    if divided and rounds is not None:
+        return online(ordered, tasks, rounds)
     return Stream(ordered, tasks)
 
 

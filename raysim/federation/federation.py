@@ -87,7 +87,7 @@ class Federation:
         """Return the classes of the first so many tasks of all clients, ascending; all where every task has all."""
         if "class_il" not in self.protocols:
             return tuple(range(self.classes))
-        return self.classes_of({task for stream in self.streams for task in stream.tasks[:stage]})
+        return self.classes_of({task for stream in self.streams for task in stream.tasks_before(stage)})
 
     def classes_of(self, tasks: Iterable[int]) -> tuple[int, ...]:
         """Return the classes of these tasks, ascending."""

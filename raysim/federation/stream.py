@@ -21,8 +21,8 @@ class Stream:
     """The rows (of the train split) that reach one client.
 
     Args:
-        rows: for every portion in order of arrival, the int32 row numbers; a portion is of one task; portions may
-            share one array.
+        rows: for every portion in order of arrival, the int32 row numbers; a portion is of one task, and a task may
+            have several; portions may share one array.
         tasks: the task of each portion; by default the first is of task 0, the second of task 1, ...
         windows: the position at which each window ends; by default a window is a portion.
         stages: the window at which each stage begins; by default each portion's first.
@@ -68,7 +68,11 @@ class Stream:
 
     def samples_of(self, task: int) -> int:
         """Return the number of samples of a task."""
-        return len(self.rows[self.tasks.index(task)])
+        return sum(len(rows) for of, rows in zip(self.tasks, self.rows, strict=True) if of == task)
+
+    def tasks_before(self, stage: int) -> list[int]:
+        """Return the tasks of the samples that come before a stage, ascending; of all after the last stage."""
+        return self.tasks_in(0, self._stages[stage] if stage < len(self._stages) else self.windows)
 
     def stage(self, window: int) -> int:
         """Return the first window of the stage that a window is in."""

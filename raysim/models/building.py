@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from raysim.config import Config
 from raysim.config.error_text import shorten
+from raysim.config.signature import is_own, place_of
 from raysim.models.flat import FlatModel
 from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
@@ -46,7 +47,8 @@ def build_model(
                 f"model.name: {knobs.name} could not be built for samples of shape {shape}: {describe_error(error)}"
             ) from error
         if not isinstance(module, nn.Module):
-            raise ConfigError(f"model.name: {knobs.name} returned {type(module).__name__}, allowed: a torch.nn.Module")
+            found = f"{name_model(config)} returned {type(module).__name__}"
+            raise ConfigError(f"model.name: {found}, allowed: a torch.nn.Module")
         if config.heads > 1:
             module = _with_heads(module, config, two_samples(module, shape, vocabulary))
     if knobs.weights is not None:
@@ -79,12 +81,18 @@ def check_model(
     found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
     if found != (2, classes):
         raise ConfigError(
-            f"model.name: {config.model.name} returns {found} for 2 samples, allowed: a tensor of {(2, classes)}"
+            f"model.name: {name_model(config)} returns {found} for 2 samples, allowed: a tensor of {(2, classes)}"
         )
     if model.normalises and config.training.batch_size == 1:
         raise ConfigError("training.batch_size: found 1, allowed with BatchNorm in the model: 2 and more")
     model.head = find_head(model.module, x)
     return model
+
+
+def name_model(config: Config) -> str:
+    """Return the model's name for messages, and where it is defined if it is the user's own."""
+    function = config.model.function()
+    return place_of(function) if is_own(function) else config.model.name
 
 
 def _with_heads(module: nn.Module, config: Config, x: Tensor) -> nn.Module:

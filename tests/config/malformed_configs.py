@@ -48,7 +48,8 @@ IN_THE_FILE = [
     ("  kind: domain_incremental\n", "", ("run.yaml:3: scenario.kind: this key is required and missing, allowed: "
      f"{SCENARIOS}")),
     ("tasks: 3", "tasks: 3\n  class_order: seeded", ("run.yaml:6: scenario.class_order: unknown key 'class_order' of "
-     "domain_incremental; did you mean 'order'? allowed: kind, tasks, order, online, boundaries, shift")),
+     "domain_incremental; did you mean 'order'? allowed: kind, tasks, order, online, blur, boundaries, "
+     "shift")),
     ("tasks: 3", "tasks: 3\n  tasks: 4", "run.yaml:6: the key 'tasks' is given twice, first in line 5"),
     ("tasks: 3", "tasks: 0\n  shift: rotaton", ("run.yaml:5: scenario.tasks: found 0, allowed: a whole number >= 1 "
      "and <= 1000 (and 1 more)")),
@@ -196,10 +197,10 @@ ON_THE_COMMAND_LINE = [
      "evaluation.every_rounds: found both every and every_rounds, allowed: one of the two, as in {every_rounds: 5}")),
     (["partition.alpha=0.3"], "partition.alpha=0.3: unknown key 'alpha' of 'iid'; allowed: kind, per"),
     (["partition.kind=dirichlt"], ("partition.kind=dirichlt: unknown partition 'dirichlt'; did you mean 'dirichlet'? "
-     f"allowed: iid, shards, dirichlet, pathological, quantity, {OWN}")),
+     f"allowed: iid, shards, dirichlet, pathological, quantity, natural, {OWN}")),
     (["partition=null"], "partition=null: found null, allowed: a name, or a block with the keys kind, per and its own"),
     (["partition=dirichlt"], ("partition=dirichlt: unknown partition 'dirichlt'; did you mean 'dirichlet'? allowed: "
-     f"iid, shards, dirichlet, pathological, quantity, {OWN}")),
+     f"iid, shards, dirichlet, pathological, quantity, natural, {OWN}")),
     (["memory.policy=resevoir"], ("memory.policy=resevoir: unknown memory policy 'resevoir'; did you mean 'reservoir'? "
      f"allowed: reservoir, class_balanced, class_ring, task_ring, sliding_window, random, importance, {OWN}")),
     (["training.lr_decay={name: cosin}"], ("training.lr_decay={name: cosin}: training.lr_decay.name: unknown rate "

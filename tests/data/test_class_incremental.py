@@ -128,9 +128,9 @@ EACH = "allowed: each of the 4 classes once"
         (None, {"tasks": 2, "first_task_classes": 4}, ("scenario.first_task_classes: found 4 of 4 classes, allowed: 1 "
          "to 3, as each of the 2 tasks has at least one; or fewer tasks")),
         (None, {"tasks": 2, "classes": [[0, 1], [1, 2, 3]]}, ("scenario.classes: found class 1 more than once, "
-         f"{EACH}; keep one of them")),
+         f"{EACH}; keep one of them, or set scenario.repetition=listed")),
         (ANIMALS, {"tasks": 2, "classes": [[0, "dog"], ["ant", 1, 2]]}, ("scenario.classes: found class 0 (ant) more "
-         f"than once, {EACH}; keep one of them")),
+         f"than once, {EACH}; keep one of them, or set scenario.repetition=listed")),
         (ANIMALS, {"tasks": 2, "classes": [[0], [1]]}, (f"scenario.classes: found no classes 2 (cat), 3 (dog), {EACH}; "
          "add what is missing")),
         (None, {"tasks": 2, "class_order": [3, 2, 1]}, (f"scenario.class_order: found no class 0, {EACH}; add what is "

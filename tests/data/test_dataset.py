@@ -148,7 +148,10 @@ def test_a_users_data_set_is_called_with_its_keys_and_checked(tmp_path):
         asked.update(root=root, download=download, size=size)
         return Dataset(GOOD, GOOD, classes=1)
 
-    with pytest.raises(ConfigError, match=r"data set mine, train split: labels run from 0 to 1; allowed are 0\.\.0"):
+    with pytest.raises(
+        ConfigError,
+        match=r"data set .*mine \(.*test_dataset.py:\d+\), train split: labels run from 0 to 1; allowed are 0\.\.0",
+    ):
         load_dataset(mine, str(tmp_path), True, {"size": 3})
     assert asked == {"root": tmp_path, "download": True, "size": 3}
 

@@ -68,8 +68,8 @@ def test_what_is_no_longer_held_is_opened_at_its_position_and_moves_nothing(open
     ("opener", "words"),
     [
         (short, "client 2: its stream ended at position 25, but 30 samples are asked for; lower"),
-        (double, r"client 2: its stream's sample 20 is float64 \(6,\), allowed: float32 \(6,\)"),
-        (label_of_its_own, "client 2: its stream's sample 20 has the label 4, allowed: 0 to 3"),
+        (double, r"double \(.*:\d+\) yielded, as sample 20 of client 2, float64 \(6,\), allowed: float32 \(6,\)"),
+        (label_of_its_own, r"\) yielded, as sample 20 of client 2, the label 4, allowed: 0 to 3"),
     ],
 )
 def test_what_is_wrong_with_a_stream_is_one_line(opener, words):

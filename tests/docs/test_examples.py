@@ -2,9 +2,12 @@
 
 import importlib
 import re
+import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from pages import ROOT, blocks
 from PIL import Image
@@ -12,6 +15,7 @@ from small import small
 
 import raysim
 from raysim.config import load
+from raysim.federation.federation import build_federation
 
 TINY = {
     "name": "tiny",
@@ -50,6 +54,48 @@ def test_plotting_a_run_draws_a_picture(example, tmp_path: Path) -> None:
     picture = example("plot").plot(tmp_path / "run", tmp_path / "run.png")
     with Image.open(picture) as image:
         assert image.size == (1300, 400)
+
+
+def test_a_torch_dataset_is_the_data_of_a_run(example, tmp_path: Path) -> None:
+    """Class c < 4 has a bar across: two rows that are lighter by 1, of 8; the noise's mean is 0."""
+    bars = example("torch_dataset")
+    dataset = bars.bars(tmp_path, False, noise=0.0)
+    assert (dataset.train.x.dtype, dataset.shape, len(dataset.test)) == (np.float32, (1, 8, 8), 80)
+    assert np.argwhere(dataset.train.x[1, 0].all(1)).ravel().tolist() == [2, 3]  # label 1: rows 2 and 3
+    assert np.argwhere(dataset.train.x[7, 0].all(0)).ravel().tolist() == [6, 7]  # label 7: columns 6 and 7
+    result = raysim.run("examples/torch_dataset.yaml", {"logging.tensorboard": False}, out=tmp_path / "run", local=True)
+    assert result.evaluation["task_il"]["average_accuracy"] > 0.8
+    assert example("torch_dataset").as_split([(Image.new("RGB", (3, 2)), 4)]).x.shape == (1, 3, 2, 3)
+
+
+class Rows(dict[str, Any]):
+    """A split as `datasets.load_dataset` returns it, as far as the example knows."""
+
+    features: ClassVar = {"character": SimpleNamespace(names=["0", "1"])}
+
+
+def test_a_hugging_face_data_set_is_the_data_of_a_run(example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the package, which raysim does not need."""
+    asked = []
+
+    def load_dataset(path: str, *, split: str, cache_dir: str, download_config: Any) -> Rows:
+        asked.append((path, split, cache_dir, download_config.local_files_only))
+        shades = range(0, 240, 10) if "train" in split else range(5, 245, 30)
+        images = [Image.new("L", (4, 4), shade) for shade in shades]
+        labels = [int(shade >= 120) for shade in shades]
+        return Rows(image=images, character=labels, writer_id=[f"f{shade % 3}" for shade in shades])
+
+    config = SimpleNamespace(load_dataset=load_dataset, DownloadConfig=SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "datasets", config)
+    values = load("examples/hugging_face.yaml", ["clients.count=3", "scenario.tasks=2", "participation.fraction=1.0"])
+    federation = build_federation(load(values, {"dataset.root": str(tmp_path), "dataset.download": False}))
+    cache = str(tmp_path / "hugging_face")
+    assert asked == [("flwrlabs/femnist", part, cache, True) for part in ("train[:90%]", "train[90%:]")]
+    assert federation.dataset.names == ("0", "1")
+    assert federation.dataset.train.x[:, :, 0, 0].ravel().tolist() == list(range(0, 240, 10))
+    assert federation.shape == (1, 28, 28)
+    owners = [sorted(row % 3 for part in stream.rows for row in part.tolist()) for stream in federation.streams]
+    assert owners == [[0] * 8, [1] * 8, [2] * 8]  # shade 10 k has the id f(k % 3)
 
 
 def test_the_guide_shows_the_methods_as_they_are() -> None:

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import raysim
 from examples.own_package.parts import EveryNth, Lion, darker, staircase
 from raysim.cli import main
-from raysim.config import dump, load
+from raysim.config import load
 from raysim.data.partition import PARTITIONS
-from raysim.data.scenario import Task
 from raysim.federation.availability import Progress
 from raysim.federation.federation import build_federation
 from raysim.launch.check import estimate_run
@@ -23,7 +21,6 @@ from raysim.memory import Memory, MemoryKind, Policy
 ROOT = Path(__file__).parents[2]
 OWN = "examples/own_package/run.yaml"
 PARTS = "examples.own_package.parts"
-PERMUTED = {"kind": "domain_incremental", "shift": "permutation", "tasks": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +44,17 @@ def test_the_package_runs_and_its_parts_are_what_runs(tmp_path: Path) -> None:
     assert plain.model_sha256 != result.model_sha256
     again = raysim.run(tmp_path / "run" / "config.yaml", out=tmp_path / "again", local=True)
     assert again.model_sha256 == result.model_sha256
+
+
+def test_a_stream_of_ones_own_runs(tmp_path: Path) -> None:
+    """Three clients with four windows of two rounds each; only their tests are of the data set."""
+    result = raysim.run("examples/own_package/stream.yaml", out=tmp_path / "run", local=True)
+    assert (result.rounds, result.updates) == (8, 24)
+
+
+def test_the_writers_of_the_package_may_be_its_clients() -> None:
+    streams = build_federation(load(OWN, {"partition": "natural", "clients.count": 20})).streams
+    assert [len(stream) // 2 for stream in streams[:3]] == [72, 72, 71]  # of 1433 rows, ends at 71.65, 143.3, 214.95
 
 
 def test_check_reckons_with_them() -> None:
@@ -93,145 +101,8 @@ def test_an_own_augmentation_is_drawn_after_raysims_and_replayed() -> None:
         assert -0.001 < lost.min() < 0.4 < lost.max() < 1.001
 
 
-def wrong_parts(labels: Any, clients: int, generator: Any) -> Any:
-    return [labels.astype(float)] * clients
-
-
-def lost_part(labels: Any, clients: int, generator: Any) -> Any:
-    return [np.arange(3)]
-
-
-def shared_row(labels: Any, clients: int, generator: Any) -> Any:
-    return [np.array([7])] * clients
-
-
-def beyond(labels: Any, clients: int, generator: Any) -> Any:
-    return [np.array([len(labels)])] * clients
-
-
-def no_tasks(dataset: Any, tasks: int, generator: Any) -> Any:
-    return None
-
-
-def foreign_class(dataset: Any, tasks: int, generator: Any) -> Any:
-    return [Task("x", (0,), None, np.arange(9), np.arange(9))] * tasks
-
-
-def halved(images: Tensor, numbers: Tensor) -> Tensor:
-    return images[: len(images) // 2]
-
-
-def other_dtype(images: Tensor, numbers: Tensor) -> Tensor:
-    return images.double() if len(images) > 2 else images
-
-
-def stepless(*, lr: float = 0.1) -> object:
-    return 3
-
-
-class Infinite:
-    def __init__(self, *, lr: float = 0.1) -> None:
-        pass
-
-    def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
-        parameters.fill_(torch.inf)
-
-
-class Later(Infinite):
-    def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
-        parameters.fill_(torch.inf if len(parameters) > 3 else 0.0)
-
-
 def nothing(lr: float, progress: Progress) -> Any:
     return None if progress.round == 2 else lr
-
-
-class Gap(Policy):
-    def choose(self, labels: Any, tasks: Any, draws: Any) -> Any:
-        return np.arange(len(labels)) + (len(labels) > 3)
-
-
-class Foreign(Policy):
-    def __init__(self, capacity: int) -> None:
-        super().__init__(capacity)
-        self.table = np.zeros(3)
-
-    def choose(self, labels: Any, tasks: Any, draws: Any) -> Any:
-        return np.full(len(labels), -1)
-
-
-def names(server: Any, count: int, draws: Any) -> Any:
-    return ["first"]
-
-
-def drawing(labels: Any, clients: int, generator: Any) -> Any:
-    return np.array_split(np.random.permutation(len(labels)), clients)
-
-
-def raising(labels: Any, clients: int, generator: Any) -> Any:
-    raise ZeroDivisionError("mine")
-
-
-WRONG: dict[str, tuple[dict[str, object], str]] = {
-    "rows of no integers": (
-        {"partition": "wrong_parts"},
-        "returned float64 [1433] for client 0, allowed: whole numbers",
-    ),
-    "parts for other clients": ({"partition": "lost_part"}, "returned 1 parts, allowed: a list of 4 arrays of rows"),
-    "a row twice": ({"partition": "shared_row"}, "returned row 7 4 times, allowed: each row once, to one client"),
-    "rows that are not there": ({"partition": "beyond"}, "returned rows from 1433 to 1433, allowed: 0 to 1432"),
-    "no tasks": (
-        {"scenario": {"kind": "no_tasks", "tasks": 2}},
-        "returned NoneType, allowed: a list of 2 tasks, raysim.data.scenario.",
-    ),
-    "a class of no task": (
-        {"scenario": {"kind": "foreign_class", "tasks": 2}},
-        "returned in task 1 train a sample of class 1, allowed: ",
-    ),
-    "another shape": (
-        {"dataset.augment": ["halved"]},
-        "returned uint8 [1, 1, 8, 8], allowed: uint8 [2, 1, 8, 8], as it",
-    ),
-    "another dtype": ({"dataset.augment": ["other_dtype"]}, "as it was given; client 0, round 1"),
-    "no optimizer": ({"training.optimizer": "stepless"}, "made int, allowed: an object with step(parameters, gradient"),
-    "infinite steps": ({"training.optimizer": "Infinite"}, "made [inf, inf, inf] of parameters of 1, allowed: finite"),
-    "infinite later": (
-        {"training.optimizer": "Later"},
-        "client 0 diverged in round 1 (er), the update of its parameters: found inf",
-    ),
-    "no rate": (
-        {"training.lr_decay": {"name": "nothing"}},
-        "returned None, allowed: a number >= 0, the round's learning",
-    ),
-    "a gap": (
-        {"memory.policy": "Gap"},
-        "gave the slot 32 while 0 is empty, allowed: slots filled from 0 on, without gaps;",
-    ),
-    "a state of no kind": ({"memory.policy": "Foreign"}, "holds a ndarray in table, which a checkpoint cannot keep"),
-    "no ids": ({"participation.sampler": "names"}, "returned ['first'], allowed: clients' ids, whole numbers out of"),
-    "a draw from elsewhere": ({"partition": "drawing"}, "shares; allowed: the generator that it is given"),
-    "an exception": ({"partition": "raising"}, "the run failed: ZeroDivisionError: mine (raising, "),
-}
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_result_is_named(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the last line: whose it is, with file and line, what was found, what is allowed, and where in the run."""
-    keys, words = WRONG[what]
-    usual = load(OWN, {"dataset.augment": [], "scenario": PERMUTED})
-    path = tmp_path / "run.yaml"
-    path.write_text(dump(usual))
-    ((key, value),) = keys.items()
-    said = json.dumps(value)
-    for function in [name for name in globals() if f'"{name}"' in said]:
-        said = said.replace(f'"{function}"', f'"{__name__}:{function}"')
-    overrides = [f"{key}={said}", "training.rounds_per_task=2", "logging.tensorboard=false"]
-    assert main(["run", str(path), *overrides, "--out", str(tmp_path / "out"), "--local", "--quiet"]) == 1
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("the run failed: ")
-    assert words in last
-    if what not in ("infinite later", "a draw from elsewhere"):
-        assert Path(__file__).name in last
 
 
 def test_the_last_checkpoint_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,45 @@
+"""A Hugging Face data set as a run's data, with its column of client ids: examples/hugging_face.yaml has FEMNIST.
+
+It needs `pip install datasets`, which raysim does not. Images and labels are read once, when a run starts.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge
+from PIL import Image
+
+from raysim.data.dataset import Dataset, Split, channels_first
+
+
+def hugging_face(
+    root: Path,
+    download: bool,
+    *,
+    path: str,  # its name on the hub, or a folder of files that load_dataset reads
+    train: str = "train",  # the split to train on, as load_dataset takes it: train[:90%] is a part
+    test: str = "test",  # the split to test on
+    image: str = "image",  # the column of the images
+    label: str = "label",  # the column of the labels
+    client: str | None = None,  # the column of client ids, for partition=natural
+    size: Annotated[int, Ge(1)] = 32,  # height and width that the images are made
+    grey: bool = False,  # whether the images become grey; else RGB
+) -> Dataset:
+    """Images of a Hugging Face data set, made `size` x `size`."""
+    import datasets
+
+    where = datasets.DownloadConfig(local_files_only=not download)
+
+    def read(wanted: str, client: str | None) -> tuple[Split, Any]:
+        rows = datasets.load_dataset(path, split=wanted, cache_dir=str(root / "hugging_face"), download_config=where)
+        mode = "L" if grey else "RGB"
+        x = np.stack([np.asarray(shown.convert(mode).resize((size, size), Image.BILINEAR)) for shown in rows[image]])
+        ids = None if client is None else np.array(rows[client])
+        return Split(channels_first(x), np.array(rows[label], dtype=np.int64), ids), rows.features[label]
+
+    training, labels = read(train, client)
+    testing, _ = read(test, None)
+    names = tuple(labels.names) if hasattr(labels, "names") else None
+    classes = len(names) if names else 1 + int(max(training.y.max(), testing.y.max()))
+    return Dataset(training, testing, classes, names)

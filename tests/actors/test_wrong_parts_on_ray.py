@@ -1,0 +1,36 @@
+"""What code of one's own gets wrong is told in the same line on Ray as in one process."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wrong_parts
+
+import raysim
+from raysim.system.errors import RunError
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+
+CASES = {
+    "in a host": ("ClientSide", "penalty shape", "client 1, round 3"),
+    "from a host": ("ClientSide", "finish nan", "client 1 diverged in round 3"),
+    "in the coordinator": ("ServerSide", "update none", "server, round 3"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_line_is_the_same(case: str, small: dict[str, Any], tmp_path: Path) -> None:
+    method, wrong, where = CASES[case]
+    keys = {"methods": {f"wrong_parts:{method}": {"wrong": wrong}}, "checkpoint.every_rounds": 1}
+    said = []
+    for local in (True, False):
+        out = tmp_path / str(local)
+        with pytest.raises(RunError) as failed:
+            raysim.run(small, keys, out=out, local=local)
+        said.append(str(failed.value))
+        assert (out / "checkpoints" / "000002").exists()
+    assert said[0] == said[1]
+    assert "\n" not in said[0]
+    assert where in said[0]
+    assert re.search(rf"{re.escape(wrong_parts.__file__)}:\d+\)", said[0])
