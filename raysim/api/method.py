@@ -51,17 +51,23 @@ Need = Literal[
     "earlier_logits",
     "unlabelled",
     "one_head",
+    "classes",
 ]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a method can know of a run before it starts: the clients' learning rate, numbers of clients and tasks."""
+    """What a method can know of a run before it starts: the clients' learning rate, numbers of clients and tasks.
+
+    `classes` and `positions` are the objective's: see raysim.objectives.Objective.
+    """
 
     lr: float
     clients: int
     tasks: int
     class_incremental: bool
+    classes: bool = True
+    positions: bool = False
 
 
 class Half(Kept):
@@ -115,8 +121,8 @@ class ClientHalf(Half):
         """Chained: add rows to step.x and step.y before the forward pass."""
 
     def task_loss(self, step: Step) -> Tensor:
-        """EXCLUSIVE: return the loss on the data, in place of the cross-entropy."""
-        return step.client.cross_entropy(step.logits, step.y)
+        """EXCLUSIVE: return the loss on the data, in place of the objective's."""
+        return step.client.loss(step.logits, step.y)
 
     def penalty(self, step: Step) -> Tensor:
         """Summed into the loss: return a scalar that autograd can follow."""

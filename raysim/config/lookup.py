@@ -42,6 +42,9 @@ KINDS = {
     "method": Kind("raysim.algorithms:METHODS", parent="raysim.api:Method", listed="methods"),
     "data set": Kind("raysim.data:DATASETS", ("root", "download"), listed="datasets"),
     "model": Kind("raysim.models:MODELS", ("shape", "classes"), listed="models"),
+    "objective": Kind(
+        "raysim.objectives:OBJECTIVES", parent="raysim.objectives.objective:Objective", listed="objectives"
+    ),
     "task scenario": Kind("raysim.data.scenario:SCENARIOS", ("dataset", "tasks", "generator"), listed="scenarios"),
     "partition": Kind("raysim.data.partition:PARTITIONS", ("labels", "clients", "generator"), listed="partitions"),
     "augmentation": Kind("raysim.data.transforms:AUGMENTATIONS", ("images", "numbers"), listed="augmentations"),

@@ -16,6 +16,8 @@ DATASETS: dict[str, str] = {
     "image_list": "raysim.data.image_lists:image_list",
     "npz": "raysim.data.own_files:npz",
     "synthetic": "raysim.data.builtin:synthetic",
+    "digit_attributes": "raysim.data.builtin:digit_attributes",
+    "friedman": "raysim.data.builtin:friedman",
 }
 """Name in YAML -> `module:function`, imported when a config asks for it.
 

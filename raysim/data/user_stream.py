@@ -12,7 +12,7 @@ from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.pixels import Source
 from raysim.system.errors import RunError
 
-Opener = Callable[[int, int], Iterator[tuple[Array, int]]]
+Opener = Callable[[int, int], Iterator[tuple[Array, Any]]]
 """stream(client, start) yields a client's samples (x, y) from position `start` on, the same ones each time."""
 
 
@@ -61,12 +61,12 @@ class UserStream(Source):
         kept = np.isin(wanted, self._positions)
         rows = self._places(wanted[kept])
         x = np.empty((len(wanted), *self._like.shape), self._like.train.x.dtype)
-        y = np.empty(len(wanted), np.int64)
+        y = np.empty((len(wanted), *self._like.train.y.shape[1:]), self._like.train.y.dtype)
         x[kept], y[kept] = self._split.x[rows], self._split.y[rows]
         missing = np.flatnonzero(~kept)
         for part in np.split(missing, np.flatnonzero(np.diff(wanted[missing]) != 1) + 1):
-            for row, (sample, label) in zip(part, self._read(wanted[part]), strict=True):
-                x[row], y[row] = sample, label
+            for row, (sample, target) in zip(part, self._read(wanted[part]), strict=True):
+                x[row], y[row] = sample, target
         self._positions, self._split = wanted, Split(x, y)
         self.take(self._split)
 
@@ -75,7 +75,7 @@ class UserStream(Source):
         order = np.argsort(self._positions)
         return order[np.searchsorted(self._positions, positions, sorter=order)]
 
-    def _read(self, positions: Array) -> Iterator[tuple[Array, int]]:
+    def _read(self, positions: Array) -> Iterator[tuple[Array, Array]]:
         """Read consecutive positions."""
         if not len(positions):
             return
@@ -89,12 +89,15 @@ class UserStream(Source):
                 "samples are asked for; lower scenario.boundaries.asynchronous.windows"
             )
 
-    def _check(self, position: int, sample: object, label: object) -> tuple[Array, int]:
+    def _check(self, position: int, sample: object, target: object) -> tuple[Array, Array]:
         where = f"client {self._client}: its stream's sample {position}"
         x, wanted = np.asarray(sample), self._like.train.x
         if x.shape != self._like.shape or x.dtype != wanted.dtype:
             raise RunError(f"{where} is {x.dtype} {x.shape}, allowed: {wanted.dtype} {self._like.shape}, as the tests'")
-        number = int(np.asarray(label))
-        if not 0 <= number < self._like.classes:
-            raise RunError(f"{where} has the label {number}, allowed: 0 to {self._like.classes - 1}")
-        return x, number
+        like, y = self._like.train.y, np.asarray(target)
+        if y.shape != like.shape[1:] or (like.dtype == np.int64 and y.dtype.kind not in "biu"):
+            raise RunError(f"{where} has a target of {y.dtype} {y.shape}, allowed: {like.dtype} {like.shape[1:]}")
+        if like.dtype == np.int64 and not 0 <= y.min() <= y.max() < self._like.classes:
+            wrong = int(y.min() if y.min() < 0 else y.max())
+            raise RunError(f"{where} has the label {wrong}, allowed: 0 to {self._like.classes - 1}")
+        return x, y.astype(like.dtype)

@@ -13,8 +13,9 @@ from raysim.api.messages import Post, Terms
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
 from raysim.data.pixels import Source
-from raysim.engine.compatibility import choose_memory, make_methods, name_methods
+from raysim.engine.compatibility import make_methods, name_methods
 from raysim.engine.hosted_client import HostedClient
+from raysim.engine.memory_choice import choose_memory
 from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Scores, score
 from raysim.federation.federation import Federation
@@ -71,6 +72,7 @@ class ClientHost:
             self._kept_out,
             federation.unlabelled_source(device),
             () if federation.unlabelled is None else federation.unlabelled.parts,
+            federation.objective,
         )
         self.clients = {number: self.make_client(number) for number in clients}
 

@@ -14,6 +14,7 @@ from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.optimizer import make_optimizer
+from raysim.federation.targets import check_finite
 from raysim.system.device import to_device
 
 
@@ -132,7 +133,7 @@ class LocalLoop:
             half.batch(step)
         self._forward(step)
         losses = [half.task_loss(step) for half in self.halves["task_loss"]]
-        loss = step.loss = losses[0] if losses else client.cross_entropy(step.logits, step.y)
+        loss = step.loss = losses[0] if losses else client.loss(step.logits, step.y)
         for half in self.halves["penalty"]:
             loss = loss + half.penalty(step)
         model.gradient.zero_()
@@ -163,6 +164,7 @@ class LocalLoop:
             step.logits, step.features = step.logits.to(model.dtype), step.features.to(model.dtype)
 
     def end(self) -> None:
-        """End the phase: what lasts of the optimizer is the client's."""
+        """End the phase: what lasts of the optimizer is the client's. Raises WrongResult: see check_finite."""
+        check_finite(self.client.shared.objective, self.total_loss)
         if self.keeps_optimizer:
             self.client.optimizer = dict(vars(self.optimizer))

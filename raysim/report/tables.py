@@ -1,10 +1,12 @@
 """The tables, free of any format: which quantities they have, and their means over seeds and paired differences."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Literal
 
+from raysim.objectives import Metric
+from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.report.grouping import ExperimentSetting, MethodGroup, derive_label
 from raysim.report.reading import Methods
 
@@ -48,7 +50,7 @@ class Quantity:
     @property
     def title(self) -> str:
         """The heading with its unit."""
-        return f"{self.heading}, {self.unit}"
+        return f"{self.heading}, {self.unit}" if self.unit else self.heading
 
     def by_seed(self, group: MethodGroup, protocol: str) -> dict[int, float]:
         """Return a group's values in the shown unit, of every seed that has one."""
@@ -77,6 +79,7 @@ FORGETTING = Quantity("forgetting", "forgetting", "%", 100, 2, False)
 FINAL_FORGETTING = Quantity("final_forgetting", "forgetting since the task's end", "%", 100, 2, False)
 BACKWARD_TRANSFER = Quantity("backward_transfer", "backward transfer", "%", 100, 2, True)
 LEARNING = (ACCURACY, FORGETTING, BACKWARD_TRANSFER)
+DIGITS = 3  # of a metric whose unit is not %
 FAIRNESS = (
     Quantity("mean", "clients' mean", "%", 100, 2, True, "per_client"),
     Quantity("worst", "worst client", "%", 100, 2, True, "per_client"),
@@ -108,6 +111,15 @@ class ReportTable:
     texts: int = 1
 
 
+def learning_of(metric: Metric) -> Sequence[Quantity]:
+    """Return LEARNING where runs are tested by this metric, of which the first has the direction."""
+    if metric == ACCURACY_METRIC:
+        return LEARNING
+    average = replace(ACCURACY, heading=f"average {metric.name}", higher_is_better=metric.higher_is_better)
+    digits = ACCURACY.digits if metric.unit == "%" else DIGITS
+    return [replace(q, unit=metric.unit, scale=metric.scale, digits=digits) for q in (average, *LEARNING[1:])]
+
+
 def average(values: Sequence[float]) -> MeanOverSeeds | None:
     """Return the mean and the sample standard deviation (n - 1) of the values, None where there are none."""
     return MeanOverSeeds(fmean(values), stdev(values) if len(values) > 1 else None) if values else None
@@ -135,7 +147,7 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
     The columns about clients are there where a run of the setting has evaluation.per_client.
     """
     fairness = FAIRNESS if any(protocol in (run.summary.per_client or {}) for run in setting.runs) else ()
-    quantities = (*LEARNING, *fairness, *COSTS)
+    quantities = (*learning_of(setting.metric), *fairness, *COSTS)
     columns = [
         [TableCell(group.label) for group in setting.groups],
         [TableCell(str(len(group.runs))) for group in setting.groups],
@@ -150,16 +162,20 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
 
 def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | None:
     """Return what one more method changes, for all pairs of groups that differ by one; None where there are none."""
-    among = [group.methods for group in setting.groups]
+    among, learning = [group.methods for group in setting.groups], learning_of(setting.metric)
     rows = [
-        (TableCell(derive_label(added, among)), TableCell(base.label), *_differences(base, extended, protocol))
+        (
+            TableCell(derive_label(added, among)),
+            TableCell(base.label),
+            *_differences(base, extended, protocol, learning),
+        )
         for base in setting.groups
         for extended in setting.groups
         if (added := _added(base.methods, extended.methods)) is not None
     ]
     if not rows:
         return None
-    headings = ("added", "to", "common seeds", *(quantity.title for quantity in LEARNING))
+    headings = ("added", "to", "common seeds", *(quantity.title for quantity in learning))
     caption = f"{setting.label(protocol)}: what each add-on changes"
     note = "Paired differences over the common seeds, mean ± standard deviation; p of the two-sided paired t-test, "
     return ReportTable(caption, headings, rows, note + "not corrected for the number of comparisons.", texts=2)
@@ -177,10 +193,12 @@ def _column(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str) ->
     ]
 
 
-def _differences(base: MethodGroup, extended: MethodGroup, protocol: str) -> Iterator[TableCell]:
+def _differences(
+    base: MethodGroup, extended: MethodGroup, protocol: str, quantities: Sequence[Quantity]
+) -> Iterator[TableCell]:
     common = {run.summary.seed for run in base.runs} & {run.summary.seed for run in extended.runs}
     yield TableCell(str(len(common)))
-    for quantity in LEARNING:
+    for quantity in quantities:
         found = compare_pairs(quantity.by_seed(base, protocol), quantity.by_seed(extended, protocol))
         text = quantity.show_mean(found, sign=True)
         if found is not None and found.p is not None:
