@@ -126,10 +126,6 @@ class Brier(Objective):
     ) -> None:
         self.smoothing = smoothing
 
-    def outputs(self, targets: Ints, ids: int) -> int:
-        """Return the size of the model's last layer: the number of classes."""
-        return ids
-
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss of logits [n, classes]."""
         return functional.cross_entropy(outputs, targets, label_smoothing=self.smoothing)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 from torch.nn import functional
 
@@ -20,16 +18,6 @@ class Classification(Objective):
     metric = ACCURACY_METRIC
     classes: ClassVar[bool] = True
     counts: ClassVar[bool] = True
-
-    def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
-        """Refuse all but int64 [N]."""
-        if targets.dtype == np.int64 and targets.ndim == 1:
-            return None
-        return f"found targets of {targets.dtype} {list(targets.shape)}, allowed: labels, int64 [N]"
-
-    def outputs(self, targets: npt.NDArray[Any], ids: int) -> int:
-        """Return the number of classes."""
-        return ids
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropy of logits [n, classes] and labels [n]."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
@@ -65,12 +66,16 @@ class Objective:
     def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
         """Return what is wrong with a split's or a task's targets [N, ...], as `found ..., allowed: ...`, or None.
 
-        `ids` is the data set's number of classes: integer targets are from 0 to ids - 1.
+        `ids` is the data set's number of classes: integer targets are from 0 to ids - 1. Here labels are checked.
         """
-        return None
+        if not self.classes or (targets.dtype == np.int64 and targets.ndim == 1):
+            return None
+        return f"found targets of {targets.dtype} {list(targets.shape)}, allowed: labels, int64 [N]"
 
     def outputs(self, targets: npt.NDArray[Any], ids: int) -> int:
-        """Return the size of the model's last layer: here as many numbers as a target has."""
+        """Return the size of the model's last layer: here the number of classes, or as many numbers as a target has."""
+        if self.classes:
+            return ids
         return int(targets.shape[-1]) if targets.ndim > 1 else 1
 
     def output_shape(self, shape: tuple[int, ...], outputs: int) -> tuple[int, ...]:

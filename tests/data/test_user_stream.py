@@ -38,6 +38,12 @@ def label_of_its_own(client, start):
         yield np.zeros(6, np.float32), 4
 
 
+def number(client, start):
+    while True:
+        yield np.zeros(6, np.float32), [start / 4, 1]
+        start += 1
+
+
 @pytest.fixture
 def opened():
     OPENED.clear()
@@ -75,6 +81,15 @@ def test_what_is_no_longer_held_is_opened_at_its_position_and_moves_nothing(open
 def test_what_is_wrong_with_a_stream_is_one_line(opener, words):
     with pytest.raises(RunError, match=words):
         UserStream(opener, 2, LIKE).hold(torch.arange(20, 30))
+
+
+def test_targets_are_like_the_tests():
+    like = Dataset(*(Split(np.zeros((3, 6), np.float32), np.zeros((3, 2), np.float32)) for _ in range(2)), classes=1)
+    opened = UserStream(number, 0, like)
+    opened.hold(torch.arange(4, 7))
+    assert opened.labels(opened.held(torch.tensor([6, 4]))).tolist() == [[1.5, 1], [1.0, 1]]
+    with pytest.raises(RunError, match=r"sample 4 has a target of int64 \(\), allowed: float32 \(2,\)"):
+        UserStream(endless, 0, like).hold(torch.arange(4, 7))
 
 
 def streamed(tiny, name="endless", **more):

@@ -11,6 +11,7 @@ from raysim.config import Config, load
 from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import check_methods
 from raysim.federation.federation import build_federation
+from raysim.launch.check import estimate_run
 from raysim.system.errors import ConfigError, RunError
 
 PERMUTED = {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"}
@@ -155,6 +156,12 @@ def test_an_own_loss_that_is_not_finite_is_named(simulate: Callable[..., Any]) -
 def test_a_model_whose_output_has_not_the_objectives_shape_is_refused(simulate: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match=r"mlp returns \(2, 5\) for 2 samples, allowed: a tensor of \(2, 4, 5\)"):
         simulate(config_of("next_token", model={"name": "mlp", "hidden": [3]}))
+
+
+def test_check_says_what_is_learned() -> None:
+    lines = dict(estimate_run(config_of("multi_label", methods={"der": {}})))
+    assert lines["data"] == "36 training and 364 test samples of 1 x 8 x 8, targets int64 [4]"
+    assert lines["steps"] == f"{2 * 2 * 3 * 3} gradient steps"  # tasks, rounds, clients, batches of 12 samples
 
 
 def test_objectives_of_raysim_are_classes_of_their_kind() -> None:
