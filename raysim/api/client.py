@@ -108,17 +108,9 @@ class Client(Kept):
         """Run the local loop with all methods' hooks, and return what it changed."""
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the objective's mean loss; of classification the cross-entropy over what `training.logits` admits.
-
-        outputs are a model's [n, ...], y the targets [n, ...]. Raises WrongResult: an own objective's is no scalar.
-        """
-        loss = self.shared.objective.loss(self.mask_logits(outputs), y)
-        check_loss(self.shared.objective, loss, outputs)
-        return loss
-
-    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return `loss`, by the name that it had when it was always this one."""
-        return self.loss(logits, y)
+        """Return the objective's mean loss, of classification over the classes that `training.logits` admits."""
+        objective = self.shared.objective
+        return check_loss(objective, objective.loss(self.mask_logits(outputs), y), outputs)
 
     def mask_logits(self, logits: Tensor) -> Tensor:
         """Return the logits [n, classes], -inf for the classes that `training.logits` does not admit."""

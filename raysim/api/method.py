@@ -33,6 +33,7 @@ from torch import Tensor
 from raysim.api.client import Client
 from raysim.api.messages import Ask, Delta, Post, Reduction, Terms
 from raysim.api.server import Server
+from raysim.api.setting import Setting
 from raysim.api.step import Step
 from raysim.memory import MemoryUse
 from raysim.models.flat import Weights
@@ -53,21 +54,6 @@ Need = Literal[
     "one_head",
     "classes",
 ]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a method can know of a run before it starts: the clients' learning rate, numbers of clients and tasks.
-
-    `classes` and `positions` are the objective's: see raysim.objectives.Objective.
-    """
-
-    lr: float
-    clients: int
-    tasks: int
-    class_incremental: bool
-    classes: bool = True
-    positions: bool = False
 
 
 class Half(Kept):

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, Setting, overrides
+from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
+from raysim.api.setting import Setting
 from raysim.config import Config
 from raysim.config.error_text import show
 from raysim.config.lookup import resolve

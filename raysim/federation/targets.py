@@ -58,8 +58,8 @@ def _try(objective: Objective, dataset: Dataset) -> None:
         check_measured(objective, measured, len(targets))
 
 
-def check_loss(objective: Objective, loss: object, outputs: Tensor) -> None:
-    """Check what an objective's `loss` returned, but for its value, which a GPU would have to be waited for.
+def check_loss(objective: Objective, loss: object, outputs: Tensor) -> Tensor:
+    """Return what an objective's `loss` returned, checked but for its value, which a GPU would have to be waited for.
 
     Raises:
         WrongResult: it is no scalar of the outputs' dtype.
@@ -68,6 +68,7 @@ def check_loss(objective: Objective, loss: object, outputs: Tensor) -> None:
         found = f"{loss.dtype} {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         allowed = f"the batch's mean loss, a tensor [] of {outputs.dtype}"
         raise WrongResult(f"objective: {place_of(type(objective))}.loss returned {found}, allowed: {allowed}")
+    return loss
 
 
 def check_finite(objective: Objective, total: Tensor) -> None:
