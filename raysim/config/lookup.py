@@ -42,9 +42,6 @@ KINDS = {
     "method": Kind("raysim.algorithms:METHODS", parent="raysim.api:Method", listed="methods"),
     "data set": Kind("raysim.data:DATASETS", ("root", "download"), listed="datasets"),
     "model": Kind("raysim.models:MODELS", ("shape", "classes"), listed="models"),
-    "objective": Kind(
-        "raysim.objectives:OBJECTIVES", parent="raysim.objectives.objective:Objective", listed="objectives"
-    ),
     "task scenario": Kind("raysim.data.scenario:SCENARIOS", ("dataset", "tasks", "generator"), listed="scenarios"),
     "partition": Kind("raysim.data.partition:PARTITIONS", ("labels", "clients", "generator"), listed="partitions"),
     "augmentation": Kind("raysim.data.transforms:AUGMENTATIONS", ("images", "numbers"), listed="augmentations"),
@@ -54,6 +51,9 @@ KINDS = {
         "raysim.memory:POLICIES", ("capacity",), parent="raysim.memory:Policy", listed="memory_policies"
     ),
     "sampler": Kind("raysim.engine.samplers:SAMPLERS", ("server", "count", "generator"), listed="samplers"),
+    "objective": Kind(
+        "raysim.objectives:OBJECTIVES", parent="raysim.objectives.objective:Objective", listed="objectives"
+    ),
     "stream": Kind("raysim.federation.assignment:STREAMS", ("client", "start")),
 }
 """Every kind that a config can name; a kind is opened by its line here and a block (see component.py)."""

@@ -14,7 +14,7 @@ from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.optimizer import make_optimizer
-from raysim.federation.targets import check_finite
+from raysim.federation.targets import is_own, refuse_infinite
 from raysim.system.device import to_device
 
 
@@ -125,6 +125,8 @@ class LocalLoop:
         self.number = 0
         self.samples = 0
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
+        # whether an objective of the user's own failed; on the device, as a GPU is asked once
+        self.infinite = torch.zeros_like(self.total_loss, dtype=torch.bool) if is_own(client.shared.objective) else None
 
     def step(self, step: Step) -> None:
         """Take one step: forward, backward, the methods' changes, the optimizer; then call the methods' `observe`."""
@@ -134,6 +136,8 @@ class LocalLoop:
         self._forward(step)
         losses = [half.task_loss(step) for half in self.halves["task_loss"]]
         loss = step.loss = losses[0] if losses else client.loss(step.logits, step.y)
+        if self.infinite is not None:
+            self.infinite |= step.logits.isfinite().all() & ~loss.isfinite()
         for half in self.halves["penalty"]:
             loss = loss + half.penalty(step)
         model.gradient.zero_()
@@ -164,7 +168,8 @@ class LocalLoop:
             step.logits, step.features = step.logits.to(model.dtype), step.features.to(model.dtype)
 
     def end(self) -> None:
-        """End the phase: what lasts of the optimizer is the client's. Raises WrongResult: see check_finite."""
-        check_finite(self.client.shared.objective, self.total_loss)
+        """End the phase: what lasts of the optimizer is the client's. Raises WrongResult: see refuse_infinite."""
+        if self.infinite is not None and bool(self.infinite):
+            refuse_infinite(self.client.shared.objective)
         if self.keeps_optimizer:
             self.client.optimizer = dict(vars(self.optimizer))

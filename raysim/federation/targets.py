@@ -30,7 +30,7 @@ def make_objective(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> O
             wrong = objective.check(targets, dataset.classes)
             if wrong is not None:
                 raise ConfigError(f"objective: {name} in {where}: {wrong}")
-        if ":" in name:
+        if is_own(objective):
             with locate_errors(f"objective {name}, tried on {TRIED} targets"):
                 _try(objective, dataset)
     return objective
@@ -71,15 +71,15 @@ def check_loss(objective: Objective, loss: object, outputs: Tensor) -> Tensor:
     return loss
 
 
-def check_finite(objective: Objective, total: Tensor) -> None:
-    """Check the loss of a phase, of an objective of the user's own; any other's is found where updates are added.
+def is_own(objective: Objective) -> bool:
+    """Return whether an objective is the user's own."""
+    return not type(objective).__module__.startswith("raysim.")
 
-    Raises:
-        WrongResult: it is not finite.
-    """
-    if not type(objective).__module__.startswith("raysim.") and not total.isfinite():
-        who, advice = place_of(type(objective)), "a smaller training.optimizer.lr may help"
-        raise WrongResult(f"objective: {who}.loss returned {total.item()}, allowed: finite losses; {advice}")
+
+def refuse_infinite(objective: Objective) -> None:
+    """Raise WrongResult, as an objective's loss was not finite although the model's outputs were."""
+    who, allowed = place_of(type(objective)), "allowed: finite losses of finite outputs"
+    raise WrongResult(f"objective: {who}.loss returned what is not finite, {allowed}")
 
 
 def check_measured(objective: Objective, measured: object, samples: int) -> None:

@@ -148,7 +148,7 @@ def test_targets_and_own_objectives_are_checked_before_a_run(overrides: Mapping[
 
 
 def test_an_own_loss_that_is_not_finite_is_named(simulate: Callable[..., Any]) -> None:
-    words = r"Infinite \(.*\).loss returned inf, allowed: finite losses; .*; client \d, round 1"
+    words = r"Infinite \(.*\).loss returned what is not finite, allowed: finite losses of .*; client \d, round 1"
     with pytest.raises(RunError, match=words):
         simulate(config_of("regression", objective="token_data:Infinite"))
 
