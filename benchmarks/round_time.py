@@ -70,7 +70,7 @@ HOST = {
     "copy the model in": [(FlatModel, "load")],
     "enter the phase": [(HostedClient, "begin_phase")],
     "make batches": [(Stream, "locate"), (Source, "fetch"), (Source, "labels")],
-    "forward": [(MnistCnn, "__call__"), (Client, "cross_entropy")],
+    "forward": [(MnistCnn, "__call__"), (Client, "loss")],
     "backward": [(torch.Tensor, "backward")],
     "SGD step": [(LocalSgd, "step")],
     "exact sum": [(ExactSum, "add_unchecked"), (orders, "magnitude"), (Reply, "settle")],

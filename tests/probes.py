@@ -133,7 +133,7 @@ class Everything(Method):
 
         def task_loss(self, step):
             self._log(step.client, "task_loss", len(step.y))
-            return step.client.cross_entropy(step.logits, step.y)
+            return step.client.loss(step.logits, step.y)
 
         def penalty(self, step):
             self._log(step.client, "penalty")

@@ -13,6 +13,7 @@ PACKAGE = ROOT / "raysim"
 LAYERS = (
     ("system",),
     ("config",),
+    ("objectives",),
     ("data", "memory", "models"),
     ("federation",),
     ("api",),

@@ -66,7 +66,9 @@ def _sections(path: str, field: FieldInfo) -> Iterator[str]:
         yield f"{field.description} What they do is said under [methods](methods/README.md)."
         yield from _components("method", "methods.{name}.")
     for below, block in _blocks_in(path, field.annotation):
-        if issubclass(block, BareComponent):  # a name, as the key's own row says; none of raysim's has keys
+        if issubclass(block, BareComponent):  # a name, as the key's own row says, where none of raysim's has keys
+            if any(keys_of(resolve(block.what, name)).model_fields for name in table(block.what)):
+                yield from _components(block.what, f"{below}.")
             continue
         if field.discriminator:
             chosen = get_args(block.model_fields[str(field.discriminator)].annotation)[0]

@@ -4,18 +4,21 @@ raysim run examples/own_package/run.yaml
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, Lt
 from torch import Tensor
+from torch.nn import functional
 
 from raysim.api import Server
 from raysim.data.dataset import Dataset
 from raysim.data.scenario import Task
 from raysim.federation.availability import Progress
 from raysim.memory import Policy
+from raysim.objectives import Metric, Objective
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -108,3 +111,34 @@ class EveryNth(Policy):
 def largest(server: Server, count: int, generator: np.random.Generator) -> Sequence[int]:
     """The clients with the most samples."""
     return sorted(server.present, key=lambda client: (-server.size(client), client))[:count]
+
+
+class Brier(Objective):
+    """One label for each sample: cross-entropy with smoothed labels; the Brier score, lower is better (Brier, 1950)."""
+
+    metric = Metric("Brier score", higher_is_better=False, range=(0.0, 2.0))
+    classes: ClassVar[bool] = True  # targets are labels, int64 [n]
+
+    def __init__(
+        self,
+        *,
+        smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1,  # the part of a label that all classes share
+    ) -> None:
+        self.smoothing = smoothing
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of logits [n, classes]."""
+        return functional.cross_entropy(outputs, targets, label_smoothing=self.smoothing)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Return the classes' probabilities [n, classes]."""
+        return outputs.softmax(1)
+
+    def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """Return the squared distance of the probabilities to the label's, [n, 1]."""
+        wanted = functional.one_hot(targets, predictions.shape[1])
+        return (predictions - wanted).square().sum(1, keepdim=True)
+
+    def value(self, sums: Sequence[Fraction], samples: int) -> Fraction:
+        """Return the mean over the samples of a task, from their exact sum."""
+        return sums[0] / samples

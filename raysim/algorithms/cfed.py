@@ -30,7 +30,7 @@ class CFeD(Method):
     temperature: Annotated[float, Gt(0)] = 2.0  # T: what both models' logits are divided by
 
     neutral: ClassVar = {"review_share": 0.0}
-    needs: ClassVar = frozenset({"server_boundaries", "barrier", "unlabelled", "one_head"})
+    needs: ClassVar = frozenset({"server_boundaries", "barrier", "unlabelled", "one_head", "classes"})
 
     def learners(self, cohort: int) -> int:
         """Return how many of a cohort learn; where there are two clients, there is one of each."""
@@ -64,7 +64,7 @@ class CFeD(Method):
             """Return the cross-entropy or, in a review, weight * KD(the task's first model, student; T)."""
             client, knobs = step.client, self.knobs
             if not self.reviews:
-                return client.cross_entropy(step.logits, step.y)
+                return client.loss(step.logits, step.y)
             with client.aside(self.name):
                 teacher = client.model.logits(step.x, *client.post(self.name))
             return knobs.weight * distillation_loss(teacher, step.logits, knobs.temperature)

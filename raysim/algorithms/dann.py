@@ -32,6 +32,7 @@ from raysim.api import (
     Post,
     Server,
     ServerHalf,
+    Setting,
     Step,
     Term,
     Terms,
@@ -53,6 +54,14 @@ class Dann(Method):
     def head_parts(self) -> int:
         """Return 1: what enters the head is looked at."""
         return 1
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Refuse outputs at several positions of a sample, which have no one feature vector."""
+        if not setting.positions:
+            return None
+        return (
+            "looks at one feature vector of each sample, allowed: an objective with one output for each, not next_token"
+        )
 
     def shapes(self, d: int) -> list[tuple[int, ...]]:
         """Return the shapes of the discriminator's weights and biases, layer by layer, on features of size d."""

@@ -52,4 +52,4 @@ class Der(Method):
                 return step.loss.new_zeros(())
             x, y = replay.to_batch(client, entries)
             with client.aside(self.name):
-                return beta * client.cross_entropy(client.model(x), y)
+                return beta * client.loss(client.model(x), y)

@@ -21,8 +21,8 @@ import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from raysim.algorithms.parts.fisher import FisherForm, fisher_diagonal
-from raysim.api import Ask, Client, ClientHalf, Method, Plan, Post, Server, ServerHalf, Step, Term, Terms
+from raysim.algorithms.parts.fisher import FisherForm, fisher_diagonal, refuse_form
+from raysim.api import Ask, Client, ClientHalf, Method, Plan, Post, Server, ServerHalf, Setting, Step, Term, Terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,10 @@ class Ewc(Method):
 
     neutral: ClassVar = {"strength": 0.0}
     replies: ClassVar = {"fisher": "mean"}
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Refuse a Fisher by labels from the model where there are no classes."""
+        return refuse_form(self.fisher, setting)
 
     class Client(ClientHalf):
         """Adds the penalty's gradient; says at a task's end what the task needs."""

@@ -15,8 +15,8 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Ge
 from torch import Tensor
 
-from raysim.algorithms.parts.fisher import FisherForm, fisher_diagonal
-from raysim.api import Client, ClientHalf, Delta, Method, Post, Server, ServerHalf, Step, Term, Terms
+from raysim.algorithms.parts.fisher import FisherForm, fisher_diagonal, refuse_form
+from raysim.api import Client, ClientHalf, Delta, Method, Post, Server, ServerHalf, Setting, Step, Term, Terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,10 @@ class FedCurv(Method):
     neutral: ClassVar = {"strength": 0.0}
     needs: ClassVar = frozenset({"barrier"})  # the sums are of one round's clients
     replies: ClassVar = {"fisher": "sum", "fisher_times_model": "sum"}
+
+    def refusal(self, setting: Setting) -> str | None:
+        """Refuse a Fisher by labels from the model where there are no classes."""
+        return refuse_form(self.fisher, setting)
 
     class Client(ClientHalf):
         """Adds the penalty's gradient; sends its Fisher and where it was."""

@@ -28,7 +28,7 @@ class FLwF(Method):
     temperature: Annotated[float, Gt(0)] = 2.0  # T: what all models' logits are divided by
 
     neutral: ClassVar = {"alpha": 1.0, "beta": 0.0}
-    needs: ClassVar = frozenset({"one_head"})
+    needs: ClassVar = frozenset({"one_head", "classes"})
 
     @property
     def gamma(self) -> float:
@@ -60,7 +60,7 @@ class FLwF(Method):
         def task_loss(self, step: Step) -> Tensor:
             """Return alpha CE + beta KD(past, student; T) + (1 - alpha - beta) KD(server, student; T), all classes."""
             knobs, client = self.knobs, step.client
-            loss = client.cross_entropy(step.logits, step.y)
+            loss = client.loss(step.logits, step.y)
             if not self.taught:
                 return loss
             # A client without a past model, as it never trained before: beta counts for the cross-entropy.

@@ -27,7 +27,7 @@ class Glfc(Method):
     strength: Annotated[float, Ge(0), Le(1)] = 0.5  # weight of L_RD where classes are old; the rest is L_GC's
     old_model: Literal["previous_task", "proxy"] = "previous_task"  # proxy is the paper's, which raysim does not have
 
-    needs: ClassVar = frozenset({"server_boundaries", "earlier_logits"})
+    needs: ClassVar = frozenset({"server_boundaries", "earlier_logits", "classes"})
     memory: ClassVar = EXEMPLARS
 
     def head_parts(self) -> int:

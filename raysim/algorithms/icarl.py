@@ -40,7 +40,7 @@ class ICarl(Method):
     temperature: Annotated[float, Gt(0)] = 2.0  # T of the distillation in ce_kd
     herding: bool = True  # false chooses exemplars at random
 
-    needs: ClassVar = frozenset({"server_boundaries", "earlier_logits"})
+    needs: ClassVar = frozenset({"server_boundaries", "earlier_logits", "classes"})
     memory: ClassVar = EXEMPLARS
     replies: ClassVar = {"features": "sum"}
 
@@ -60,7 +60,7 @@ class ICarl(Method):
             assert self.seen is not None
             if knobs.loss == "bce":
                 return binary_loss(step.logits, step.y, teacher, self.old, self.seen)
-            loss = step.client.cross_entropy(step.logits, step.y)
+            loss = step.client.loss(step.logits, step.y)
             if teacher is None or not knobs.strength:
                 return loss
             known, learnt = (logits.index_select(1, self.old) for logits in (teacher, step.logits))

@@ -30,7 +30,7 @@ class LwF(Method):
     rows: Literal["new", "all"] = "new"  # all distils on rows that other methods add to the batch, too
 
     neutral: ClassVar = {"strength": 0.0}
-    needs: ClassVar = frozenset({"server_boundaries", "one_head"})
+    needs: ClassVar = frozenset({"server_boundaries", "one_head", "classes"})
 
     class Client(ClientHalf):
         """Adds the distillation loss, from task 2 on."""

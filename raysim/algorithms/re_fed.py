@@ -91,7 +91,7 @@ class ReFed(Method):
                 for part in client.batches(len(stored), single=True):
                     x, y = client.show(stored[part])
                     logits = model.logits(x, model.parameters, model.buffers)
-                    losses.append(vmap(client.cross_entropy)(logits[:, None], y[:, None]))
+                    losses.append(vmap(client.loss)(logits[:, None], y[:, None]))
             return torch.cat(losses).cpu().sort(descending=True, stable=True).indices
 
         def _herded(self, client: Client, stored: Tensor) -> Tensor:
@@ -120,9 +120,7 @@ class ReFed(Method):
                     order = torch.from_numpy(shuffle.permutation(len(stored)))
                     for part in client.batches(len(stored), single=True):
                         x, y = client.show(stored[order[part]])
-                        of_epoch[to_device(order[part], model.device)] = squared_norms(
-                            model, client.cross_entropy, x, y
-                        )
+                        of_epoch[to_device(order[part], model.device)] = squared_norms(model, client.loss, x, y)
                         if not (model.normalises and len(y) == 1):  # BatchNorm has no statistics of one sample
                             self._step(client, x, y)
             model.load(received)
@@ -137,7 +135,7 @@ class ReFed(Method):
             # Differs from eq. 3, whose sum over all samples diverges at the paper's rates: the mean over a batch.
             model = client.model
             model.module.train()
-            gradient = model.gradient_of(client.cross_entropy(model(x), y))
+            gradient = model.gradient_of(client.loss(model(x), y))
             step_with_pull(model.parameters, gradient, client.received, client.lr, self.knobs.pull)
 
 

@@ -5,8 +5,9 @@ from raysim.api import Client, ClientHalf, Delta, Method, Step
 
 from raysim.api.client import Client
 from raysim.api.messages import Ask, Delta, Post, Reduction, Term, Terms
-from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf, Setting
+from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf
 from raysim.api.server import Server
+from raysim.api.setting import Setting
 from raysim.api.step import Step
 from raysim.memory import Entries, MemoryUse
 from raysim.models.flat import Weights

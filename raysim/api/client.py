@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from raysim.api.messages import Delta, Post
 from raysim.config.experiment import Training
 from raysim.data.pixels import Source
+from raysim.federation.federation import CLASSIFICATION
 from raysim.federation.stream import Stream
+from raysim.federation.targets import check_loss
 from raysim.memory import Memory
 from raysim.models.flat import FlatModel
 from raysim.models.inputs import as_input
+from raysim.objectives import Objective
 from raysim.system import seeding
 from raysim.system.device import to_device
 from raysim.system.state import Kept
@@ -29,6 +32,7 @@ class Shared:
 
     `kept_out` returns a mask (bool [classes]) of the classes that are not in the training softmax while a client has a
     window of its stream, or None. `unlabelled` is the data set without labels, `parts[k]` client k's rows of it.
+    `objective` is what is learned.
     """
 
     model: FlatModel
@@ -39,6 +43,7 @@ class Shared:
     kept_out: Callable[[Stream, int], Tensor | None]
     unlabelled: Source | None = None
     parts: Sequence[npt.NDArray[np.int32]] = ()
+    objective: Objective = CLASSIFICATION
 
 
 class Client(Kept):
@@ -103,16 +108,17 @@ class Client(Kept):
     def local_training(self) -> Delta:
         """Run the local loop with all methods' hooks, and return what it changed."""
 
-    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the mean cross-entropy over the classes that `training.logits` admits."""
-        return nn.functional.cross_entropy(self.mask_logits(logits), y)
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the objective's mean loss, of classification over the classes that `training.logits` admits."""
+        objective = self.shared.objective
+        return check_loss(objective, objective.loss(self.mask_logits(outputs), y), outputs)
 
     def mask_logits(self, logits: Tensor) -> Tensor:
         """Return the logits [n, classes], -inf for the classes that `training.logits` does not admit."""
         return logits if self._kept_out is None else logits.masked_fill(self._kept_out, -torch.inf)
 
     def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the samples at these positions of the stream, x [n, ...] in the model's dtype (ids: int64) and y [n].
+        """Return the samples at these positions of the stream, x [n, ...] in the model's dtype (ids: int64), y [n, ...].
 
         `draws` (int64 [n, 3]) is their augmentation; None returns them unaugmented.
         """

@@ -33,6 +33,7 @@ from torch import Tensor
 from raysim.api.client import Client
 from raysim.api.messages import Ask, Delta, Post, Reduction, Terms
 from raysim.api.server import Server
+from raysim.api.setting import Setting
 from raysim.api.step import Step
 from raysim.memory import MemoryUse
 from raysim.models.flat import Weights
@@ -51,17 +52,8 @@ Need = Literal[
     "earlier_logits",
     "unlabelled",
     "one_head",
+    "classes",
 ]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a method can know of a run before it starts: the clients' learning rate, numbers of clients and tasks."""
-
-    lr: float
-    clients: int
-    tasks: int
-    class_incremental: bool
 
 
 class Half(Kept):
@@ -115,8 +107,8 @@ class ClientHalf(Half):
         """Chained: add rows to step.x and step.y before the forward pass."""
 
     def task_loss(self, step: Step) -> Tensor:
-        """EXCLUSIVE: return the loss on the data, in place of the cross-entropy."""
-        return step.client.cross_entropy(step.logits, step.y)
+        """EXCLUSIVE: return the loss on the data, in place of the objective's."""
+        return step.client.loss(step.logits, step.y)
 
     def penalty(self, step: Step) -> Tensor:
         """Summed into the loss: return a scalar that autograd can follow."""

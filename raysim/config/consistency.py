@@ -12,6 +12,9 @@ from raysim.config.scenarios import DomainIncremental
 from raysim.config.schema import Config
 from raysim.config.timing import AsynchronousSchedule
 
+PARTITIONS_BY_LABEL = ("shards", "dirichlet", "pathological")
+POLICIES_BY_CLASS = ("class_balanced", "class_ring")
+
 Errors = Iterator[InitErrorDetails]
 Rules = Iterator[tuple[bool, str, str]]  # whether a key's value goes against the others, the key, what it may be
 
@@ -81,6 +84,7 @@ def _rules(config: Config) -> Rules:
         yield config.training.local_steps is not None, "training.local_steps", f"null and local_epochs {once}"
         in_step = "synchronous boundaries with scenario.online"
         yield scenario.jitter > 0, "scenario.boundaries.jittered.rounds", in_step
+    yield from _rules_of_the_objective(config)
     by_model = config.model.keys().get("normalize") is True and config.dataset.normalize != "none"
     yield by_model, "dataset.normalize", "none with model.normalize, which does it in the model"
     if isinstance(schedule, AsynchronousSchedule) and schedule.mixing == "models":
@@ -98,6 +102,23 @@ def _rules(config: Config) -> Rules:
     yield resources.cuda_graphs and config.heads > 1, "resources.cuda_graphs", one_pass
     own = "false with resources.address, whose cluster has its own or none"
     yield resources.dashboard and resources.address is not None, "resources.dashboard", own
+
+
+def _rules_of_the_objective(config: Config) -> Rules:
+    """Without classes nothing may depend on a sample's label, and only accuracy is counted by class."""
+    which = f"with objective={config.objective.named}"
+    if not config.objective.has("classes"):
+        why = f"{which}, which has no classes"
+        by_class = config.scenario.kind == "class_incremental"
+        yield by_class, "scenario.kind", f"domain_incremental or your own as package.module:name {why}"
+        by_label = config.partition.kind in PARTITIONS_BY_LABEL
+        yield by_label, "partition.kind", f"iid, quantity or your own as package.module:name {why}"
+        policy = config.memory.policy
+        yield policy is not None and policy.name in POLICIES_BY_CLASS, "memory.policy", f"the other policies {why}"
+    if not config.objective.has("counts"):
+        why = f"{which}, whose metric is not the accuracy"
+        yield config.evaluation.per_client, "evaluation.per_client", f"false {why}"
+        yield config.evaluation.top_k > 1, "evaluation.top_k", f"1 {why}"
 
 
 def _rules_without_task_ids(config: Config) -> Rules:

@@ -72,6 +72,20 @@ class Sampler(BareComponent):
     what = "sampler"
 
 
+class LearnedObjective(BareComponent):
+    """What is learned of samples and their targets."""
+
+    what = "objective"
+
+    def make(self) -> Any:
+        """Return the objective, a raysim.objectives.Objective."""
+        return self.with_keys()()
+
+    def has(self, trait: str) -> bool:
+        """Return what the objective's class says of itself: whether it has `classes`, `counts` or `positions`."""
+        return bool(getattr(self.function(), trait))
+
+
 class Training(Block):
     """What a client does in a round."""
 

@@ -10,6 +10,7 @@ from raysim.config.block import Block, Count, NotNegative, Positive
 from raysim.config.component_blocks import DatasetConfig, Domain, Domains, Methods, Model
 from raysim.config.experiment import (
     Aggregation,
+    LearnedObjective,
     MemoryConfig,
     Participation,
     Partition,
@@ -161,6 +162,11 @@ class Config(Block):
     """The clients."""
     model: Model
     """The network that is trained."""
+    objective: Annotated[
+        LearnedObjective,
+        Allowed("classification, regression, multi_label, next_token or your own as package.module:name"),
+    ] = Field("classification", validate_default=True)
+    """What is learned: the loss, the prediction, and the metric of the tests."""
     training: Training
     """What a client does in a round."""
     memory: MemoryConfig = Field(default_factory=MemoryConfig)

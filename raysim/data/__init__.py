@@ -17,6 +17,8 @@ DATASETS: dict[str, str] = {
     "text_jsonl": "raysim.data.text:text_jsonl",
     "npz": "raysim.data.own_files:npz",
     "synthetic": "raysim.data.builtin:synthetic",
+    "digit_attributes": "raysim.data.builtin:digit_attributes",
+    "friedman": "raysim.data.builtin:friedman",
 }
 """Name in YAML -> `module:function`, imported when a config asks for it.
 

@@ -1,4 +1,4 @@
-"""Data sets that need no files: scikit-learn's embedded handwritten digits, and synthetic Gaussian classes."""
+"""Data sets that need no files: scikit-learn's embedded handwritten digits, and synthetic classes and numbers."""
 
 import math
 from dataclasses import replace
@@ -10,6 +10,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, MaxLen
 
 from raysim.data.dataset import Dataset, Split, require_memory
+from raysim.system.errors import ConfigError
 
 WHILE_MADE = 32  # bytes per feature: float64 numbers, twice what is drawn of them, and the float32 ones
 
@@ -29,6 +30,51 @@ def digits(root: Path, download: bool) -> Dataset:
     for label in range(10):
         testing[np.flatnonzero(y == label)[::5]] = True
     return Dataset(Split(x[~testing], y[~testing]), Split(x[testing], y[testing]), classes=10)
+
+
+def digit_attributes(root: Path, download: bool) -> Dataset:
+    """The handwritten digits with four labels each: even, prime, above 4, a multiple of 3; for multi_label.
+
+    Images and split are those of `digits`; targets are int64 [N, 4] of 0 and 1.
+    """
+    found, digit = digits(root, download), np.arange(10)
+    table = np.stack([digit % 2 == 0, np.isin(digit, [2, 3, 5, 7]), digit > 4, digit % 3 == 0], 1).astype(np.int64)
+    train, test = (Split(split.x, table[split.y]) for split in (found.train, found.test))
+    return Dataset(train, test, classes=2)
+
+
+def friedman(
+    root: Path,
+    download: bool,
+    *,
+    train: Annotated[int, Ge(2)] = 1000,  # training samples
+    test: Annotated[int, Ge(2)] = 400,  # test samples
+    third: tuple[Annotated[float, Ge(0)], Annotated[float, Le(1)]] = (0.0, 1.0),  # where x3 lies: parts make domains
+    noise: Annotated[float, Ge(0), Le(1e6)] = 1.0,  # standard deviation of a target around the function
+    seed: Annotated[int, Ge(0)] = 0,  # what the data are made from
+) -> Dataset:
+    """Friedman's first regression problem, made on the spot from `seed`: 10 features, a number (Friedman 1991).
+
+    y = 10 sin(pi x1 x2) + 20 (x3 - 1/2)^2 + 10 x4 + 5 x5 + `noise` times N(0, 1), all x from U(0, 1), x3 from
+    U(`third`); x6 to x10 play no part. As scikit-learn's make_friedman1, of its own draws.
+
+    Raises:
+        ConfigError: `third` is empty, or the samples do not fit into memory.
+    """
+    if third[0] >= third[1]:
+        raise ConfigError(f"dataset.third: found {list(third)}, allowed: the smaller number first")
+    largest = max([("train", train), ("test", test)], key=lambda size: size[1])
+    require_memory(largest[1] * 10 * WHILE_MADE, f"dataset.{largest[0]}", f"{largest[1]} of 10 features")
+    generator = np.random.default_rng(seed)
+
+    def make_split(samples: int) -> Split:
+        x = generator.uniform(size=(samples, 10))
+        x[:, 2] = third[0] + (third[1] - third[0]) * x[:, 2]
+        y = 10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
+        y += noise * generator.standard_normal(samples)
+        return Split(x.astype(np.float32), y.astype(np.float32)[:, None])
+
+    return Dataset(make_split(train), make_split(test), classes=1)
 
 
 def synthetic(

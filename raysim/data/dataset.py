@@ -1,4 +1,4 @@
-"""A data set: a training and a test split of samples and labels, the rules for them, and how it is loaded."""
+"""A data set: a training and a test split of samples and targets, the rules for them, and how it is loaded."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Samples and their labels, row by row.
+    """Samples and their targets, row by row.
 
     x: uint8, float32 or int64 [N, *shape]; images are C x H x W (uint8: 0..255), int64 are ids, such as tokens of text.
-    y: int64 [N], labels in 0..classes-1.
+    y: int64 [N], labels in 0..classes-1; or the targets of another objective, of any shape [N, ...]: int64 in
+        0..classes-1, such as ids of tokens or 0/1 vectors, or float32.
     clients: whose each sample is (a writer's, a user's), whole numbers or strings [N], where that is known; of the
         training split, by which a `natural` partition deals it.
     """
 
     x: Array
-    y: npt.NDArray[np.int64]
+    y: Array
     clients: Array | None = None
 
     def __len__(self) -> int:
@@ -45,10 +46,15 @@ class Split:
         """Return these rows (numbers or a mask)."""
         return Split(self.x[rows], self.y[rows], None if self.clients is None else self.clients[rows])
 
+    @property
+    def labelled(self) -> bool:
+        """Whether targets are labels: one whole number for each sample."""
+        return self.y.ndim == 1 and self.y.dtype == np.int64
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training and a test split over the same classes, whose names may be known.
+    """A training and a test split over the same classes, whose names may be known; float targets count as one class.
 
     missing: the data sets whose files are not there, where this one stands in for them: without values.
     vocabulary: how many ids there are, from 0, where samples are ids (int64); by default the largest and one.
@@ -120,8 +126,8 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
     Raises:
         ConfigError: not a Dataset, an empty or uneven split, a dtype other than uint8, float32 or int64, values that
             are not finite, labels outside 0..classes-1, ids outside 0..vocabulary-1, more or fewer names than classes,
-            splits whose samples differ in shape or dtype, or client ids that are no whole numbers or strings, one for
-            each sample.
+            splits whose samples or targets differ in shape or dtype, or client ids that are no whole numbers or
+            strings, one for each sample.
     """
     if not isinstance(dataset, Dataset):
         raise ConfigError(f"data set {name}: got {type(dataset).__name__}; return a raysim.data.dataset.Dataset")
@@ -143,6 +149,12 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
             f"data set {name}: training samples are {train.dtype} {train.shape[1:]}, test samples are {test.dtype} "
             f"{test.shape[1:]}; they must be alike"
         )
+    y, tested = dataset.train.y, dataset.test.y
+    if y.shape[1:] != tested.shape[1:] or y.dtype != tested.dtype:
+        raise ConfigError(
+            f"data set {name}: training targets are {y.dtype} {y.shape[1:]}, test targets are {tested.dtype} "
+            f"{tested.shape[1:]}; they must be alike"
+        )
     return _check_ids(dataset, name) if train.dtype == np.int64 else dataset
 
 
@@ -161,15 +173,19 @@ def _check_split(split: Split, where: str, classes: int) -> None:
     x, y = split.x, split.y
     if x.dtype not in (np.uint8, np.float32, np.int64):
         raise ConfigError(f"{where}: x is {x.dtype}; use uint8 (0..255), float32, or int64 for ids")
-    if y.dtype != np.int64 or y.ndim != 1:
-        raise ConfigError(f"{where}: y is {y.dtype} of shape {y.shape}; use int64 of shape [N]")
+    if y.dtype not in (np.int64, np.float32) or y.ndim < 1 or 0 in y.shape[1:]:
+        words = "use int64 of shape [N], or int64 or float32 of shape [N, ...]"
+        raise ConfigError(f"{where}: y is {y.dtype} of shape {y.shape}; {words}")
     if x.ndim < 2 or 0 in x.shape[1:]:
         raise ConfigError(f"{where}: x has shape {x.shape}; use [N, features] or [N, C, H, W]")
     if len(x) != len(y):
         raise ConfigError(f"{where}: {len(x)} samples but {len(y)} labels; there must be one label per sample")
     if not len(y):
         raise ConfigError(f"{where}: no samples; at least one is needed")
-    if y.min() < 0 or y.max() >= classes:
+    if y.dtype == np.float32:
+        if not np.isfinite(y).all():
+            raise ConfigError(f"{where}: y holds NaN or infinite values; every value must be finite")
+    elif y.min() < 0 or y.max() >= classes:
         raise ConfigError(f"{where}: labels run from {y.min()} to {y.max()}; allowed are 0..{classes - 1}")
     if x.dtype == np.float32 and not np.isfinite(x).all():
         raise ConfigError(f"{where}: x holds NaN or infinite values; every value must be finite")

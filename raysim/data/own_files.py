@@ -102,8 +102,8 @@ def npz(
 
     x: [N, H, W] or [N, H, W, C] images, stored as C x H x W, or [N, D] features; uint8, or floats (kept as float32); or
     [N, D] ids, such as tokens, as whole numbers of another type (kept as int64).
-    y: integers [N]. client_train, if it is there: whose each training sample is, integers or strings [N]. Nothing
-    pickled is read.
+    y: integers [N]; for objectives without classes integers [N, ...], or floats, kept as float32, [N, 1] if they are
+    [N]. client_train, if it is there: whose each training sample is, integers or strings [N]. Nothing pickled is read.
 
     Raises:
         ConfigError: no such file, not a sound .npz, an array missing, or arrays of another kind.
@@ -111,10 +111,10 @@ def npz(
     file = root / Path(path).expanduser()
     arrays = _read_npz(file)
     splits = [
-        Split(_samples(arrays[f"x_{part}"], f"{file}: x_{part}"), _labels(arrays[f"y_{part}"], f"{file}: y_{part}"))
+        Split(_samples(arrays[f"x_{part}"], f"{file}: x_{part}"), _targets(arrays[f"y_{part}"], f"{file}: y_{part}"))
         for part in ("train", "test")
     ]
-    largest = max((int(split.y.max()) for split in splits if len(split)), default=0)
+    largest = max((int(split.y.max()) for split in splits if split.y.size and split.y.dtype == np.int64), default=0)
     train = replace(splits[0], clients=arrays.get(CLIENTS))
     return Dataset(train, splits[1], classes=max(largest, 0) + 1)
 
@@ -151,7 +151,10 @@ def _samples(x: Array, what: str) -> Array:
     return channels_first(x if x.dtype == np.uint8 else x.astype(np.float32))
 
 
-def _labels(y: Array, what: str) -> Array:
-    if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
-        raise ConfigError(f"{what} is {y.dtype} of shape {y.shape}; save integers of shape [N]")
-    return y.astype(np.int64)
+def _targets(y: Array, what: str) -> Array:
+    if y.dtype.kind not in "biuf" or y.ndim < 1:
+        words = "save integers of shape [N], or integers or floats of shape [N, ...]"
+        raise ConfigError(f"{what} is {y.dtype} of shape {y.shape}; {words}")
+    if y.dtype.kind != "f":
+        return y.astype(np.int64)
+    return y.astype(np.float32).reshape(len(y), *(y.shape[1:] or (1,)))

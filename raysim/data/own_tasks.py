@@ -64,7 +64,7 @@ def _check_rows(rows: object, split: Split, classes: tuple[int, ...], who: str) 
         raise RunError(f"{who} rows from {found.min()} to {found.max()}, allowed: 0 to {len(split) - 1}")
     if len(np.unique(found)) < len(found):
         raise RunError(f"{who} a row twice, allowed: each once in a task")
-    foreign = np.setdiff1d(split.y[found], classes)
+    foreign = np.setdiff1d(split.y[found], classes) if split.labelled else np.empty(0)
     if foreign.size:
         raise RunError(f"{who} a sample of class {foreign[0]}, allowed: the task's classes, {list(classes)}")
     return found.astype(np.int32)

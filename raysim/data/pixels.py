@@ -67,7 +67,7 @@ class Source:
         return rows
 
     def labels(self, rows: Tensor) -> Tensor:
-        """Return the labels (int64 [B]) of `rows` (int64 [B]), on the rows' device: this one or the CPU."""
+        """Return the targets (labels: int64 [B]) of `rows` (int64 [B]), on the rows' device: this one or the CPU."""
         return (self._known if rows.device.type == "cpu" else self.y).index_select(0, rows)
 
     def draw(self, generator: np.random.Generator, n: int) -> npt.NDArray[np.int64]:

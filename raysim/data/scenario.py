@@ -158,6 +158,12 @@ def _check(named: Sequence[tuple[str, Dataset]], reference: int) -> None:
             raise ConfigError(
                 f"{where} samples of {found.train.x.dtype}, {first_name} of {first.train.x.dtype}; save all as uint8"
             )
+        own, others = found.train.y, first.train.y
+        if own.shape[1:] != others.shape[1:] or own.dtype != others.dtype:
+            raise ConfigError(
+                f"{where} targets of {own.dtype} {own.shape[1:]}, {first_name} of {others.dtype} {others.shape[1:]}; "
+                "all must be alike"
+            )
         if found.shape == first.shape:
             continue
         if len(found.shape) != 3 or len(first.shape) != 3:

@@ -13,7 +13,7 @@ from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.pixels import Source
 from raysim.system.errors import RunError, WrongResult
 
-Opener = Callable[[int, int], Iterator[tuple[Array, int]]]
+Opener = Callable[[int, int], Iterator[tuple[Array, Any]]]
 """stream(client, start) yields a client's samples (x, y) from position `start` on, the same ones each time."""
 
 
@@ -62,12 +62,12 @@ class UserStream(Source):
         kept = np.isin(wanted, self._positions)
         rows = self._places(wanted[kept])
         x = np.empty((len(wanted), *self._like.shape), self._like.train.x.dtype)
-        y = np.empty(len(wanted), np.int64)
+        y = np.empty((len(wanted), *self._like.train.y.shape[1:]), self._like.train.y.dtype)
         x[kept], y[kept] = self._split.x[rows], self._split.y[rows]
         missing = np.flatnonzero(~kept)
         for part in np.split(missing, np.flatnonzero(np.diff(wanted[missing]) != 1) + 1):
-            for row, (sample, label) in zip(part, self._read(wanted[part]), strict=True):
-                x[row], y[row] = sample, label
+            for row, (sample, target) in zip(part, self._read(wanted[part]), strict=True):
+                x[row], y[row] = sample, target
         self._positions, self._split = wanted, Split(x, y)
         self.take(self._split)
 
@@ -76,7 +76,7 @@ class UserStream(Source):
         order = np.argsort(self._positions)
         return order[np.searchsorted(self._positions, positions, sorter=order)]
 
-    def _read(self, positions: Array) -> Iterator[tuple[Array, int]]:
+    def _read(self, positions: Array) -> Iterator[tuple[Array, Array]]:
         """Read consecutive positions."""
         if not len(positions):
             return
@@ -90,11 +90,11 @@ class UserStream(Source):
                 "samples are asked for; lower scenario.boundaries.asynchronous.windows"
             )
 
-    def _check(self, position: int, pair: object) -> tuple[Array, int]:
+    def _check(self, position: int, pair: object) -> tuple[Array, Array]:
         where = f"stream: {place_of(self._open)} yielded, as sample {position} of client {self._client},"
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise WrongResult(f"{where} {type(pair).__name__}, allowed: a pair (x, y)")
-        x, y, wanted = np.asarray(pair[0]), np.asarray(pair[1]), self._like.train.x
+        x, y, wanted, like = np.asarray(pair[0]), np.asarray(pair[1]), self._like.train.x, self._like.train.y
         if x.shape != self._like.shape or x.dtype != wanted.dtype:
             shape = f"{wanted.dtype} {self._like.shape}"
             raise WrongResult(f"{where} {x.dtype} {x.shape}, allowed: {shape}, as the tests'")
@@ -103,6 +103,12 @@ class UserStream(Source):
             raise WrongResult(f"{where} ids from {x.min()} to {x.max()}, {ids}")
         if not np.isfinite(x).all():
             raise WrongResult(f"{where} NaN or infinite values, allowed: finite ones")
-        if y.shape != () or y.dtype.kind not in "iu" or not 0 <= y < self._like.classes:
-            raise WrongResult(f"{where} the label {pair[1]!r:.60}, allowed: 0 to {self._like.classes - 1}")
-        return x, int(y)
+        if like.dtype == np.int64 and like.ndim == 1:
+            if y.shape != () or y.dtype.kind not in "biu" or not 0 <= y < self._like.classes:
+                raise WrongResult(f"{where} the label {pair[1]!r:.60}, allowed: 0 to {self._like.classes - 1}")
+        elif y.shape != like.shape[1:] or (like.dtype == np.int64 and y.dtype.kind not in "biu"):
+            raise WrongResult(f"{where} a target of {y.dtype} {y.shape}, allowed: {like.dtype} {like.shape[1:]}")
+        elif like.dtype == np.int64 and not 0 <= y.min() <= y.max() < self._like.classes:
+            found = f"targets from {y.min()} to {y.max()}"
+            raise WrongResult(f"{where} {found}, allowed: 0 to {self._like.classes - 1}")
+        return x, y.astype(like.dtype)

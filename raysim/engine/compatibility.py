@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, Setting, overrides
+from raysim.api.method import EXCLUSIVE, INSIDE_THE_LOOP, ClientHalf, Half, Method, Need, overrides
+from raysim.api.setting import Setting
 from raysim.config import Config
 from raysim.config.error_text import show
 from raysim.config.lookup import resolve
+from raysim.engine.memory_choice import UNTOLD, choose_memory
 from raysim.engine.optimizer import sgd, try_optimizer
 from raysim.engine.returned import check_replies
-from raysim.memory import POLICIES, MemoryKind
+from raysim.memory import MemoryKind
 from raysim.memory.making import try_policy
 from raysim.models.flat import FlatModel
 from raysim.system.errors import ConfigError, RunError, locate_errors
@@ -53,7 +55,14 @@ def check_methods(config: Config) -> dict[str, Method]:
                 )
     _nobody_inside_an_owned_loop(config, methods)
     incremental = config.scenario.kind != "domain_incremental"
-    setting = Setting(config.training.optimizer.lr, config.clients.count, config.scenario.tasks, incremental)
+    setting = Setting(
+        config.training.optimizer.lr,
+        config.clients.count,
+        config.scenario.tasks,
+        incremental,
+        config.objective.has("classes"),
+        config.objective.has("positions"),
+    )
     for name, method in methods.items():
         for member in GONE:
             if callable(getattr(type(method), member, None)):
@@ -136,53 +145,6 @@ def needs_of(method: Method) -> frozenset[Need]:
     return method.needs | {need for need, wanted in implied.items() if wanted}
 
 
-def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
-    """Return the settings of the memory that all methods share, or None if no method needs one.
-
-    A key that is null takes the default of the first method whose default all others support.
-
-    Raises:
-        ConfigError: a method does not support an explicit choice, or the methods have no choice in common.
-    """
-    uses = {name: method.memory for name, method in methods.items() if method.memory is not None}
-    if not uses:
-        return None
-    chosen: dict[str, str] = {}
-    policy = config.memory.policy
-    for key, options, wanted in (
-        ("policy", "policies", None if policy is None else policy.name),
-        ("fill", "fills", config.memory.fill),
-    ):
-        allowed = {name: getattr(use, options) for name, use in uses.items()}
-        first_choices = [choices[0] for choices in allowed.values()] if wanted is None else [wanted]
-        for name, choices in allowed.items():
-            if wanted is not None and wanted not in choices and not (":" in wanted and {*POLICIES} <= {*choices}):
-                raise ConfigError(f"memory.{key}: {name} cannot use {wanted}, allowed: {', '.join(choices)}")
-        fits_all = [c for c in first_choices if c == wanted or all(c in choices for choices in allowed.values())]
-        if not fits_all:
-            found = "; ".join(f"{name} needs {' or '.join(choices)}" for name, choices in allowed.items())
-            raise ConfigError(f"methods: no memory.{key} serves all of them ({found}); leave one out")
-        chosen[key] = fits_all[0]
-    if chosen["policy"] == "importance" and not any(use.policies[0] == "importance" for use in uses.values()):
-        raise ConfigError(
-            f"memory.policy: found importance, by which {', '.join(uses)} would keep nothing, allowed: another, or "
-            "re_fed beside them, which says what is important"
-        )
-    if chosen["fill"] == "boundary" and config.scenario.windows is not None:
-        raise ConfigError(f"methods: {', '.join(uses)} fill their memory {_UNTOLD}")
-    for name, use in uses.items():
-        if config.memory.per not in use.per:
-            raise ConfigError(f"memory.per: {name} cannot use {config.memory.per}, allowed: {', '.join(use.per)}")
-    per_task = config.memory.per == "task"
-    return MemoryKind(
-        **chosen,
-        capacity=config.memory.capacity,
-        per_task=per_task,
-        keeps_logits=any(use.logits for use in uses.values()),
-        keys={} if policy is None else policy.keys(),
-    )
-
-
 def _owners(methods: Mapping[str, Method], half: type[Half], hook: str) -> list[str]:
     return [name for name, m in methods.items() if overrides(m.Client if half is ClientHalf else m.Server, hook)]
 
@@ -217,11 +179,11 @@ def _has_sgd_without(config: Config, *keys: str) -> bool:
     return optimizer.function() is sgd and not any(optimizer.keys()[key] for key in keys)
 
 
-_UNTOLD = (
-    "when a client's task ends, which asynchronous boundaries tell nobody; set scenario.boundaries to synchronous or "
-    "{jittered: {rounds: 2}}"
-)
 _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
+    "classes": (
+        lambda config: config.objective.has("classes"),
+        "needs classes, whose logits it distils or whose labels it counts; set objective=classification",
+    ),
     "plain_sgd": (
         _has_plain_sgd,
         "needs plain SGD; set training.optimizer={name: sgd} with momentum and weight_decay 0",
@@ -246,7 +208,7 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         lambda config: config.dataset.unlabelled is not None,
         "learns from a second data set, without labels; name it, dataset.unlabelled={name: ...}",
     ),
-    "boundaries": (lambda config: config.scenario.windows is None, f"needs to know {_UNTOLD}"),
+    "boundaries": (lambda config: config.scenario.windows is None, f"needs to know {UNTOLD}"),
     "server_boundaries": (
         lambda config: config.scenario.boundaries == "synchronous",
         "needs boundaries that all clients have at the same time; set scenario.boundaries=synchronous",

@@ -14,8 +14,9 @@ from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
 from raysim.config.signature import is_own
 from raysim.data.pixels import Source
-from raysim.engine.compatibility import choose_memory, make_methods, name_methods
+from raysim.engine.compatibility import make_methods, name_methods
 from raysim.engine.hosted_client import HostedClient
+from raysim.engine.memory_choice import choose_memory
 from raysim.engine.orders import Order, Reply
 from raysim.engine.returned import check_delta, check_finished, check_terms, describe_own_steps, place_of_hook
 from raysim.evaluation.scoring import Chunk, Scores, score
@@ -76,6 +77,7 @@ class ClientHost:
             self._kept_out,
             federation.unlabelled_source(device),
             () if federation.unlabelled is None else federation.unlabelled.parts,
+            federation.objective,
         )
         self.clients = {number: self.make_client(number) for number in clients}
 

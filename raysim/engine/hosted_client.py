@@ -133,6 +133,6 @@ class HostedClient(Client):
         self.memory.offer(positions, self.read_labels(rows), tasks, draws, augmentation, logits)
 
     def read_labels(self, rows: Tensor) -> npt.NDArray[np.int64]:
-        """Return the labels (int64 [n]) of rows of the data."""
-        labels: npt.NDArray[np.int64] = self.data.labels(self.data.held(rows)).numpy()
-        return labels
+        """Return the labels (int64 [n]) of rows of the data; zeros where targets are no labels."""
+        found = self.data.labels(self.data.held(rows)).numpy()
+        return found if found.ndim == 1 and found.dtype == np.int64 else np.zeros(len(rows), np.int64)

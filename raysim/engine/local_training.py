@@ -15,6 +15,7 @@ from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.engine.optimizer import make_optimizer
 from raysim.engine.returned import check_batch, check_batches, check_outputs, check_positions, check_shape
+from raysim.federation.targets import is_own, refuse_infinite
 from raysim.models.inputs import as_input
 from raysim.system.device import to_device
 
@@ -131,6 +132,8 @@ class LocalLoop:
         self.number = 0
         self.samples = 0
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
+        # whether an objective of the user's own failed; on the device, as a GPU is asked once
+        self.infinite = torch.zeros_like(self.total_loss, dtype=torch.bool) if is_own(client.shared.objective) else None
 
     def step(self, step: Step) -> None:
         """Take one step: forward, backward, the methods' changes, the optimizer; then call the methods' `observe`."""
@@ -140,7 +143,9 @@ class LocalLoop:
             check_batch(half, step)
         self._forward(step)
         losses = [check_shape(half, "task_loss", half.task_loss(step), ()) for half in self.halves["task_loss"]]
-        loss = step.loss = losses[0] if losses else client.cross_entropy(step.logits, step.y)
+        loss = step.loss = losses[0] if losses else client.loss(step.logits, step.y)
+        if self.infinite is not None:
+            self.infinite |= step.logits.isfinite().all() & ~loss.isfinite()
         for half in self.halves["penalty"]:
             loss = loss + check_shape(half, "penalty", half.penalty(step), ())
         model.gradient.zero_()
@@ -172,6 +177,8 @@ class LocalLoop:
             step.logits, step.features = step.logits.to(model.dtype), step.features.to(model.dtype)
 
     def end(self) -> None:
-        """End the phase: what lasts of the optimizer is the client's."""
+        """End the phase: what lasts of the optimizer is the client's. Raises WrongResult: see refuse_infinite."""
+        if self.infinite is not None and bool(self.infinite):
+            refuse_infinite(self.client.shared.objective)
         if self.keeps_optimizer:
             self.client.optimizer = dict(vars(self.optimizer))

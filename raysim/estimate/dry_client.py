@@ -21,9 +21,9 @@ from raysim.models.flat import FlatModel, Weights
 class DryModel(FlatModel):
     """A model that computes nothing: its logits and gradients are zeros."""
 
-    def __init__(self, module: nn.Module, classes: int) -> None:
+    def __init__(self, module: nn.Module, output_shape: tuple[int, ...]) -> None:
         super().__init__(module)
-        self._classes = classes
+        self._output_shape = output_shape
         vars(module)["forward"] = self._logits  # the module keeps its layers, for methods that look at them
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             hooks.clear()  # which compute as well
@@ -37,7 +37,7 @@ class DryModel(FlatModel):
         return self.gradient.clone()
 
     def _logits(self, x: Tensor) -> Tensor:
-        return self.parameters.new_zeros(len(x), self._classes).requires_grad_()
+        return self.parameters.new_zeros(len(x), *self._output_shape).requires_grad_()
 
 
 class DryClient(HostedClient):
@@ -84,7 +84,7 @@ class DryClient(HostedClient):
                 self.offer(Step(self, 0, True, epoch, None, epoch, epoch, self.model(epoch)))
         return Delta(self.model.parameters.clone(), self.model.buffers.clone())
 
-    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return a loss that depends on nothing."""
         return self.model.parameters.new_zeros(()).requires_grad_()
 

@@ -112,7 +112,7 @@ class DryHost(ClientHost):
 
     def lay_out(self, module: nn.Module) -> FlatModel:
         """Return a model that computes nothing."""
-        return DryModel(module, self.federation.classes)
+        return DryModel(module, self.federation.output_shape)
 
     def make_client(self, number: int) -> DryClient:
         """Return a client at its beginning; its memory fills as any other does, and asks for no labels."""

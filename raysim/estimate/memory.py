@@ -6,6 +6,7 @@ The figures of processes were measured with Linux's PSS (see footprint.py), whic
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ import torch
 from raysim.api.client import cut_into_batches
 from raysim.api.method import overrides
 from raysim.config import Config
-from raysim.engine.compatibility import choose_memory, make_methods
+from raysim.engine.compatibility import make_methods
+from raysim.engine.memory_choice import choose_memory
 from raysim.engine.optimizer import vectors_of
 from raysim.estimate.client_memory import Ints, measure_halves
 from raysim.evaluation.scoring import chunk_size
@@ -186,7 +188,7 @@ def _memory(federation: Federation, kind: MemoryKind | None, stream: Stream) -> 
     """Return the bytes of a client's full memory: positions and draws (int64), and logits (float32) where kept."""
     keeps_logits = kind is not None and kind.keeps_logits
     draws = 24 * bool(federation.augment) + 8 * len(federation.own_augment)
-    each = 8 + draws + 4 * federation.classes * keeps_logits
+    each = 8 + draws + 4 * prod(federation.output_shape) * keeps_logits
     return _entries(federation, kind, stream) * each
 
 

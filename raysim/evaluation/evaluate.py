@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -15,7 +15,7 @@ from raysim.config.comparison import result_settings
 from raysim.config.error_text import either
 from raysim.config.lookup import only_named_by
 from raysim.data.text import reword
-from raysim.evaluation.metrics import protocol_label
+from raysim.evaluation.metrics import ProtocolMetrics, describe_metric, metric_of, protocol_label
 from raysim.evaluation.scoring import (
     ClientSummary,
     accuracies,
@@ -40,7 +40,8 @@ class Evaluated:
 
     `tasks` are the tasks' names and `samples` the sizes of their test sets, or of what is held out for validation
     (`split`). `evaluation` maps a protocol (domain_il, class_il, task_il) to the accuracy on each task (fractions), and
-    their average_accuracy; both are top-k accuracies where `top_k` is above 1. `per_client` is as in summary.json,
+    their average_accuracy; both are top-k accuracies where `top_k` is above 1, and another metric's values where it is
+    named beside them. `per_client` is as in summary.json,
     where evaluation.per_client asks for it.
     """
 
@@ -86,7 +87,7 @@ def evaluate(
         tasks=[task.name for task in federation.tasks],
         samples=[len(task.test) for task in federation.tasks],
         evaluation={
-            protocol: {"accuracy": row, "average_accuracy": fmean(row)}
+            protocol: {**describe_metric(federation.objective.metric), "accuracy": row, "average_accuracy": fmean(row)}
             for protocol, row in accuracies(counted, federation).items()
         },
         per_client=summarise_clients(counted, federation) if config.evaluation.per_client else None,
@@ -110,14 +111,16 @@ def write_evaluation(evaluated: Evaluated, path: Path) -> None:
 
 
 def describe_evaluation(evaluated: Evaluated) -> Iterator[str]:
-    """Describe the accuracies in lines of text, in %."""
+    """Describe the accuracies in lines of text, in %, or another metric in its unit."""
     for protocol, found in evaluated.evaluation.items():
-        yield f"accuracy in %, {protocol_label(protocol, evaluated.top_k)}, {evaluated.split} samples of each task"
+        metric = metric_of(cast(ProtocolMetrics, found))
+        label = protocol_label(protocol, evaluated.top_k)
+        yield f"{metric.title}, {label}, {evaluated.split} samples of each task"
         for number, (name, samples, accuracy) in enumerate(
             zip(evaluated.tasks, evaluated.samples, found["accuracy"], strict=True), 1
         ):
-            yield f"{number:>4}  {100 * accuracy:5.1f}  {name} ({samples:,})"
-        yield f"mean  {100 * found['average_accuracy']:5.1f}"
+            yield f"{number:>4}  {metric.figure(accuracy):>5}  {name} ({samples:,})"
+        yield f"mean  {metric.figure(found['average_accuracy']):>5}"
     for protocol, clients in (evaluated.per_client or {}).items():
         yield describe_clients(protocol, clients, evaluated.top_k)
 

@@ -1,13 +1,18 @@
 """Continual-learning metrics, all read off the accuracy matrix a[t][i]: task i's test set after task t.
 
 Every function takes the matrix as rows of fractions and gives None where the metric is undefined (one task, say): never
-NaN. i counts tasks from 1 in the formulas.
+NaN. i counts tasks from 1 in the formulas. Where an objective has another metric than accuracy, a[t][i] is its value;
+of one that is better if lower the formulas hold for -a, so that forgetting is positive where it has become worse.
 """
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import NotRequired
 
 from typing_extensions import TypedDict
+
+from raysim.objectives import Metric
+from raysim.objectives.classification import ACCURACY_METRIC
 
 Matrix = Sequence[Sequence[float]]
 
@@ -20,8 +25,26 @@ def protocol_label(protocol: str, top_k: int = 1) -> str:
     return label if top_k == 1 else f"{label} top-{top_k}"
 
 
-class ProtocolMetrics(TypedDict):
-    """What summary.json says of one protocol: accuracy is a[t][i], T x T; all are fractions, None where undefined."""
+def describe_mean(protocol: str, mean: float, metric: Metric, top_k: int = 1) -> str:
+    """Return a mean over tasks in words, such as `class-IL 71.2%` or `domain-IL R2 0.812`."""
+    name = "" if metric == ACCURACY_METRIC else f"{metric.name} "
+    unit = metric.unit if metric.unit == "%" else metric.unit and f" {metric.unit}"
+    return f"{protocol_label(protocol, top_k)} {name}{metric.figure(mean)}{unit}"
+
+
+class MetricKeys(TypedDict):
+    """What summary.json says of a metric; nothing of accuracy."""
+
+    metric: NotRequired[str]
+    unit: NotRequired[str]
+    higher_is_better: NotRequired[bool]
+
+
+class ProtocolMetrics(MetricKeys):
+    """What summary.json says of one protocol: accuracy is a[t][i], T x T; all are fractions, None where undefined.
+
+    Where they are values of another metric, its name, unit and direction stand first.
+    """
 
     accuracy: list[list[float]]
     average_accuracy: float | None
@@ -67,16 +90,34 @@ def forward_transfer(matrix: Matrix, untrained: Sequence[float]) -> float | None
     return fmean(matrix[i - 1][i] - untrained[i] for i in range(1, last)) if last > 1 else None
 
 
-def summarise(matrix: Matrix, untrained: Sequence[float], in_step: bool = True) -> ProtocolMetrics:
+def describe_metric(metric: Metric) -> MetricKeys:
+    """Return the keys that say in a summary of what metric its values are; none for accuracy."""
+    if metric == ACCURACY_METRIC:
+        return {}
+    return {"metric": metric.name, "unit": metric.unit, "higher_is_better": metric.higher_is_better}
+
+
+def metric_of(summary: ProtocolMetrics) -> Metric:
+    """Return the metric that a summary's values are of, whose range it does not say."""
+    if "metric" not in summary:
+        return ACCURACY_METRIC
+    return Metric(summary["metric"], summary["unit"], summary["higher_is_better"])
+
+
+def summarise(
+    matrix: Matrix, untrained: Sequence[float], in_step: bool = True, metric: Metric = ACCURACY_METRIC
+) -> ProtocolMetrics:
     """Return everything summary.json says of one protocol.
 
     in_step: row t is the end of task t at all clients. Where it is not, forgetting and the transfers are undefined.
     """
+    upward, before = [metric.better(row) for row in matrix], metric.better(untrained)
     return {
+        **describe_metric(metric),
         "accuracy": [list(row) for row in matrix],
         "average_accuracy": average_accuracy(matrix),
-        "forgetting": forgetting(matrix) if in_step else None,
-        "final_forgetting": final_forgetting(matrix) if in_step else None,
-        "backward_transfer": backward_transfer(matrix) if in_step else None,
-        "forward_transfer": forward_transfer(matrix, untrained) if in_step else None,
+        "forgetting": forgetting(upward) if in_step else None,
+        "final_forgetting": final_forgetting(upward) if in_step else None,
+        "backward_transfer": backward_transfer(upward) if in_step else None,
+        "forward_transfer": forward_transfer(upward, before) if in_step else None,
     }

@@ -1,10 +1,11 @@
-"""Right answers, counted, and the accuracies that they make, by task and by client.
+"""Right answers, counted, or what else a metric adds up, and the accuracies that they make, by task and by client.
 
 An evaluation is split into chunks, so that hosts can share it without changing a bit.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean, pstdev
 
 import numpy as np
@@ -14,8 +15,10 @@ from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from raysim.data.pixels import Source
+from raysim.evaluation.measuring import Sums, add_exactly, evaluate_metric, merge_sums, stack_sums
 from raysim.evaluation.metrics import protocol_label
 from raysim.federation.federation import Federation
+from raysim.federation.targets import check_measured
 from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
 from raysim.models.inputs import as_input, two_samples
@@ -36,8 +39,8 @@ class Chunk:
 
 
 Counts = npt.NDArray[np.int64]
-Scores = Mapping[str, Counts]
-"""Right answers by protocol: int64 [tasks, classes], by the class that the sample has."""
+Scores = Mapping[str, Counts | Sums]
+"""Right answers by protocol: int64 [tasks, classes], by the class that the sample has; or another metric's sums."""
 
 
 class ClientSummary(TypedDict):
@@ -77,8 +80,10 @@ def score(
 ) -> Scores:
     """Count the right answers on these parts: where the label is among the `top_k` classes with the largest logits.
 
-    One forward pass serves all protocols of a part.
+    Where the objective's metric is another, what it adds up is added exactly. One forward pass serves all protocols of
+    a part. Raises WrongResult and RunError: an objective of the user's own measured something else than it must.
     """
+    objective = federation.objective
     answered: dict[str, list[list[Tensor]]] = {p: [[] for _ in federation.tasks] for p in federation.protocols}
     module.eval()
     with torch.no_grad():
@@ -90,9 +95,17 @@ def score(
             logits = module(as_input(test.fetch(rows, part.task), dtype))
             labels = test.labels(rows)
             for protocol in federation.protocols:
-                seen = _leave_out_others(logits, list(task.classes)) if protocol == "task_il" else logits
-                right = (_best(seen, top_k) == labels[:, None]).any(1)
-                answered[protocol][part.task].append(labels.masked_fill(~right, federation.classes))
+                by_task = protocol == "task_il" and objective.classes
+                seen = _leave_out_others(logits, list(task.classes)) if by_task else logits
+                if objective.counts:
+                    right = (_best(seen, top_k) == labels[:, None]).any(1)
+                    found = labels.masked_fill(~right, federation.classes)
+                else:
+                    found = objective.measure(objective.predict(seen), labels)
+                    check_measured(objective, found, len(rows))
+                answered[protocol][part.task].append(found)
+    if not objective.counts:
+        return {protocol: stack_sums([*map(add_exactly, of_tasks)]) for protocol, of_tasks in answered.items()}
     return {
         protocol: np.stack([_count_labels(parts, federation.classes) for parts in of_tasks])
         for protocol, of_tasks in answered.items()
@@ -117,8 +130,8 @@ def _count_labels(answered: Sequence[Tensor], classes: int) -> Counts:
 
 
 def zero_scores(federation: Federation) -> Scores:
-    """Return the scores where no answer is right."""
-    shape = (len(federation.tasks), federation.classes)
+    """Return the scores where no answer is right, and nothing was measured."""
+    shape = (len(federation.tasks), federation.classes if federation.objective.counts else 0)
     return {protocol: np.zeros(shape, np.int64) for protocol in federation.protocols}
 
 
@@ -131,12 +144,18 @@ def _leave_out_others(logits: Tensor, classes: list[int]) -> Tensor:
 
 def merge_scores(scores: Sequence[Scores]) -> Scores:
     """Add what several hosts counted."""
-    return {protocol: np.sum([counted[protocol] for counted in scores], axis=0) for protocol in scores[0]}
+    return {protocol: merge_sums([found[protocol] for found in scores]) for protocol in scores[0]}
 
 
 def accuracies(scores: Scores, federation: Federation) -> dict[str, list[float]]:
-    """Return the fraction of right answers by protocol and task."""
+    """Return the fraction of right answers, or the metric, by protocol and task. Raises RunError: it is not defined."""
     sizes = [len(task.test) for task in federation.tasks]
+    if not federation.objective.counts:
+        names = [f"task {number}, {task.name}" for number, task in enumerate(federation.tasks, 1)]
+        return {
+            protocol: [*map(partial(evaluate_metric, federation.objective), found.tolist(), sizes, names)]
+            for protocol, found in scores.items()
+        }
     return {
         protocol: [right / size for right, size in zip(counts.sum(axis=1).tolist(), sizes, strict=True)]
         for protocol, counts in scores.items()

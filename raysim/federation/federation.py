@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -20,11 +21,15 @@ from raysim.data.user_stream import Opener, UserStream
 from raysim.federation.assignment import deal
 from raysim.federation.availability import Availability, plan_availability
 from raysim.federation.stream import Stream
+from raysim.federation.targets import make_objective
 from raysim.federation.unlabelled import Unlabelled, deal_unlabelled
+from raysim.objectives import Objective
+from raysim.objectives.classification import Classification
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
 Protocol = Literal["domain_il", "class_il", "task_il"]
+CLASSIFICATION = Classification()
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +46,17 @@ class Federation:
     own_augment: tuple[OwnAugmentation, ...] = ()
     opener: Opener | None = None
     unlabelled: Unlabelled | None = None
+    objective: Objective = CLASSIFICATION
 
-    @property
+    @cached_property
     def classes(self) -> int:
         """The number of outputs of the model's head, which has all classes from the start."""
-        return self.dataset.classes
+        return self.objective.outputs(self.dataset.train.y, self.dataset.classes)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of a model's output for one sample."""
+        return self.objective.output_shape(self.shape, self.classes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -127,7 +138,8 @@ def undealt(config: Config, download: bool = True, pretend: bool = False) -> Fed
     dataset, tasks = _load(config, download, pretend)
     if config.evaluation.validation_fraction is not None:
         dataset, tasks = hold_out(dataset, tasks, config.evaluation.validation_fraction, config.seed)
-    _check_top_k(config.evaluation.top_k, tasks)
+    if config.objective.has("counts"):
+        _check_top_k(config.evaluation.top_k, tasks)
     windows = config.scenario.windows
     return Federation(
         dataset=dataset,
@@ -141,6 +153,7 @@ def undealt(config: Config, download: bool = True, pretend: bool = False) -> Fed
             augment.with_keys() for augment in config.dataset.augment if augment.name not in AUGMENTATIONS
         ),
         opener=None if windows is None or windows.stream is None else windows.stream.with_keys(),
+        objective=make_objective(config, dataset, tasks),
     )
 
 

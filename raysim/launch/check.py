@@ -96,7 +96,8 @@ def _labels_missing(config: Config, federation: Federation) -> bool:
 def _data(config: Config, federation: Federation) -> str:
     train, test, missing = federation.dataset.train, federation.dataset.test, federation.dataset.missing
     shape, split = federation.dataset.dimensions, config.evaluation.split
-    said = f"{len(train):,} training and {len(test):,} {split} samples of {shape}, {federation.classes} classes"
+    targets = f"{federation.classes} classes" if train.labelled else f"targets {train.y.dtype} {[*train.y.shape[1:]]}"
+    said = f"{len(train):,} training and {len(test):,} {split} samples of {shape}, {targets}"
     if not missing:
         return said
     evenly = ", its classes equally frequent" * _labels_missing(config, federation)
@@ -233,8 +234,7 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: DryRun
         return f"about {_duration(training + evaluating)} of one core like this one: {each}"
     place = placement.place(config, capacity)
     hosts, testing = place.actors, placement.at_once(config, place.actors, place.cpus)
-    cores = max(1, min(int(capacity.cpus), hosts))
-    schedule = config.schedule
+    cores, schedule = max(1, min(int(capacity.cpus), hosts)), config.schedule
     cohort = schedule.concurrency if isinstance(schedule, AsynchronousSchedule) else -(-cost.updates // cost.rounds)
     busy = max(1, min(cores, cohort))
     chunks = len(chunks_for(model, federation))

@@ -11,8 +11,9 @@ from rich.table import Table
 
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RoundDone, Started
-from raysim.evaluation.metrics import Matrix, average_accuracy, protocol_label
+from raysim.evaluation.metrics import Matrix, average_accuracy, describe_mean, metric_of, protocol_label
 from raysim.evaluation.scoring import describe_clients
+from raysim.objectives import Metric
 from raysim.records.result import Result
 from raysim.system.capacity import MIB
 from raysim.system.errors import single_line
@@ -45,10 +46,10 @@ class RunDisplay(Display):
 class RunLines(RunDisplay):
     """A line per evaluation, for logs and pipes."""
 
-    def __init__(self, console: Console, top_k: int = 1) -> None:
+    def __init__(self, console: Console, config: Config) -> None:
         self.console = console
         self._rounds = 0
-        self._top_k = top_k
+        self._config = config
 
     def take(self, event: Event) -> None:
         """Write a line where the model was evaluated."""
@@ -57,7 +58,7 @@ class RunLines(RunDisplay):
             self._rounds = event.rounds
         elif isinstance(event, RoundDone) and event.evaluation:
             loss = "" if event.loss is None else f", loss {event.loss:.3f}"
-            accuracy = accuracy_so_far(event, self._top_k)
+            accuracy = accuracy_so_far(event, self._config)
             self.say(f"task {event.tasks[-1]}, round {event.round} of {self._rounds}{loss}, {accuracy}")
 
 
@@ -69,7 +70,7 @@ class LiveRun(RunDisplay):
         self._progress = progress
         self._bar = progress.add_task("starting", total=None, status="")
         self._tasks = config.scenario.tasks
-        self._top_k = config.evaluation.top_k
+        self._config = config
         self._accuracy = ""
 
     def take(self, event: Event) -> None:
@@ -80,7 +81,7 @@ class LiveRun(RunDisplay):
             self._progress.reset(self._bar, total=event.rounds, completed=event.done, description=first)
         elif isinstance(event, RoundDone):
             if event.evaluation:
-                self._accuracy = accuracy_so_far(event, self._top_k)
+                self._accuracy = accuracy_so_far(event, self._config)
             loss = "" if event.loss is None else f"loss {event.loss:.3f}  "
             task = f"task {event.tasks[-1]}/{self._tasks}"
             self._progress.update(self._bar, completed=event.round, description=task, status=loss + self._accuracy)
@@ -98,14 +99,14 @@ def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
         with Progress(*run, *times, console=console) as progress:
             yield LiveRun(progress, config)
     else:
-        yield RunLines(console, config.evaluation.top_k)
+        yield RunLines(console, config)
 
 
-def accuracy_so_far(event: RoundDone, top_k: int) -> str:
-    """Return the mean accuracy over the tasks so far, by protocol, as text."""
-    task = event.so_far
+def accuracy_so_far(event: RoundDone, config: Config) -> str:
+    """Return the mean accuracy, or other metric, over the tasks so far, by protocol, as text."""
+    task, metric = event.so_far, config.objective.make().metric
     return ", ".join(
-        f"{protocol_label(protocol, top_k)} {100 * sum(row[:task]) / task:.1f}%"
+        describe_mean(protocol, sum(row[:task]) / task, metric, config.evaluation.top_k)
         for protocol, row in (event.evaluation or {}).items()
     )
 
@@ -115,12 +116,14 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
     for protocol, values in result.evaluation.items():
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
-        label = protocol_label(protocol, result.top_k)
-        print_line(console, f"accuracy in %, {label}: row t is after {when}, column i is on task i")
-        console.print(_tabulate(values["accuracy"], console.width))
-        metrics = {key.replace("_", " "): v for key, v in values.items() if v is None or isinstance(v, float)}
-        said = ", ".join(f"{name} {'-' if v is None else format(100 * v, '.1f')}" for name, v in metrics.items())
-        print_line(console, said)
+        label, metric = protocol_label(protocol, result.top_k), metric_of(values)
+        print_line(console, f"{metric.title}, {label}: row t is after {when}, column i is on task i")
+        console.print(_tabulate(values["accuracy"], console.width, metric))
+        numbers = {key.replace("_", " "): v for key, v in values.items() if v is None or isinstance(v, float)}
+        shown = {
+            key.replace("accuracy", metric.name): "-" if v is None else metric.figure(v) for key, v in numbers.items()
+        }
+        print_line(console, ", ".join(f"{name} {figure}" for name, figure in shown.items()))
         console.print()
     for protocol, found in (result.per_client or {}).items():
         print_line(console, describe_clients(protocol, found, result.top_k))
@@ -147,13 +150,13 @@ def print_line(console: Console, text: str) -> None:
     console.print(single_line(text), highlight=False, soft_wrap=True, markup=False)
 
 
-def _tabulate(matrix: Matrix, width: int) -> Table:
+def _tabulate(matrix: Matrix, width: int, metric: Metric) -> Table:
     tasks = len(matrix[0]) if matrix else 0
-    digits = ".1f" if 16 + 6 * tasks <= width else ".0f"
+    narrow = 16 + 6 * tasks > width
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
     for heading in ("t", *map(str, range(1, tasks + 1)), "mean so far"):
         table.add_column(heading, justify="right", no_wrap=True)
     for t, row in enumerate(matrix, 1):
-        mean = average_accuracy(matrix, t) or 0.0
-        table.add_row(str(t), *(format(100 * a, digits) for a in row), format(100 * mean, ".1f"))
+        figures = (format(100 * a, ".0f") if narrow and metric.unit == "%" else metric.figure(a) for a in row)
+        table.add_row(str(t), *figures, metric.figure(average_accuracy(matrix, t) or 0.0))
     return table

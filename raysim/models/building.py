@@ -64,7 +64,8 @@ def check_model(
     Its head is known then.
 
     Raises:
-        ConfigError: see `build_model`; or the model cannot take the samples, or its output is not [B, classes].
+        ConfigError: see `build_model`; or the model cannot take the samples, or its output has not the objective's
+            shape, for classification [B, classes].
     """
     model = FlatModel(build_model(config, shape, classes, vocabulary, new_head=new_head))
     model.module.eval()
@@ -79,9 +80,10 @@ def check_model(
             "choose a model that fits the data set"
         ) from error
     found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-    if found != (2, classes):
+    wanted = (2, *config.objective.make().output_shape(shape, classes))
+    if found != wanted:
         raise ConfigError(
-            f"model.name: {name_model(config)} returns {found} for 2 samples, allowed: a tensor of {(2, classes)}"
+            f"model.name: {name_model(config)} returns {found} for 2 samples, allowed: a tensor of {wanted}"
         )
     if model.normalises and config.training.batch_size == 1:
         raise ConfigError("training.batch_size: found 1, allowed with BatchNorm in the model: 2 and more")

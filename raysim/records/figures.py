@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.evaluation.metrics import Matrix, protocol_label
+from raysim.objectives import Metric
+from raysim.objectives.classification import ACCURACY_METRIC
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,27 +21,36 @@ Image = npt.NDArray[np.uint8]
 MOST_NUMBERED = 40  # the most tasks at which accuracies are legible as numbers
 
 
-def matrix_image(matrix: Matrix, protocol: str, in_step: bool = True, top_k: int = 1) -> Image:
-    """Draw the accuracy matrix so far; `in_step` as in metrics.summarise."""
+def matrix_image(
+    matrix: Matrix, protocol: str, in_step: bool = True, top_k: int = 1, metric: Metric = ACCURACY_METRIC
+) -> Image:
+    """Draw the accuracy matrix so far, or that of another metric; `in_step` as in metrics.summarise."""
     inches = min(len(matrix[0]), MOST_NUMBERED)
     figure, axes = _figure(1.6 + 0.55 * inches, 1.4 + 0.5 * inches)
-    image = draw_matrix(axes, matrix, in_step)
-    axes.set_title(f"accuracy in %, {protocol_label(protocol, top_k)}")
+    image = draw_matrix(axes, matrix, in_step, metric)
+    axes.set_title(f"{metric.title}, {protocol_label(protocol, top_k)}")
     figure.colorbar(image)
     return _pixels(figure)
 
 
-def draw_matrix(axes: Axes, matrix: Matrix, in_step: bool) -> AxesImage:
-    """Draw the matrix (fractions) in %, a small one with its numbers; rows not evaluated yet stay white.
+def draw_matrix(axes: Axes, matrix: Matrix, in_step: bool, metric: Metric = ACCURACY_METRIC) -> AxesImage:
+    """Draw the matrix as it is shown, a small one with its numbers; rows not evaluated yet stay white.
+
+    The better a value, the lighter it is. A metric without a least or a largest value is drawn from its own.
 
     Row t is after task t, or, where clients are not in step, after part t of the run; column i is test set i.
     """
-    values = 100 * np.asarray(matrix)
+    values = metric.scale * np.asarray(matrix)
     columns = values.shape[1]
-    image = axes.imshow(values, vmin=0, vmax=100, cmap="viridis", aspect="auto")
+    low, high = (None if end is None else metric.scale * end for end in metric.range)
+    colours = "viridis" if metric.higher_is_better else "viridis_r"
+    image = axes.imshow(values, vmin=low, vmax=high, cmap=colours, aspect="auto")
+    digits = ".0f" if metric.unit == "%" else ".2f"
     if columns <= MOST_NUMBERED:
         for (row, column), value in np.ndenumerate(values):
-            axes.text(column, row, f"{value:.0f}", ha="center", va="center", color="white" if value < 60 else "black")
+            dark = bool(np.less(image.norm(value), 0.6)) == metric.higher_is_better
+            colour = "white" if dark else "black"
+            axes.text(column, row, format(value, digits), ha="center", va="center", color=colour)
     ticks = range(0, columns, -(-columns // MOST_NUMBERED))
     axes.set_xticks(ticks, [str(i + 1) for i in ticks])
     axes.set_yticks(ticks, [str(i + 1) for i in ticks])

@@ -126,7 +126,7 @@ class Recorder:
             versions=self._versions,
             directory=self.directory,
             **self._facts,
-            **self._totals.summarise(config.in_step),
+            **self._totals.summarise(config.in_step, config.objective.make().metric),
         )
         write_result(result)
         return result

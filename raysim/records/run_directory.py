@@ -46,8 +46,8 @@ class RunFiles:
         with self._writing(ROUNDS) as path:
             self._rounds = path.open("a", buffering=1, encoding="utf-8")
         with self._writing(BOARD):
-            top_k = config.evaluation.top_k
-            self._board = Board(directory, config.in_step, top_k) if config.logging.tensorboard else None
+            top_k, metric = config.evaluation.top_k, config.objective.make().metric
+            self._board = Board(directory, config.in_step, top_k, metric) if config.logging.tensorboard else None
 
     def write_round(self, event: RoundDone, totals: Totals) -> None:
         """Write a round, which the totals already include."""

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from raysim.engine.events import RoundDone
 from raysim.evaluation import metrics
+from raysim.objectives import Metric
+from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.records.figures import matrix_image
 from raysim.records.totals import Totals
 
@@ -17,16 +19,18 @@ from raysim.records.totals import Totals
 class Board:
     """Writer of events.out.* into a run directory. The step of a scalar is the round, that of an image the task.
 
-    in_step: as in metrics.summarise. top_k: above 1, it is part of the names of what is accuracy.
+    in_step, metric: as in metrics.summarise. top_k: above 1, it is part of the names of what is accuracy.
     """
 
-    def __init__(self, directory: Path, in_step: bool, top_k: int = 1) -> None:
+    def __init__(self, directory: Path, in_step: bool, top_k: int = 1, metric: Metric = ACCURACY_METRIC) -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes a second to import; only if it is used
 
         _silence_failing_writers()
         self._writer = SummaryWriter(str(directory))
         self._in_step = in_step
         self._top_k = top_k
+        self._metric = metric
+        self._called = metric.name.replace(" ", "_")
 
     def close(self) -> None:
         """Write out the buffers and close the files."""
@@ -61,15 +65,15 @@ class Board:
                 self._writer.add_scalar(name, number, event.round)
 
     def _add_accuracies(self, event: RoundDone, totals: Totals) -> dict[str, float]:
-        """Write accuracy with virtual milliseconds and KiB sent as steps; return the scalars to write by round."""
+        """Write the metric with virtual milliseconds and KiB sent as steps; return the scalars to write by round."""
         numbers: dict[str, float] = {}
         for protocol, accuracy in (event.evaluation or {}).items():
             tag = self._tag(protocol)
             numbers |= {f"{tag}/task_{i}": value for i, value in enumerate(accuracy, 1)}
-            mean = numbers[f"{tag}/accuracy_so_far"] = fmean(accuracy[: event.so_far])
-            self._writer.add_scalar(f"{tag}/accuracy_by_virtual_ms", mean, round(1000 * event.virtual_time))
+            mean = numbers[f"{tag}/{self._called}_so_far"] = fmean(accuracy[: event.so_far])
+            self._writer.add_scalar(f"{tag}/{self._called}_by_virtual_ms", mean, round(1000 * event.virtual_time))
             kib = (totals.bytes_up + totals.bytes_down) // 1024
-            self._writer.add_scalar(f"{tag}/accuracy_by_KiB", mean, kib)
+            self._writer.add_scalar(f"{tag}/{self._called}_by_KiB", mean, kib)
         return numbers
 
     def _add_task(self, event: RoundDone, totals: Totals) -> dict[str, float | None]:
@@ -78,10 +82,11 @@ class Board:
         self._writer.add_histogram("clients/updates", np.asarray(totals.participation), event.round)
         for protocol, matrix in totals.matrices.items():
             if self._in_step:
-                numbers[f"{self._tag(protocol)}/forgetting"] = metrics.forgetting(matrix)
-                numbers[f"{self._tag(protocol)}/backward_transfer"] = metrics.backward_transfer(matrix)
-            image = matrix_image(matrix, protocol, self._in_step, self._top_k)
-            self.add_image(f"{self._tag(protocol)}/accuracy_matrix", image, len(matrix))
+                upward = [self._metric.better(row) for row in matrix]
+                numbers[f"{self._tag(protocol)}/forgetting"] = metrics.forgetting(upward)
+                numbers[f"{self._tag(protocol)}/backward_transfer"] = metrics.backward_transfer(upward)
+            image = matrix_image(matrix, protocol, self._in_step, self._top_k, self._metric)
+            self.add_image(f"{self._tag(protocol)}/{self._called}_matrix", image, len(matrix))
         return numbers
 
     def _tag(self, protocol: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from raysim.engine.events import Accuracies, RoundDone
 from raysim.evaluation import metrics
+from raysim.objectives import Metric
 
 OF_ROUNDS_AND_TASKS = ("round_seconds", "untrained", "matrices")  # which become seconds_per_round and evaluation
 
@@ -49,11 +50,11 @@ class Totals:
             for protocol, row in event.evaluation.items():
                 self.matrices[protocol].append(list(row))
 
-    def summarise(self, in_step: bool) -> dict[str, Any]:
-        """Return the keys of summary.json that are counted round by round; `in_step` as in metrics.summarise."""
+    def summarise(self, in_step: bool, metric: Metric) -> dict[str, Any]:
+        """Return the keys of summary.json that are counted round by round; the arguments as in metrics.summarise."""
         counted = {key: value for key, value in vars(self).items() if key not in OF_ROUNDS_AND_TASKS}
         evaluation = {
-            protocol: metrics.summarise(matrix, self.untrained[protocol], in_step)
+            protocol: metrics.summarise(matrix, self.untrained[protocol], in_step, metric)
             for protocol, matrix in self.matrices.items()
         }
         seconds = median(self.round_seconds) if self.round_seconds else None

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from raysim.report.content import Plot, Report
 from raysim.report.grouping import ExperimentSetting, MethodGroup
 from raysim.report.reading import FinishedRun
-from raysim.report.tables import COSTS, FAIRNESS, LEARNING
+from raysim.report.tables import COSTS, FAIRNESS, learning_of
 from raysim.system.errors import single_line
 
 OF_THE_RUN = (
@@ -93,7 +93,7 @@ def _mean_row(setting: ExperimentSetting, group: MethodGroup, protocol: str) -> 
     yield from (("setting", setting.number), ("title", setting.title), ("protocol", protocol))
     yield from (("methods", group.label), ("seeds", len(group.runs)))
     yield from _top_k(setting)
-    for quantity in (*LEARNING, *FAIRNESS, *COSTS):
+    for quantity in (*learning_of(setting.metric), *FAIRNESS, *COSTS):
         found = quantity.average_group(group, protocol)
         yield quantity.title, found and found.mean
         yield f"{quantity.title}, std", found and found.std

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raysim.config.error_text import show
-from raysim.evaluation.metrics import protocol_label
+from raysim.evaluation.metrics import metric_of, protocol_label
+from raysim.objectives import Metric
 from raysim.report.reading import FinishedRun, Methods
 from raysim.system.errors import single_line
 
@@ -60,6 +61,11 @@ class ExperimentSetting:
         """Among how many largest logits the label counts as right, the same in all runs."""
         return self.runs[0].summary.top_k
 
+    @property
+    def metric(self) -> Metric:
+        """What its runs are tested by, the same in all."""
+        return metric_of(next(iter(self.runs[0].summary.evaluation.values())))
+
     def label(self, protocol: str) -> str:
         """Return what the accuracies of a protocol are called."""
         return protocol_label(protocol, self.top_k)
@@ -75,7 +81,8 @@ def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[Experim
     by_setting: dict[tuple[object, ...], list[FinishedRun]] = {}
     for run in runs:
         # by size and protocols too, as a config.yaml that somebody changed may say something else than the results
-        identity = (_identity(_of_the_setting(run)), run.summary.tasks, *run.summary.evaluation)
+        metric = metric_of(next(iter(run.summary.evaluation.values())))
+        identity = (_identity(_of_the_setting(run)), run.summary.tasks, metric, *run.summary.evaluation)
         by_setting.setdefault(identity, []).append(run)
     members = list(by_setting.values())
     flats = [_of_the_setting(alike[0]) for alike in members]
@@ -112,7 +119,8 @@ def flatten(values: Mapping[str, object], above: str = "") -> dict[str, object]:
 
 def _of_the_setting(run: FinishedRun) -> dict[str, object]:
     left_out = tuple(f"{key}." for key in NOT_OF_THE_SETTING)
-    values = {**flatten(run.config), "evaluation.top_k": run.summary.top_k}  # older versions have no such key
+    # older versions have no such keys
+    values = {**flatten({"objective": "classification", **run.config}), "evaluation.top_k": run.summary.top_k}
     return {key: value for key, value in values.items() if not f"{key}.".startswith(left_out)}
 
 

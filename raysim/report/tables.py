@@ -1,9 +1,11 @@
 """The tables, free of any format: which quantities they have, and their means over seeds and paired differences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from raysim.objectives import Metric
+from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.report.grouping import ExperimentSetting, MethodGroup, derive_label
 from raysim.report.reading import Methods
 from raysim.report.statistics import MeanOverSeeds, PairedDifference, average, compare_pairs, correct_by_holm, mark_best
@@ -32,7 +34,7 @@ class Quantity:
     @property
     def title(self) -> str:
         """The heading with its unit."""
-        return f"{self.heading}, {self.unit}"
+        return f"{self.heading}, {self.unit}" if self.unit else self.heading
 
     def by_seed(self, group: MethodGroup, protocol: str) -> dict[int, float]:
         """Return a group's values in the shown unit, of every seed that has one."""
@@ -61,6 +63,7 @@ FORGETTING = Quantity("forgetting", "forgetting", "%", 100, 2, False)
 FINAL_FORGETTING = Quantity("final_forgetting", "forgetting since the task's end", "%", 100, 2, False)
 BACKWARD_TRANSFER = Quantity("backward_transfer", "backward transfer", "%", 100, 2, True)
 LEARNING = (ACCURACY, FORGETTING, BACKWARD_TRANSFER)
+DIGITS = 3  # of a metric whose unit is not %
 FAIRNESS = (
     Quantity("mean", "clients' mean", "%", 100, 2, True, "per_client"),
     Quantity("worst", "worst client", "%", 100, 2, True, "per_client"),
@@ -92,13 +95,22 @@ class ReportTable:
     texts: int = 1
 
 
+def learning_of(metric: Metric) -> Sequence[Quantity]:
+    """Return LEARNING where runs are tested by this metric, of which the first has the direction."""
+    if metric == ACCURACY_METRIC:
+        return LEARNING
+    average = replace(ACCURACY, heading=f"average {metric.name}", higher_is_better=metric.higher_is_better)
+    digits = ACCURACY.digits if metric.unit == "%" else DIGITS
+    return [replace(q, unit=metric.unit, scale=metric.scale, digits=digits) for q in (average, *LEARNING[1:])]
+
+
 def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
     """Return mean and sample standard deviation over seeds of every quantity, by group.
 
     The columns about clients are there where a run of the setting has evaluation.per_client.
     """
     fairness = FAIRNESS if any(protocol in (run.summary.per_client or {}) for run in setting.runs) else ()
-    quantities = (*LEARNING, *fairness, *COSTS)
+    quantities = (*learning_of(setting.metric), *fairness, *COSTS)
     columns = [
         [TableCell(group.label) for group in setting.groups],
         [TableCell(str(len(group.runs))) for group in setting.groups],
@@ -118,7 +130,7 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
 
 def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | None:
     """Return what one more method changes, for all pairs of groups that differ by one; None where there are none."""
-    among = [group.methods for group in setting.groups]
+    among, learning = [group.methods for group in setting.groups], learning_of(setting.metric)
     pairs = [
         (added, base, extended)
         for base in setting.groups
@@ -127,7 +139,10 @@ def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | N
     ]
     if not pairs:
         return None
-    found = [_differences(base, extended, protocol) for _, base, extended in pairs]
+    found = [
+        [compare_pairs(quantity.by_seed(base, protocol), quantity.by_seed(extended, protocol)) for quantity in learning]
+        for _, base, extended in pairs
+    ]
     columns = [[None if one is None else one.p for one in column] for column in zip(*found, strict=True)]
     corrected = [*zip(*map(correct_by_holm, columns), strict=True)]
     rows = [
@@ -135,11 +150,11 @@ def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | N
             TableCell(derive_label(added, among)),
             TableCell(base.label),
             TableCell(str(len(_seeds(base) & _seeds(extended)))),
-            *map(TableCell, map(_show_change, LEARNING, row, p)),
+            *map(TableCell, map(_show_change, learning, row, p)),
         )
         for (added, base, extended), row, p in zip(pairs, found, corrected, strict=True)
     ]
-    headings = ("added", "to", "common seeds", *(quantity.title for quantity in LEARNING))
+    headings = ("added", "to", "common seeds", *(quantity.title for quantity in learning))
     caption = f"{setting.label(protocol)}: what each add-on changes"
     note = f"Mean of the paired differences and its 95% interval; p of the two-sided {TEST} over the column."
     return ReportTable(caption, headings, rows, note, texts=2)
@@ -156,12 +171,6 @@ def _column(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str) ->
 
 def _seeds(group: MethodGroup) -> set[int]:
     return {run.summary.seed for run in group.runs}
-
-
-def _differences(base: MethodGroup, extended: MethodGroup, protocol: str) -> list[PairedDifference | None]:
-    return [
-        compare_pairs(quantity.by_seed(base, protocol), quantity.by_seed(extended, protocol)) for quantity in LEARNING
-    ]
 
 
 def _show_change(quantity: Quantity, found: PairedDifference | None, p: float | None) -> str:

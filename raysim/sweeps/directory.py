@@ -13,7 +13,7 @@ from raysim.config.comparison import describe_difference
 from raysim.config.lookup import only_named_by
 from raysim.config.yaml_reading import read_yaml
 from raysim.config.yaml_writing import to_yaml
-from raysim.evaluation.metrics import protocol_label
+from raysim.evaluation.metrics import describe_mean, metric_of
 from raysim.records.result import Result, first_problem, load_result
 from raysim.sweeps.cells import SWEEP_FILE, Cell
 from raysim.sweeps.grid import expand_sweep
@@ -46,11 +46,11 @@ class RunOutcome:
         """Return the average accuracy after the last task by protocol, as text, which is empty if there is none."""
         if self.result is None:
             return ""
-        means = {
-            protocol_label(protocol, self.result.top_k): values["average_accuracy"]
+        return ", ".join(
+            describe_mean(protocol, mean, metric_of(values), self.result.top_k)
             for protocol, values in self.result.evaluation.items()
-        }
-        return ", ".join(f"{label} {100 * mean:.1f}%" for label, mean in means.items() if mean is not None)
+            if (mean := values["average_accuracy"]) is not None
+        )
 
 
 @dataclass(frozen=True)
@@ -109,17 +109,17 @@ def _directory(name: str, out: str | Path | None) -> Path:
 
 
 def choose_best(trials: Sequence[tuple[Path, RunProgress]]) -> int | None:
-    """Return the place of the trial of the highest average accuracy, by the first protocol, the first of equal ones.
+    """Return the place of the trial of the best average accuracy, by the first protocol, the first of equal ones.
 
     One that failed, as where training diverges, is out; None if none is done, or one is yet to be carried out.
     """
     if not {progress for _, progress in trials} <= {"done", "failed"}:
         return None
-    rated = {
-        place: next(iter(load_result(directory).evaluation.values()))["average_accuracy"] or 0.0
-        for place, (directory, progress) in enumerate(trials)
-        if progress == "done"
-    }
+    rated: dict[int, float] = {}
+    for place, (directory, progress) in enumerate(trials):
+        if progress == "done":
+            found = next(iter(load_result(directory).evaluation.values()))
+            (rated[place],) = metric_of(found).better([found["average_accuracy"] or 0.0])
     return max(rated, key=lambda place: rated[place], default=None)
 
 

@@ -77,7 +77,7 @@ class SweepTable(SweepDisplay):
         elif isinstance(event, RoundDone):
             row.where = f"task {event.tasks[-1]}/{cell.config.scenario.tasks}, round {event.round}/{row.rounds}"
             if event.evaluation:
-                row.accuracy = accuracy_so_far(event, cell.config.evaluation.top_k)
+                row.accuracy = accuracy_so_far(event, cell.config)
 
     def end(self, outcome: RunOutcome) -> None:
         """Show how a run ended."""

@@ -17,6 +17,7 @@ from raysim.algorithms.parts import sample_gradients
 from raysim.algorithms.parts.fisher import fisher_diagonal
 from raysim.api.client import Client, cut_into_batches
 from raysim.models.flat import FlatModel
+from raysim.objectives.classification import Classification
 
 
 def client_of(module, x, y, batch=4, kept_out=None):
@@ -30,10 +31,11 @@ def client_of(module, x, y, batch=4, kept_out=None):
         show=lambda positions: (x[positions], y[positions]),
         batches=lambda n, single: cut_into_batches(n, batch, normalises=False),
         aside=lambda purpose: nullcontext(),
+        shared=SimpleNamespace(objective=Classification()),
         _kept_out=kept_out,
     )
     made.mask_logits = lambda logits: Client.mask_logits(made, logits)
-    made.cross_entropy = lambda logits, y: Client.cross_entropy(made, logits, y)
+    made.loss = lambda logits, y: Client.loss(made, logits, y)
     return made
 
 
@@ -177,9 +179,7 @@ def test_it_is_taken_in_evaluation_mode_and_moves_nothing(form, monkeypatch):
             assert torch.equal(getattr(model, name), getattr(before, name))
         module.eval()
         whole = [slice(7)] if form == "batch" else [slice(i, i + 1) for i in range(7)]
-        wanted = sum(model.gradient_of(client.cross_entropy(module(x[at]), y[at])).square() for at in whole) / len(
-            whole
-        )
+        wanted = sum(model.gradient_of(client.loss(module(x[at]), y[at])).square() for at in whole) / len(whole)
     if form != "expected":
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-10)
         monkeypatch.setattr(sample_gradients, "CHUNK", {"cpu": 3 * len(model.parameters)})  # 3, 3 and 1

@@ -1,8 +1,8 @@
 """Configs that are wrong, and the one line that each of them gets."""
 
 TOP = (
-    "name, seed, dataset, scenario, partition, clients, model, training, memory, methods, participation, aggregation, "
-    "schedule, resources, evaluation, checkpoint, logging"
+    "name, seed, dataset, scenario, partition, clients, model, objective, training, memory, methods, participation, "
+    "aggregation, schedule, resources, evaluation, checkpoint, logging"
 )
 TRAINING = (
     "rounds_per_task, local_epochs, local_steps, batch_size, optimizer, lr_decay, keep_optimizer, precision, "

@@ -61,6 +61,7 @@ DEFAULTS: dict[str, object] = {
         "model_kind": "wide",
         "anything": None,
     },
+    "objective": "classification",
     "training": {
         "rounds_per_task": 2,
         "local_epochs": 1,

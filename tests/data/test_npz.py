@@ -60,8 +60,13 @@ FINE = np.zeros((6, 4), np.float32)
         ({"x_train": np.zeros((6, 2, 2), np.int64)}, "x_train is int64"),
         ({"x_train": FINE.astype(complex)}, "x_train is complex128"),
         ({"x_train": np.zeros(6, np.float32)}, r"x_train has shape \(6,\)"),
-        ({"y_train": np.zeros(6)}, "y_train is float64"),
-        ({"y_test": np.zeros((2, 1), int)}, r"y_test is int64 of shape \(2, 1\)"),
+        (
+            {"y_train": np.array(["a"] * 6)},
+            r"y_train is <U1 of shape \(6,\); save integers of shape \[N\], or integers or",
+        ),
+        ({"y_train": np.zeros(6)}, r"training targets are float32 \(1,\), test targets are int64 \(\); they must be"),
+        ({"y_test": np.zeros((2, 1), int)}, r"training targets are int64 \(\), test targets are int64 \(1,\)"),
+        ({"y_train": np.full(6, np.nan)}, "y holds NaN or infinite values"),
         ({"y_train": np.array([None] * 6)}, "not a sound .npz of plain arrays"),
         ({"x_test": np.zeros((2, 5), np.float32)}, "must be alike"),
         ({"y_train": np.array([0, 1, -1, 0, 1, 2])}, "labels run from -1 to 2"),
@@ -137,3 +142,17 @@ def test_a_bare_array_is_named(tmp_path):
     np.save(tmp_path / "bare.npy", FINE)
     with pytest.raises(ConfigError, match="one bare array"):
         npz(tmp_path, False, path="bare.npy")
+
+
+def test_targets_are_floats_or_rows_of_integers_too(tmp_path):
+    """Floats [N] become float32 [N, 1], of one class; of rows of integers the classes are 0 to the largest."""
+    for given, wanted in (
+        (np.array([0.5, 1.5, 2.0]), np.array([[0.5], [1.5], [2.0]], np.float32)),
+        (np.array([[1, 0], [0, 1], [1, 1]], bool), np.array([[1, 0], [0, 1], [1, 1]])),
+    ):
+        save(tmp_path / "mine.npz", np.zeros((3, 4), np.float32), y_train=given, x_test=FINE[:3], y_test=given)
+        found = load_dataset(npz, str(tmp_path), False, {"path": "mine.npz"})
+        assert found.train.y.dtype == wanted.dtype
+        assert found.train.y.tolist() == found.test.y.tolist() == wanted.tolist()
+        assert found.classes == (1 if wanted.dtype == np.float32 else 2)
+        assert not found.train.labelled

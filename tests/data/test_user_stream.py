@@ -38,6 +38,12 @@ def label_of_its_own(client, start):
         yield np.zeros(6, np.float32), 4
 
 
+def number(client, start):
+    while True:
+        yield np.zeros(6, np.float32), [start / 4, 1]
+        start += 1
+
+
 @pytest.fixture
 def opened():
     OPENED.clear()
@@ -87,10 +93,17 @@ def test_ids_of_a_stream_are_the_data_sets(largest):
         assert stream.fetch(rows, 0).tolist() == [[0, 4]]
         assert stream.fetch(rows, 0).dtype == torch.int64
     else:
-        with pytest.raises(
-            RunError, match=r"client 2: its stream's sample 0 has ids from 0 to 5, allowed: ids from 0 to 4"
-        ):
+        with pytest.raises(RunError, match=r"sample 0 of client 2, ids from 0 to 5, allowed: ids from 0 to 4"):
             stream.hold(torch.tensor([0]))
+
+
+def test_targets_are_like_the_tests():
+    like = Dataset(*(Split(np.zeros((3, 6), np.float32), np.zeros((3, 2), np.float32)) for _ in range(2)), classes=1)
+    opened = UserStream(number, 0, like)
+    opened.hold(torch.arange(4, 7))
+    assert opened.labels(opened.held(torch.tensor([6, 4]))).tolist() == [[1.5, 1], [1.0, 1]]
+    with pytest.raises(RunError, match=r"sample 4 of client 0, a target of int64 \(\), allowed: float32 \(2,\)"):
+        UserStream(endless, 0, like).hold(torch.arange(4, 7))
 
 
 def streamed(tiny, name="endless", **more):

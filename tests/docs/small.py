@@ -4,7 +4,7 @@ import json
 
 from raysim.config import Config
 
-HERE = ("digits", "synthetic")  # data sets that need no files
+HERE = ("digits", "synthetic", "digit_attributes", "friedman")  # data sets that need no files
 CLASSES = {"cifar100": 100}
 
 
@@ -22,7 +22,7 @@ def small(config: Config) -> list[str]:
     classes = CLASSES.get(config.dataset.name, 10)
     samples = 4 * max(classes, config.clients.count)
     made_up = {"name": "synthetic", "classes": classes, "train": samples, "test": max(classes, 20)}
-    if config.domains is not None:
+    if config.domains is not None and not all(domain.name in HERE for domain in config.domains):
         values["dataset"] = _domain(made_up, 0)
         values["scenario.shift"] = {"domains": [_domain(made_up, number) for number in range(len(config.domains))]}
     elif config.dataset.name not in HERE:

@@ -1,8 +1,9 @@
 """The figures in the documentation's tables of results are those of the runs in results/, or the paper's.
 
 A table of results stands below `<!-- results/NAME ... -->`, one or more directories of sweeps. A row's first cell is
-what the sweep calls it. Its figures are in %: `mean ± standard deviation` over the sweep's seeds, of some metric, or
-the one value of a single seed; what runs cost are means. `paper:PAPER` in the mark adds that paper's published figures.
+what the sweep calls it. Its figures are in %, or of another metric than accuracy with three decimals: `mean ± standard
+deviation` over the sweep's seeds, of some metric, or the one value of a single seed; what runs cost are means.
+`paper:PAPER` in the mark adds that paper's published figures.
 """
 
 import json
@@ -41,15 +42,15 @@ def measured(directory: Path) -> dict[str, set[str]]:
             summary = json.loads(path.read_text())
             for protocol, found in summary["evaluation"].items():
                 for metric in METRICS:
-                    values[others, protocol, metric].append(found[metric])
-                values[others, protocol, "all rows"].append(all_rows(found["accuracy"]))
+                    values[others, protocol, metric, "metric" in found].append(found[metric])
+                values[others, protocol, "all rows", "metric" in found].append(all_rows(found["accuracy"]))
             for cost, scale in COSTS.items():
                 costs[others, cost].append(scale * summary[cost])
     figures = defaultdict(set)
-    for (others, _, _), found in values.items():
+    for (others, _, _, as_it_is), found in values.items():
         if None not in found:
             for _, name in others:
-                figures[name].add(shown(found))
+                figures[name].add(shown(found, *((1, ".3f") if as_it_is else (100, ".1f"))))
     for (others, _), found in costs.items():
         for _, name in others:
             figures[name].add(format(fmean(found), ".1f"))
@@ -62,10 +63,10 @@ def all_rows(accuracy: list[list[float]]) -> float | None:
     return None if any(None in row for row in seen) else fmean(map(fmean, seen))
 
 
-def shown(values: list[float]) -> str:
-    """In %, with the sample standard deviation where there are several."""
-    mean = format(100 * fmean(values), ".1f")
-    return mean if len(values) == 1 else f"{mean} ± {100 * stdev(values):.1f}"
+def shown(values: list[float], scale: int, digits: str) -> str:
+    """In %, say, with the sample standard deviation where there are several."""
+    mean = format(scale * fmean(values), digits)
+    return mean if len(values) == 1 else f"{mean} ± {scale * stdev(values):{digits}}"
 
 
 def of_the_paper(name: str) -> set[str]:

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import raysim
-from examples.own_package.parts import EveryNth, Lion, darker, staircase
+from examples.own_package.parts import Brier, EveryNth, Lion, darker, staircase
 from raysim.cli import main
 from raysim.config import load
 from raysim.data.partition import PARTITIONS
+from raysim.evaluation.measuring import add_exactly, evaluate_metric
 from raysim.federation.availability import Progress
 from raysim.federation.federation import build_federation
 from raysim.launch.check import estimate_run
@@ -84,6 +85,21 @@ def test_their_arithmetic_by_hand() -> None:
         memory.offer(positions, np.zeros(5, np.int64), np.zeros(5, np.int64), np.random.default_rng(0))
     assert memory.entries().positions.tolist() == [6, 9]  # of 0, 3, 6 and 9 the latest two
     assert isinstance(EveryNth(2), Policy)
+
+
+def test_an_own_metric_by_hand_in_the_summary(tmp_path: Path) -> None:
+    """Probabilities 3/4 and 1/4, then 1/2 and 1/2, label 0: (1/16 + 1/16 + 1/4 + 1/4) / 2 = 5/16. Ten equal: 0.9."""
+    objective = Brier()
+    logits = torch.tensor([[3.0, 1.0], [1.0, 1.0]], dtype=torch.float64).log()
+    measured = objective.measure(objective.predict(logits), torch.zeros(2, dtype=torch.int64))
+    assert evaluate_metric(objective, add_exactly([measured]), 2, "task 1") == pytest.approx(5 / 16)
+    flat = {"model.hidden": [], "training.optimizer": {"name": "sgd", "lr": 1e-30}, "training.rounds_per_task": 1}
+    result = raysim.run(OWN, {**flat, "logging.tensorboard": False}, out=tmp_path / "run", local=True)
+    found = result.evaluation["domain_il"]
+    assert (found["metric"], found["unit"], found["higher_is_better"]) == ("Brier score", "", False)
+    assert found["accuracy"][0] == found["accuracy"][1]  # nothing was learned
+    assert 0.85 < found["average_accuracy"] < 1.1
+    assert found["forgetting"] == found["backward_transfer"] == found["forward_transfer"] == 0
 
 
 def test_an_own_augmentation_is_drawn_after_raysims_and_replayed() -> None:

@@ -16,7 +16,7 @@ from raysim.config import load
 from raysim.federation.federation import build_federation
 from raysim.report.grouping import ExperimentSetting, group_runs
 from raysim.report.plots.accuracy import draw_over_rounds, draw_over_tasks, draw_tradeoffs
-from raysim.report.plots.data import count_samples, draw_data_distribution
+from raysim.report.plots.data import count_by_class, count_by_task, draw_data_distribution
 from raysim.report.plots.style import choose_looks, choose_ticks
 from raysim.report.reading import find_runs
 from raysim.report.write import draw_plots
@@ -196,7 +196,8 @@ def test_sweeps_of_one_knob_at_several_others_share_a_plot(tmp_path: Path) -> No
 def test_holdings_count_a_row_once_though_tasks_share_it(tmp_path: Path) -> None:
     """36 samples, 9 of each of 4 classes, dealt once to 3 clients of 12, who see all of them in both tasks."""
     config = load(find_runs([make_run(tmp_path / "a").parent], [])[0].config)
-    by_task, by_class = count_samples(build_federation(config))
+    federation = build_federation(config)
+    by_task, by_class = count_by_task(federation), count_by_class(federation)
     assert by_task.tolist() == [[12, 12]] * 3
     assert by_class.sum(axis=1).tolist() == [12] * 3
     assert by_class.sum(axis=0).tolist() == [9] * 4

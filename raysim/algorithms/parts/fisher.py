@@ -6,12 +6,19 @@ import torch
 from torch import Tensor
 
 from raysim.algorithms.parts.sample_gradients import sum_of_squares
-from raysim.api import Client, to_device
+from raysim.api import Client, Setting, to_device
 
 FisherForm = Literal["sample", "batch", "expected"]
 """Of which gradients of log p(y|x) the squares are averaged: each sample's with its true label (the empirical Fisher),
 those of the mean over a batch (smaller by about the batch size, 0 where gradients cancel), or each sample's with a
-label drawn from the model (the Fisher itself)."""
+label drawn from the model (the Fisher itself). Where no label is learned, -log p is the objective's loss."""
+
+
+def refuse_form(form: FisherForm, setting: Setting) -> str | None:
+    """Return why a form is not for such a run: labels can be drawn of classes alone."""
+    if form != "expected" or setting.classes:
+        return None
+    return "fisher=expected draws labels from the model, which needs classes; allowed: sample or batch"
 
 
 def fisher_diagonal(client: Client, form: FisherForm, sample_size: int, purpose: str) -> Tensor:
@@ -31,13 +38,13 @@ def fisher_diagonal(client: Client, form: FisherForm, sample_size: int, purpose:
         x, y = client.show(drawn[part])
         with client.aside(purpose):
             if form == "batch":
-                mean = model.gradient_of(client.cross_entropy(model(x), y))
+                mean = model.gradient_of(client.loss(model(x), y))
                 total.add_(mean.square(), alpha=len(y))
                 continue
             if form == "expected":  # the largest of log p + Gumbel noise is a draw from p
                 logits = client.mask_logits(model(x).detach())
                 noise = torch.from_numpy(draws.gumbel(size=tuple(logits.shape)))
                 y = (logits + to_device(noise, logits.device)).argmax(1)
-            total.add_(sum_of_squares(model, client.cross_entropy, x, y))
+            total.add_(sum_of_squares(model, client.loss, x, y))
     model.module.train(training)
     return total / len(drawn)

@@ -43,11 +43,11 @@ class Components:
         return len(self.weights)
 
     def gradient(self, component: int) -> tuple[Tensor, Tensor]:
-        """Return a component's mean cross-entropy at the present model, and its gradient [P]."""
+        """Return a component's mean loss at the present model, and its gradient [P]."""
         model = self._client.model
         x, y = self._shown[component]
         with self._client.fixed_aside(self._phase, 0, "component", component):
-            loss = self._client.cross_entropy(model(x), y)
+            loss = self._client.loss(model(x), y)
             return loss.detach(), model.gradient_of(loss)
 
     def full_gradient(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,7 @@ def to_batch(client: Client, entries: Entries) -> tuple[Tensor, Tensor]:
 
 
 def gradient_on(client: Client, entries: Entries, purpose: str) -> Tensor:
-    """Return the gradient [P] of the mean cross-entropy on these entries at the present model.
+    """Return the gradient [P] of the mean loss on these entries at the present model.
 
     In train mode, as in the official code of Fed-A-GEM, over the classes that training admits; the statistics of
     BatchNorm do not change, and dropout draws from the purpose's own stream.
@@ -33,7 +33,7 @@ def gradient_on(client: Client, entries: Entries, purpose: str) -> Tensor:
     model.module.train()
     x, y = to_batch(client, entries)
     with client.aside(purpose):
-        gradient = model.gradient_of(client.cross_entropy(model(x), y))
+        gradient = model.gradient_of(client.loss(model(x), y))
     model.buffers.copy_(buffers)
     model.integers.copy_(integers)
     return gradient

@@ -19,13 +19,14 @@ from raysim.report.grouping import ExperimentSetting, MethodGroup, derive_label
 from raysim.report.plots import style
 from raysim.report.plots.style import Drawing
 from raysim.report.reading import Methods, RoundRecord, read_rounds
-from raysim.report.tables import ACCURACY, BACKWARD_TRANSFER
+from raysim.report.tables import learning_of
 
 Array = npt.NDArray[np.float64]
 Curve = tuple[Array, Array]
 Rounds = Sequence[RoundRecord]
 Courses = Sequence[Sequence[Rounds]]
 
+LESS_IS_BETTER = "its final {} less the best one before the last task"
 MEAN_AND_BAND = "mean over seeds; band: ± one standard deviation."
 
 
@@ -61,7 +62,8 @@ def draw_over_tasks(setting: ExperimentSetting) -> Iterator[Drawing]:
     for protocol in setting.protocols:
         label = setting.label(protocol)
         matrices = [
-            100 * np.asarray([run.summary.evaluation[protocol]["accuracy"] for run in g.runs]) for g in setting.groups
+            setting.metric.scale * np.asarray([run.summary.evaluation[protocol]["accuracy"] for run in g.runs])
+            for g in setting.groups
         ]
         yield _draw_matrices(setting, protocol, label, matrices)
         if setting.in_step and setting.tasks > 1:
@@ -98,11 +100,11 @@ def draw_tradeoffs(setting: ExperimentSetting) -> Iterator[Drawing]:
         name = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
         for protocol in setting.protocols:
             stem = f"{setting.number}-{protocol}-{name}"
-            yield _draw_tradeoff(sweeps, protocol, setting.label(protocol), f"{method} {knob}", stem)
+            yield _draw_tradeoff(setting, sweeps, protocol, f"{method} {knob}", stem)
 
 
 def _draw_matrices(setting: ExperimentSetting, protocol: str, label: str, matrices: Sequence[Array]) -> Drawing:
-    tasks, count = setting.tasks, len(setting.groups)
+    tasks, count, metric = setting.tasks, len(setting.groups), setting.metric
     columns = min(count, 2 if tasks > 5 else 3)
     rows = math.ceil(count / columns)
     width, height = 1.2 + 0.42 * tasks, max(1.2 + 0.32 * tasks, 2.4)
@@ -110,14 +112,15 @@ def _draw_matrices(setting: ExperimentSetting, protocol: str, label: str, matric
     ticks = [tick - 1 for tick in style.choose_ticks(tasks)]
     for index, (group, found) in enumerate(zip(setting.groups, matrices, strict=True), 1):
         axes = figure.add_subplot(rows, columns, index)
-        image = draw_matrix(axes, (found.mean(axis=0) / 100).tolist(), setting.in_step)
+        image = draw_matrix(axes, (found.mean(axis=0) / metric.scale).tolist(), setting.in_step, metric)
         axes.set_xticks(ticks, [str(tick + 1) for tick in ticks])
         axes.set_yticks(ticks, [str(tick + 1) for tick in ticks])
         axes.grid(False)
         axes.set_title(fill(group.label, max(12, int((width - 0.5) / 0.1))))
-    figure.colorbar(image, ax=figure.axes, label=f"accuracy (%), {label}", shrink=0.6)
+    figure.colorbar(image, ax=figure.axes, label=f"{metric.name}{metric.axis}, {label}", shrink=0.6)
     moment = "after task t" if setting.in_step else f"after t of {tasks} equal parts of the run"
-    words = f"Accuracy matrices, {label}: mean over seeds; row t is {moment}, column i task i."
+    name = f"{metric.name[0].upper()}{metric.name[1:]}"
+    words = f"{name} matrices, {label}: mean over seeds; row t is {moment}, column i task i."
     return Drawing(f"{setting.number}-{protocol}-accuracy-matrix", words, figure)
 
 
@@ -128,16 +131,18 @@ def _draw_after_each_task(setting: ExperimentSetting, protocol: str, label: str,
     ]
     figure, axes = _draw_means(setting, label, curves, "after task")
     axes.set_xticks(style.choose_ticks(setting.tasks))
-    words = f"Average accuracy after each task, {label}: {MEAN_AND_BAND}"
+    words = f"Average {setting.metric.name} after each task, {label}: {MEAN_AND_BAND}"
     return Drawing(f"{setting.number}-{protocol}-accuracy-after-task", words, figure)
 
 
 def _draw_forgetting(setting: ExperimentSetting, protocol: str, label: str, matrices: Sequence[Array]) -> Drawing:
     tasks, count = setting.tasks, len(matrices)
     labels = [group.label for group in setting.groups]
-    figure, axes = style.make_chart(labels, label, "task", "forgetting (%)", max(7.2, 0.14 * count * tasks))
+    metric = setting.metric
+    figure, axes = style.make_chart(labels, label, "task", f"forgetting{metric.axis}", max(7.2, 0.14 * count * tasks))
     for index, (name, found, look) in enumerate(zip(labels, matrices, style.choose_looks(count), strict=True)):
-        lost = found[:, :-1, :-1].max(axis=1) - found[:, -1, :-1]
+        upward = found if metric.higher_is_better else -found
+        lost = upward[:, :-1, :-1].max(axis=1) - upward[:, -1, :-1]
         x = np.arange(1, tasks) + 0.7 * ((index + 0.5) / count - 0.5)  # side by side, so that none hides another
         std = lost.std(axis=0, ddof=1) if len(lost) > 1 else None
         axes.errorbar(x, lost.mean(axis=0), std, label=name, elinewidth=1, markersize=7, **look | {"linestyle": "none"})
@@ -147,7 +152,8 @@ def _draw_forgetting(setting: ExperimentSetting, protocol: str, label: str, matr
     axes.grid(False, axis="x")
     axes.set_xticks(style.choose_ticks(tasks - 1))
     style.put_legend_below(figure, axes)
-    words = f"Forgetting of each task but the last, {label}: its best accuracy before the last task less the final one"
+    less = "its best {} before the last task less the final one" if metric.higher_is_better else LESS_IS_BETTER
+    words = f"Forgetting of each task but the last, {label}: {less.format(metric.name)}"
     bars = "mean over seeds, bars: ± one standard deviation."
     return Drawing(f"{setting.number}-{protocol}-forgetting", f"{words}; {bars}", figure)
 
@@ -156,22 +162,22 @@ def _draw_course(setting: ExperimentSetting, courses: Courses, protocol: str, ax
     label = setting.label(protocol)
     curves = []
     for runs in courses:
-        points = [_points(rounds, protocol, axis, setting.in_step) for rounds in runs]
+        points = [_points(setting, rounds, protocol, axis) for rounds in runs]
         # the k-th evaluations belong together, whose rounds differ where a run's length depends on its seed
         across = np.asarray([found[: min(map(len, points))] for found in points]).reshape(len(points), -1, 2)
         curves.append((across[..., 0].mean(axis=0), across[..., 1]))
     figure, axes = _draw_means(setting, label, curves, axis.words)
     for line, (x, _) in zip(axes.lines, curves, strict=True):
         line.set_markevery(max(1, len(x) // 12))
-    words = f"Average accuracy against {axis.stem.replace('-', ' ')}, {label}: {MEAN_AND_BAND}"
+    words = f"Average {setting.metric.name} against {axis.stem.replace('-', ' ')}, {label}: {MEAN_AND_BAND}"
     return Drawing(f"{setting.number}-{protocol}-accuracy-{axis.stem}", words, figure)
 
 
 def _draw_means(setting: ExperimentSetting, title: str, curves: Sequence[Curve], xlabel: str) -> tuple[Figure, Axes]:
     """Draw for every group x[point] and values[seed, point]: the mean, and a band of one standard deviation."""
     labels = [group.label for group in setting.groups]
-    tasks = "the tasks so far" if setting.in_step else "all tasks"
-    figure, axes = style.make_chart(labels, title, xlabel, f"average accuracy over {tasks} (%)")
+    tasks, metric = "the tasks so far" if setting.in_step else "all tasks", setting.metric
+    figure, axes = style.make_chart(labels, title, xlabel, f"average {metric.name} over {tasks}{metric.axis}")
     for label, (x, values), look in zip(labels, curves, style.choose_looks(len(curves)), strict=True):
         mean = values.mean(axis=0)
         axes.plot(x, mean, label=label, **look)
@@ -182,10 +188,11 @@ def _draw_means(setting: ExperimentSetting, title: str, curves: Sequence[Curve],
     return figure, axes
 
 
-def _points(rounds: Rounds, protocol: str, axis: PlotAxis, in_step: bool) -> list[tuple[float, float]]:
-    """Return for every evaluation where it lies on the axis, and its accuracy in %."""
+def _points(setting: ExperimentSetting, rounds: Rounds, protocol: str, axis: PlotAxis) -> list[tuple[float, float]]:
+    """Return for every evaluation where it lies on the axis, and its accuracy in %, or other metric."""
+    scale, in_step = setting.metric.scale, setting.in_step
     return [
-        (x, 100 * fmean(line.evaluation[protocol][: (line.so_far or max(line.tasks)) if in_step else None]))
+        (x, scale * fmean(line.evaluation[protocol][: (line.so_far or max(line.tasks)) if in_step else None]))
         for line, x in zip(rounds, axis.of(rounds), strict=True)
         if line.evaluation is not None and protocol in line.evaluation and line.tasks
     ]
@@ -209,15 +216,20 @@ def _knob_sweeps(groups: Sequence[MethodGroup]) -> dict[tuple[tuple[str, ...], s
     return found
 
 
-def _draw_tradeoff(sweeps: Sequence[KnobSweep], protocol: str, label: str, knob: str, stem: str) -> Drawing:
+def _draw_tradeoff(
+    setting: ExperimentSetting, sweeps: Sequence[KnobSweep], protocol: str, knob: str, stem: str
+) -> Drawing:
+    label, metric = setting.label(protocol), setting.metric
+    tested, _, backward = learning_of(metric)
     labels = [derive_label(sweep.rest, [other.rest for other in sweeps]) for sweep in sweeps]
-    figure, axes = style.make_chart(labels, label, "average accuracy (%)", "backward transfer (%)")
+    names = (f"average {metric.name}{metric.axis}", f"backward transfer{metric.axis}")
+    figure, axes = style.make_chart(labels, label, *names)
     every = [value for sweep in sweeps for value in sweep.values]
     colours = Normalize(min(every), max(every))
     for sweep, rest, marker in zip(sweeps, labels, cycle(style.MARKERS), strict=False):
         x, y = (
             [fmean(quantity.by_seed(group, protocol).values()) for group in sweep.groups]
-            for quantity in (ACCURACY, BACKWARD_TRANSFER)
+            for quantity in (tested, backward)
         )
         axes.plot(x, y, color="#999999", linewidth=1, zorder=1)
         points = axes.scatter(x, y, s=70, c=sweep.values, norm=colours, cmap="viridis", marker=marker, label=rest)
@@ -228,5 +240,7 @@ def _draw_tradeoff(sweeps: Sequence[KnobSweep], protocol: str, label: str, knob:
     axes.margins(0.12)
     figure.colorbar(points, label=knob)
     style.put_legend_below(figure, axes)
-    words = f"Backward transfer against accuracy, {label}, as {knob} varies: mean over seeds; best is up and to the "
-    return Drawing(stem, f"{words}right.", figure)
+    words = (
+        f"Backward transfer against {metric.name}, {label}, as {knob} varies: mean over seeds; best is up and to the "
+    )
+    return Drawing(stem, f"{words}{'right' if metric.higher_is_better else 'left'}.", figure)

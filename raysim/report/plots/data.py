@@ -33,12 +33,15 @@ def draw_data_distribution(setting: ExperimentSetting) -> Iterator[Drawing]:
     federation = build_federation(config, download=False)
     if federation.opener is not None:
         raise ConfigError("the clients open streams of their own, whose classes nobody knows before")
-    by_task, by_class = count_samples(federation)
-    columns = min(by_task.shape[1], 25) + min(by_class.shape[1], 25)
-    figure = make_figure(3.2 + 0.42 * columns, min(1.8 + 0.26 * len(by_task), 12))
-    _draw_panel(figure, 1, by_task, "task", 1)
-    _draw_panel(figure, 2, by_class, "class", 0)
-    words = "Training samples by client and task, and different ones by client and class, over all tasks"
+    panels = [(count_by_task(federation), "task", 1)]
+    words = "Training samples by client and task"
+    if federation.objective.classes:
+        panels.append((count_by_class(federation), "class", 0))
+        words += ", and different ones by client and class, over all tasks"
+    columns = sum(min(found.shape[1], 25) for found, _, _ in panels)
+    figure = make_figure(3.2 + 0.42 * columns, min(1.8 + 0.26 * len(federation.streams), 12))
+    for position, (found, what, first) in enumerate(panels, 1):
+        _draw_panel(figure, (len(panels), position), found, what, first)
     yield Drawing(f"{setting.number}-who-holds-what", f"{words}; seed {run.summary.seed}.", figure)
     if not config.together:
         timeline = federation.availability.timeline()
@@ -50,18 +53,21 @@ def draw_data_distribution(setting: ExperimentSetting) -> Iterator[Drawing]:
         yield Drawing(f"{setting.number}-clients-at-tasks", words, figure)
 
 
-def count_samples(federation: Federation) -> tuple[Counts, Counts]:
-    """Return the samples by client and task, and by client and class, where a row that tasks share counts once."""
-    streams, labels = federation.streams, federation.dataset.train.y
-    of_tasks = [stream.counts_in(0, stream.windows) for stream in streams]
-    by_task = np.asarray([[found.get(task, 0) for task in range(len(federation.tasks))] for found in of_tasks])
-    rows = [np.unique(np.concatenate([NOTHING, *stream.rows])) for stream in streams]
-    by_class = np.asarray([np.bincount(labels[own], minlength=federation.classes) for own in rows])
-    return by_task, by_class
+def count_by_task(federation: Federation) -> Counts:
+    """Return the samples by client and task."""
+    of_tasks = [stream.counts_in(0, stream.windows) for stream in federation.streams]
+    return np.asarray([[found.get(task, 0) for task in range(len(federation.tasks))] for found in of_tasks])
 
 
-def _draw_panel(figure: Figure, position: int, found: Counts, what: str, first: int) -> None:
-    axes = figure.add_subplot(1, 2, position)
+def count_by_class(federation: Federation) -> Counts:
+    """Return the samples by client and class, where a row that tasks share counts once."""
+    labels = federation.dataset.train.y
+    rows = [np.unique(np.concatenate([NOTHING, *stream.rows])) for stream in federation.streams]
+    return np.asarray([np.bincount(labels[own], minlength=federation.classes) for own in rows])
+
+
+def _draw_panel(figure: Figure, place: tuple[int, int], found: Counts, what: str, first: int) -> None:
+    axes = figure.add_subplot(1, *place)
     clients, columns = found.shape
     image = axes.imshow(found, cmap="Blues", vmin=0, aspect="auto")
     if max(clients, columns) <= NUMBERED:

@@ -1,0 +1,66 @@
+"""The memory that all methods of a run share: a policy and a time of filling that serve them all."""
+
+from collections.abc import Mapping
+
+from raysim.api.method import Method
+from raysim.config import Config
+from raysim.config.consistency import POLICIES_BY_CLASS
+from raysim.memory import POLICIES, MemoryKind
+from raysim.system.errors import ConfigError
+
+UNTOLD = (
+    "when a client's task ends, which asynchronous boundaries tell nobody; set scenario.boundaries to synchronous or "
+    "{jittered: {rounds: 2}}"
+)
+
+
+def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
+    """Return the settings of the memory that all methods share, or None if no method needs one.
+
+    A key that is null takes the default of the first method whose default all others support.
+
+    Raises:
+        ConfigError: a method does not support an explicit choice, or the methods have no choice in common.
+    """
+    uses = {name: method.memory for name, method in methods.items() if method.memory is not None}
+    if not uses:
+        return None
+    chosen: dict[str, str] = {}
+    unfit = () if config.objective.has("classes") else POLICIES_BY_CLASS
+    policy = config.memory.policy
+    for key, options, wanted in (
+        ("policy", "policies", None if policy is None else policy.name),
+        ("fill", "fills", config.memory.fill),
+    ):
+        allowed = {name: [c for c in getattr(use, options) if c not in unfit] for name, use in uses.items()}
+        first_choices = [choices[0] for choices in allowed.values()] if wanted is None else [wanted]
+        for name, choices in allowed.items():
+            if (
+                wanted is not None
+                and wanted not in choices
+                and not (":" in wanted and {*POLICIES} <= {*choices, *unfit})
+            ):
+                raise ConfigError(f"memory.{key}: {name} cannot use {wanted}, allowed: {', '.join(choices)}")
+        fits_all = [c for c in first_choices if c == wanted or all(c in choices for choices in allowed.values())]
+        if not fits_all:
+            found = "; ".join(f"{name} needs {' or '.join(choices)}" for name, choices in allowed.items())
+            raise ConfigError(f"methods: no memory.{key} serves all of them ({found}); leave one out")
+        chosen[key] = fits_all[0]
+    if chosen["policy"] == "importance" and not any(use.policies[0] == "importance" for use in uses.values()):
+        raise ConfigError(
+            f"memory.policy: found importance, by which {', '.join(uses)} would keep nothing, allowed: another, or "
+            "re_fed beside them, which says what is important"
+        )
+    if chosen["fill"] == "boundary" and config.scenario.windows is not None:
+        raise ConfigError(f"methods: {', '.join(uses)} fill their memory {UNTOLD}")
+    for name, use in uses.items():
+        if config.memory.per not in use.per:
+            raise ConfigError(f"memory.per: {name} cannot use {config.memory.per}, allowed: {', '.join(use.per)}")
+    per_task = config.memory.per == "task"
+    return MemoryKind(
+        **chosen,
+        capacity=config.memory.capacity,
+        per_task=per_task,
+        keeps_logits=any(use.logits for use in uses.values()),
+        keys={} if policy is None else policy.keys(),
+    )

@@ -1,0 +1,94 @@
+"""Whether a data set's targets suit the objective, which is tried on two of them where it is the user's own."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.config import Config
+from raysim.config.signature import place_of
+from raysim.data.dataset import Array, Dataset
+from raysim.data.scenario import Task
+from raysim.objectives import Metric, Objective
+from raysim.system.errors import ConfigError, WrongResult, locate_errors
+
+TRIED = 2  # targets
+
+
+def make_objective(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> Objective:
+    """Return the run's objective.
+
+    Raises:
+        ConfigError: the data set's targets do not suit it.
+        RunError: an objective of the user's own failed, or returned something else than it must.
+    """
+    name = config.objective.named
+    with locate_errors(f"objective {name}"):
+        objective: Objective = config.objective.make()
+        for where, targets in _parts(dataset, tasks):
+            wrong = objective.check(targets, dataset.classes)
+            if wrong is not None:
+                raise ConfigError(f"objective: {name} in {where}: {wrong}")
+        if is_own(objective):
+            with locate_errors(f"objective {name}, tried on {TRIED} targets"):
+                _try(objective, dataset)
+    return objective
+
+
+def _parts(dataset: Dataset, tasks: Sequence[Task]) -> Iterator[tuple[str, Array]]:
+    yield "the training samples", dataset.train.y
+    for task in tasks:
+        test = dataset.test.y
+        yield f"the test samples of task {task.name}", test if len(task.test) == len(test) else test[task.test]
+
+
+def _try(objective: Objective, dataset: Dataset) -> None:
+    """Have the objective compute on outputs of zeros."""
+    if not isinstance(getattr(objective, "metric", None), Metric):
+        allowed = "allowed: one, metric = raysim.objectives.Metric(name, ...)"
+        raise WrongResult(f"objective: {place_of(type(objective))} has no metric, {allowed}")
+    targets = torch.from_numpy(np.array(dataset.train.y[:TRIED]))
+    size = objective.outputs(dataset.train.y, dataset.classes)
+    shape = objective.output_shape(dataset.shape, size)
+    outputs = torch.zeros(len(targets), *shape, requires_grad=True)
+    check_loss(objective, objective.loss(outputs, targets), outputs)
+    measured = objective.measure(objective.predict(outputs.detach()), targets) if not objective.counts else None
+    if measured is not None:
+        check_measured(objective, measured, len(targets))
+
+
+def check_loss(objective: Objective, loss: object, outputs: Tensor) -> Tensor:
+    """Return what an objective's `loss` returned, checked but for its value, which a GPU would have to be waited for.
+
+    Raises:
+        WrongResult: it is no scalar of the outputs' dtype.
+    """
+    if not (isinstance(loss, Tensor) and not loss.shape and loss.dtype == outputs.dtype):
+        found = f"{loss.dtype} {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        allowed = f"the batch's mean loss, a tensor [] of {outputs.dtype}"
+        raise WrongResult(f"objective: {place_of(type(objective))}.loss returned {found}, allowed: {allowed}")
+    return loss
+
+
+def is_own(objective: Objective) -> bool:
+    """Return whether an objective is the user's own."""
+    return not type(objective).__module__.startswith("raysim.")
+
+
+def refuse_infinite(objective: Objective) -> None:
+    """Raise WrongResult, as an objective's loss was not finite although the model's outputs were."""
+    who, allowed = place_of(type(objective)), "allowed: finite losses of finite outputs"
+    raise WrongResult(f"objective: {who}.loss returned what is not finite, {allowed}")
+
+
+def check_measured(objective: Objective, measured: object, samples: int) -> None:
+    """Check what an objective's `measure` returned, but for its values.
+
+    Raises:
+        WrongResult: it is no matrix with a row for each sample.
+    """
+    if not (isinstance(measured, Tensor) and measured.dim() == 2 and len(measured) == samples):
+        found = f"{measured.dtype} {list(measured.shape)}" if isinstance(measured, Tensor) else type(measured).__name__
+        allowed = f"numbers for each of the {samples} samples, a tensor [{samples}, m]"
+        raise WrongResult(f"objective: {place_of(type(objective))}.measure returned {found}, allowed: {allowed}")

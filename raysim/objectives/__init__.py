@@ -1,0 +1,13 @@
+"""What is learned: objectives, each with its loss, the prediction made of a model's outputs, and a metric."""
+
+from raysim.objectives.objective import Metric, Objective
+
+__all__ = ["OBJECTIVES", "Metric", "Objective"]
+
+OBJECTIVES: dict[str, str] = {
+    "classification": "raysim.objectives.classification:Classification",
+    "regression": "raysim.objectives.regression:Regression",
+    "multi_label": "raysim.objectives.multi_label:MultiLabel",
+    "next_token": "raysim.objectives.next_token:NextToken",
+}
+"""Name in YAML -> `module:class`: a subclass of Objective, made with its keys."""

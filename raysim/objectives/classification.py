@@ -1,0 +1,28 @@
+"""Classification: one label for each sample."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn import functional
+
+from raysim.objectives.objective import Metric, Objective
+
+ACCURACY_METRIC = Metric("accuracy", "%", range=(0.0, 1.0))
+
+
+class Classification(Objective):
+    """One label for each sample: cross-entropy; the accuracy, under a protocol and as top-k (evaluation.top_k)."""
+
+    metric = ACCURACY_METRIC
+    classes: ClassVar[bool] = True
+    counts: ClassVar[bool] = True
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean cross-entropy of logits [n, classes] and labels [n]."""
+        return functional.cross_entropy(outputs, targets)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Return the class [n] of the largest logit, the lowest of equal ones."""
+        return outputs.argmax(-1)

@@ -1,0 +1,66 @@
+"""Next token: at every position of a sample, which token follows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from annotated_types import Ge
+from torch import Tensor
+from torch.nn import functional
+
+from raysim.objectives.objective import Metric, Objective
+
+
+class NextToken(Objective):
+    """The token that follows at each position, an id: cross-entropy over all tokens; perplexity, lower is better.
+
+    Perplexity is exp of the mean of -log p over all tokens of a task's test samples, those of the padding id left out.
+    """
+
+    metric = Metric("perplexity", higher_is_better=False, range=(1.0, None))
+    positions: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        padding: Annotated[int, Ge(0)] | None = None,  # the id that is no token, which no loss counts; null is none
+    ) -> None:
+        self.padding = -1 if padding is None else padding
+
+    def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
+        """Refuse all but int64 [N, length], and a sample without a token."""
+        if targets.dtype != np.int64 or targets.ndim != 2:
+            return f"found targets of {targets.dtype} {list(targets.shape)}, allowed: ids of tokens, int64 [N, length]"
+        empty = np.flatnonzero((targets == self.padding).all(1))
+        if not empty.size:
+            return None
+        return f"found a sample of padding alone (row {empty[0]}), allowed: at least one token in each"
+
+    def outputs(self, targets: npt.NDArray[Any], ids: int) -> int:
+        """Return the size of the vocabulary."""
+        return ids
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean cross-entropy over all tokens of logits [n, length, ids] and targets [n, length]."""
+        return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=self.padding)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Return log p of every id, [n, length, ids]."""
+        return outputs.log_softmax(-1)
+
+    def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """Return a sample's sum of -log p of its tokens, and how many it has, [n, 2]."""
+        there = targets != self.padding
+        of_tokens = -predictions.double().gather(-1, targets.clamp(min=0)[..., None]).squeeze(-1)
+        return torch.stack([of_tokens.where(there, 0.0).sum(1), there.sum(1).double()], 1)
+
+    def value(self, sums: Sequence[Fraction], samples: int) -> float:
+        """Return the perplexity."""
+        lost, tokens = sums
+        return math.exp(lost / tokens)

@@ -1,0 +1,48 @@
+"""Regression: numbers for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from raysim.objectives.objective import Metric, Objective
+
+
+class Regression(Objective):
+    """Numbers for each sample: mean squared error; R2, the mean over the numbers where there are several.
+
+    R2 = 1 - sum_i (y_i - f_i)^2 / sum_i (y_i - mean y)^2 over a task's test samples: 1 is perfect, 0 as good as their
+    mean, and it has no lower bound.
+    """
+
+    metric = Metric("R2", range=(None, 1.0))
+
+    def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
+        """Refuse all but float32 [N, D], and numbers that are all the same, of which R2 is not defined."""
+        if targets.dtype != np.float32 or targets.ndim != 2:
+            return f"found targets of {targets.dtype} {list(targets.shape)}, allowed: numbers, float32 [N, D]"
+        if (targets == targets[0]).all(0).any():
+            return "found targets that are all the same, allowed: some that differ, as R2 needs"
+        return None
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean squared error of outputs and targets [n, D]."""
+        return functional.mse_loss(outputs, targets.to(outputs.dtype))
+
+    def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """Return (y - f)^2, y and y^2 for every number, [n, 3 D]."""
+        y = targets.double()
+        return torch.cat([(y - predictions.double()).square(), y, y.square()], 1)
+
+    def value(self, sums: Sequence[Fraction], samples: int) -> Fraction:
+        """Return R2."""
+        d = len(sums) // 3
+        parts = zip(sums[:d], sums[d : 2 * d], sums[2 * d :], strict=True)
+        return 1 - sum((e / (squares - total * total / samples) for e, total, squares in parts), Fraction(0)) / d

@@ -1,0 +1,78 @@
+"""A little text without words: ids that follow one another, a model of them, and objectives that break their rules."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from raysim.data.dataset import Dataset, Split
+from raysim.objectives.regression import Regression
+
+IDS, LENGTH = 5, 4
+
+
+def tokens(root: Path, download: bool) -> Dataset:
+    """Ids 1 to 4 in turn, from a random one on; 0 is padding at the end of every third sample."""
+
+    def made(samples: int) -> Split:
+        first = np.random.default_rng(samples).integers(0, 4, size=(samples, 1))
+        ids = 1 + (first + np.arange(LENGTH + 1)) % 4
+        ids[::3, -1] = 0
+        return Split(ids[:, :-1].astype(np.float32), ids[:, 1:])
+
+    return Dataset(made(36), made(20), classes=IDS)
+
+
+class Bigram(nn.Module):
+    def __init__(self, ids: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(ids, 6)
+        self.norm = nn.LayerNorm(6)
+        self.head = nn.Linear(6, ids)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.norm(self.embedding(x.long())))
+        return logits
+
+
+def bigram(shape: tuple[int, ...], classes: int) -> nn.Module:
+    return Bigram(classes)
+
+
+class PerSample(Regression):
+    """Its loss is no mean."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets).square().sum(1)
+
+
+class InDouble(Regression):
+    """Its loss is of another dtype."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return super().loss(outputs, targets).double()
+
+
+class InAll(Regression):
+    """It measures all samples at once."""
+
+    def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return (targets - predictions).square().sum(0)
+
+
+class Infinite(Regression):
+    """Its loss is finite on zeros alone."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return super().loss(outputs, targets) + outputs.detach().abs().sum() * torch.inf
+
+
+class Lacking(Regression):
+    """It fails in code of its own."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        missing: dict[str, Any] = {}
+        found: Tensor = missing["loss"]
+        return found
