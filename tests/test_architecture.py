@@ -20,6 +20,7 @@ LAYERS = (
     ("algorithms",),
     ("engine",),
     ("records",),
+    ("callbacks",),
     ("estimate",),
     ("actors",),
     ("launch",),

@@ -51,6 +51,7 @@ KINDS = {
         "raysim.memory:POLICIES", ("capacity",), parent="raysim.memory:Policy", listed="memory_policies"
     ),
     "sampler": Kind("raysim.engine.samplers:SAMPLERS", ("server", "count", "generator"), listed="samplers"),
+    "callback": Kind("raysim.callbacks:CALLBACKS", parent="raysim.callbacks:Callback", listed="callbacks"),
     "stream": Kind("raysim.federation.assignment:STREAMS", ("client", "start")),
 }
 """Every kind that a config can name; a kind is opened by its line here and a block (see component.py)."""
