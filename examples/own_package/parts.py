@@ -12,8 +12,10 @@ from annotated_types import Ge, Gt, Lt
 from torch import Tensor
 
 from raysim.api import Server
+from raysim.callbacks import Callback, RunView
 from raysim.data.dataset import Dataset
 from raysim.data.scenario import Task
+from raysim.engine.events import RoundDone
 from raysim.federation.availability import Progress
 from raysim.memory import Policy
 
@@ -108,3 +110,23 @@ class EveryNth(Policy):
 def largest(server: Server, count: int, generator: np.random.Generator) -> Sequence[int]:
     """The clients with the most samples."""
     return sorted(server.present, key=lambda client: (-server.size(client), client))[:count]
+
+
+class Gap(Callback):
+    """Records how far apart the accuracies on the tasks so far are, and ends the run where they are too far."""
+
+    def __init__(
+        self,
+        *,
+        most: Annotated[float, Gt(0)] = 1.0,  # the largest gap that the run goes on with
+    ) -> None:
+        self.most = most
+
+    def on_evaluation(self, run: RunView, done: RoundDone) -> None:
+        """Look at each protocol's accuracies."""
+        for protocol, accuracies in (done.evaluation or {}).items():
+            seen = accuracies[: done.so_far]
+            gap = max(seen) - min(seen)
+            run.record(f"{protocol}_gap", gap)
+            if gap > self.most:
+                run.stop(f"the tasks are {gap:.3f} apart, allowed: {self.most}")
