@@ -12,21 +12,39 @@ from raysim import moved
 
 if TYPE_CHECKING:
     from raysim.evaluation.evaluate import Evaluated, evaluate
+    from raysim.launch.checking import check_run as check
     from raysim.launch.run import run
     from raysim.records.result import Result
     from raysim.records.result import load_result as load
+    from raysim.report.figures import figures
+    from raysim.report.write import write_report as report
     from raysim.sweeps.sweep import sweep
     from raysim.system.errors import ConfigError, RunError
 
-__all__ = ["ConfigError", "Evaluated", "Result", "RunError", "evaluate", "load", "run", "sweep"]
+__all__ = [
+    "ConfigError",
+    "Evaluated",
+    "Result",
+    "RunError",
+    "check",
+    "evaluate",
+    "figures",
+    "load",
+    "report",
+    "run",
+    "sweep",
+]
 
 _HOMES = {
     "ConfigError": "raysim.system.errors:ConfigError",
     "Evaluated": "raysim.evaluation.evaluate:Evaluated",
     "Result": "raysim.records.result:Result",
     "RunError": "raysim.system.errors:RunError",
+    "check": "raysim.launch.checking:check_run",
     "evaluate": "raysim.evaluation.evaluate:evaluate",
+    "figures": "raysim.report.figures:figures",
     "load": "raysim.records.result:load_result",
+    "report": "raysim.report",  # the package itself, which may be called
     "run": "raysim.launch.run:run",
     "sweep": "raysim.sweeps.sweep:sweep",
 }
@@ -43,4 +61,5 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     module, _, attribute = _HOMES[name].partition(":")
-    return getattr(import_module(module), attribute)
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found

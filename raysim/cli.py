@@ -1,19 +1,15 @@
-"""The command line: `raysim run`, `check`, `list`, `sweep`, `report` and `evaluate`."""
+"""The command line: `raysim run`, `check`, `download`, `list`, `sweep`, `report` and `evaluate`."""
 
 import argparse
 import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
 from raysim.system.importing import uncollected
-
-if TYPE_CHECKING:
-    from raysim.actors.session import Session
 
 USAGE = """usage: raysim COMMAND ...
 
@@ -21,6 +17,7 @@ USAGE = """usage: raysim COMMAND ...
   run --resume --out DIR [KEY=VALUE ...] [--local] [--quiet]   go on from a run's newest checkpoint
         [--trust]
   check CONFIG [KEY=VALUE ...] [--schema]                      validate; say what would start; start nothing
+  download CONFIG [KEY=VALUE ...]                              download what is missing of a config's data
   list KIND [NAME]                                             what a config can name: methods, models, ...; NAME's keys
   sweep CONFIG [KEY=VALUE ...] [--out DIR] [--jobs N]          run a grid of runs, and go on where it was left
         [--local] [--list] [--quiet]
@@ -102,11 +99,15 @@ def _run(given: Sequence[str]) -> int:
         parser.error("the following arguments are required: CONFIG")
     if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
-    with _session(asked) as session:
+    from raysim.actors.early import open_early
+
+    with open_early(asked.config, asked.overrides, asked.out, asked.local, asked.resume) as session:
         with uncollected():
             from raysim.config import load
-            from raysim.launch.display import open_run_display, result_console, show_result
-            from raysim.launch.run import resolve_resumed, resume_command, run
+            from raysim.launch.bar import open_run_display
+            from raysim.launch.display import result_console, show_result
+            from raysim.launch.resuming import resolve_resumed, resume_command
+            from raysim.launch.run import run
 
         if asked.resume:
             config = resolve_resumed(asked.out, asked.config, asked.overrides, asked.trust)
@@ -121,21 +122,13 @@ def _run(given: Sequence[str]) -> int:
     return 130 if result.status == "interrupted" else 0
 
 
-def _session(asked: argparse.Namespace) -> "AbstractContextManager[Session | None]":
-    """Open the session of the Ray that a run will start, if it will fork its actors: its server imports meanwhile."""
-    own = os.path.join(asked.out or "", "config.yaml") if asked.config is None else asked.config
-    if asked.local or (asked.resume and not os.path.exists(own)):
-        return nullcontext()
-    from raysim.config import apply_overrides, check_own_keys, open_document
+def _download(given: Sequence[str]) -> int:
+    asked = _with_config("download", "Download what is missing of a config's data.").parse_intermixed_args(given)
+    from raysim.launch.bar import show_downloads
+    from raysim.launch.download import download
 
-    document = open_document(own)
-    apply_overrides(document, asked.overrides)
-    resources = check_own_keys(document).resources
-    if not resources.forks or resources.address is not None:
-        return nullcontext()
-    from raysim.actors.session import open_session
-
-    return open_session(forked=True)
+    show_downloads(download(asked.config, asked.overrides))
+    return 0
 
 
 def _check(given: Sequence[str]) -> int:
@@ -254,4 +247,5 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "sweep": _sweep,
     "report": _report,
     "evaluate": _evaluate,
+    "download": _download,
 }

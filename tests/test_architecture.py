@@ -21,6 +21,7 @@ LAYERS = (
     ("algorithms",),
     ("engine",),
     ("records",),
+    ("callbacks",),
     ("estimate",),
     ("actors",),
     ("launch",),

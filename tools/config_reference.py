@@ -27,6 +27,11 @@ dotted here as on the command line: `training.optimizer.lr=0.1`; N is a place in
 --schema` prints the same as JSON Schema, for editors.
 """
 PLURALS = {kind: f"{kind[0].upper()}{kind[1:]}s".replace("ys", "ies") for kind in KINDS}
+BY_NAME = {
+    "methods": ("method", "What they do is said under [methods](methods/README.md)."),
+    "callbacks": ("callback", "What they are told is said under [callbacks](callbacks.md)."),
+}
+"""The keys whose values are components by their names: the kind, and where more is said."""
 OPENS, CLOSES = "<!-- keys, written by make docs -->", "<!-- end of keys -->"
 
 
@@ -62,9 +67,10 @@ def write_reference(docs: Path) -> None:
 
 def _sections(path: str, field: FieldInfo) -> Iterator[str]:
     """Yield what stands below a key whose value is a block, one of several, or a list of blocks."""
-    if path == "methods":
-        yield f"{field.description} What they do is said under [methods](methods/README.md)."
-        yield from _components("method", "methods.{name}.")
+    if path in BY_NAME:
+        kind, more = BY_NAME[path]
+        yield f"{field.description} {more}"
+        yield from _components(kind, f"{path}.{{name}}.")
     for below, block in _blocks_in(path, field.annotation):
         if issubclass(block, BareComponent):  # a name, as the key's own row says, where none of raysim's has keys
             if any(keys_of(resolve(block.what, name)).model_fields for name in table(block.what)):

@@ -14,8 +14,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from raysim.api import Server
+from raysim.callbacks import Callback, RunView
 from raysim.data.dataset import Dataset
 from raysim.data.scenario import Task
+from raysim.engine.events import RoundDone
 from raysim.federation.availability import Progress
 from raysim.memory import Policy
 from raysim.objectives import Metric, Objective
@@ -142,3 +144,23 @@ class Brier(Objective):
     def value(self, sums: Sequence[Fraction], samples: int) -> Fraction:
         """Return the mean over the samples of a task, from their exact sum."""
         return sums[0] / samples
+
+
+class Gap(Callback):
+    """Records how far apart the accuracies on the tasks so far are, and ends the run where they are too far."""
+
+    def __init__(
+        self,
+        *,
+        most: Annotated[float, Gt(0)] = 1.0,  # the largest gap that the run goes on with
+    ) -> None:
+        self.most = most
+
+    def on_evaluation(self, run: RunView, done: RoundDone) -> None:
+        """Look at each protocol's accuracies."""
+        for protocol, accuracies in (done.evaluation or {}).items():
+            seen = accuracies[: done.so_far]
+            gap = max(seen) - min(seen)
+            run.record(f"{protocol}_gap", gap)
+            if gap > self.most:
+                run.stop(f"the tasks are {gap:.3f} apart, allowed: {self.most}")

@@ -16,7 +16,7 @@ from raysim.actors.runner import RayRunner, start_hosts
 from raysim.actors.wire import register_tensors
 from raysim.actors.workers import choose_start
 from raysim.config import Config
-from raysim.engine.events import Checkpoint, Event, Finished, Notice, Started
+from raysim.engine.events import STOPPABLE, Checkpoint, Event, Finished, Notice, Stage, Started
 from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation
@@ -30,7 +30,8 @@ class Start:
     """What a run starts with: its hosts, and the records of a checkpoint if the run resumes from one.
 
     `federation` and `clients` (one for each host) are references inside lists, so that Ray does not fetch them.
-    `forked` is how many hosts are to be forked.
+    `forked` is how many hosts are to be forked, `paced` whether a round waits until the driver has heard of the one
+    before.
     """
 
     config: Config
@@ -41,6 +42,7 @@ class Start:
     clients: list[Any]
     apart: bool
     forked: int
+    paced: bool = False
 
 
 class Coordinator:
@@ -51,10 +53,13 @@ class Coordinator:
         self._start: Start | None = start
         self._runner: RayRunner | None = None
         self._stopping = threading.Event()
-        self._written = threading.Semaphore(0)
+        self._heard = threading.Semaphore(0)
 
     def events(self) -> Iterator[Event]:
-        """Run to the last round. After a checkpoint, wait until it is written, to limit what a failure can lose."""
+        """Run to the last round. After a checkpoint, wait until it is written, to limit what a failure can lose; and
+
+        where the driver may end the run, after every round.
+        """
         register_tensors()
         set_torch(torch.device("cpu"), True)
         start = self._start
@@ -66,7 +71,7 @@ class Coordinator:
             self._runner = runner
             simulation = Simulation(start.config, federation, runner, start.server)
             simulation.stopping = self._stopping
-            joined = start.config.resources.address is not None
+            joined, paced = start.config.resources.address is not None, start.paced
             if alone := start.forked - runner.forked:
                 yield Notice(f"{alone} of {len(start.hosts)} hosts started by themselves: no fork server answered them")
             self._start = None
@@ -76,16 +81,20 @@ class Coordinator:
             for event in simulation.events():
                 if not isinstance(event, Checkpoint):
                     yield _told(event, runner, joined)
+                    if paced and isinstance(event, STOPPABLE):
+                        self._heard.acquire()
                     continue
                 records = list(event.clients)
                 yield replace(event, clients=records, peaks=runner.peaks() if joined else ())
-                self._written.acquire()
+                self._heard.acquire()
                 records.clear()  # else the object store keeps them until the next event, as Ray holds this one
                 del event
 
-    def written(self) -> None:
-        """Continue the run, as the checkpoint is on disk."""
-        self._written.release()
+    def heard(self, stopping: bool) -> None:
+        """Continue the run, or end it, as the driver has heard of the last round or written the checkpoint."""
+        if stopping:
+            self.stop()
+        self._heard.release()
 
     def stop(self) -> None:
         """End the run after the round in progress."""
@@ -121,10 +130,18 @@ class Remote:
         placement: the host actors to start.
         saved: the checkpoint to resume from; None starts the run from its beginning.
         apart: see RayRunner.
+        paced: whether each round waits until this iterator is asked for the next event, so that `stop` ends the run
+            with the round that was heard of last.
     """
 
     def __init__(
-        self, config: Config, federation: Any, placement: Placement, saved: SavedCheckpoint | None, apart: bool
+        self,
+        config: Config,
+        federation: Any,
+        placement: Placement,
+        saved: SavedCheckpoint | None,
+        apart: bool,
+        paced: bool = False,
     ) -> None:
         register_tensors()
         clients = [] if saved is None else [ray.put({k: saved.clients[k] for k in own}) for own in placement.clients]
@@ -136,8 +153,10 @@ class Remote:
             raise
         hosts = start_hosts(config, federation, places, on_hosts)
         server, forked = None if saved is None else saved.server, sum(map(bool, on_hosts))
-        start = Start(config, [federation], hosts, places, server, clients, apart, forked)
+        start = Start(config, [federation], hosts, places, server, clients, apart, forked, paced)
         self._places = places
+        self._paced = paced
+        self._stopping = False
         self._patience = patience.Patience(hosts, places.nodes())
         actor: Any = ray.remote(Coordinator)
         self._actor = actor.options(**placing.beside_the_driver(), **beside, max_concurrency=3).remote(start)
@@ -153,15 +172,19 @@ class Remote:
                     if reference is None:
                         if line := self._patience.line(self._actor if started else None):
                             yield Notice(line)
+                        if not started:
+                            yield Stage(self._patience.stage())
                         continue
                     event = ray.get(reference)
                     self._patience.heard()
                     started = started or isinstance(event, Started)
                     if isinstance(event, Checkpoint):
                         yield replace(event, clients=_fetched(event.clients))
-                        self._actor.written.remote()
+                        self._actor.heard.remote(self._stopping)
                     else:
                         yield event
+                        if self._paced and isinstance(event, STOPPABLE):
+                            self._actor.heard.remote(self._stopping)
                     if isinstance(event, Finished):
                         return
                     del event, reference  # otherwise the object store keeps a checkpoint until the next event
@@ -175,6 +198,7 @@ class Remote:
 
     def stop(self) -> None:
         """Ask the run to end after the round in progress."""
+        self._stopping = True
         self._actor.stop.remote()
 
 

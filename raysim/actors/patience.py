@@ -41,6 +41,12 @@ class Patience:
         """Begin to wait anew, as something was heard of the run."""
         self._next, self._look = time.monotonic() + FIRST, None
 
+    def stage(self) -> str:
+        """Return how far the hosts' start is, in a few words."""
+        self._asked = self._asked or [host.ready.remote() for host in self._hosts]
+        answered, _ = ray.wait(self._asked, num_returns=len(self._asked), timeout=0)
+        return f"hosts: {len(answered)} of {len(self._hosts)} ready"
+
     def line(self, coordinator: Any = None) -> str | None:
         """Return the line that is to be said now, or None; `coordinator` is the actor, once the hosts have started.
 

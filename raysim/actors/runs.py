@@ -1,5 +1,6 @@
 """Whole runs on Ray, each in a separate actor, which has all of the run's clients."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from raysim.actors import contact, failures, workers
 from raysim.actors.process import set_up_actor
 from raysim.actors.wire import register_tensors
 from raysim.config import Config
-from raysim.engine.events import Event
+from raysim.engine.events import STOPPABLE, Event
 from raysim.engine.whole_run import Executor, ResumeState, WholeRun
 from raysim.estimate.concurrency import CPUS_OF_A_RUN
 from raysim.federation.federation import Federation
@@ -25,10 +26,24 @@ class RunProcess(WholeRun):
     def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None) -> None:
         set_up_actor(config.resources.gpus_per_actor)
         super().__init__(config, federation, resume_from)
+        self._paced = bool(config.callbacks)
+        self._heard = threading.Semaphore(0)
 
     def events(self) -> Iterator[tuple[Event, int]]:
-        """Run from the first round to the last; yield each event with this process's peak memory so far, in bytes."""
-        yield from self._events
+        """Run from the first round to the last; yield each event with this process's peak memory so far, in bytes.
+
+        Where callbacks may end the run, each round waits until they have heard of the one before.
+        """
+        for event, peak in self._events:
+            yield event, peak
+            if self._paced and isinstance(event, STOPPABLE):
+                self._heard.acquire()
+
+    def heard(self, stopping: bool = False) -> None:
+        """Continue the run, or end it."""
+        if stopping:
+            self.stop()
+        self._heard.release()
 
 
 class RayRun:
@@ -52,6 +67,7 @@ class RayRun:
             **workers.start_here(takes),
         )
         self._actor = placed.remote(config, ray.put(federation), ray.put(resume_from))
+        self._stopping = False
         self.coming = self._actor.events.options(num_returns="streaming").remote()
 
     def __next__(self) -> tuple[Event, int]:
@@ -69,7 +85,12 @@ class RayRun:
 
     def stop(self) -> None:
         """End the run after the round in progress."""
+        self._stopping = True
         self._actor.stop.remote()
+
+    def heard(self) -> None:
+        """Have the next round begin, as the driver has heard of the last event."""
+        self._actor.heard.remote(self._stopping)
 
     def end(self) -> None:
         """End the actor."""

@@ -118,7 +118,7 @@ class Client(Kept):
         return logits if self._kept_out is None else logits.masked_fill(self._kept_out, -torch.inf)
 
     def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the samples at these positions of the stream, x [n, ...] in the model's dtype (ids: int64), y [n, ...].
+        """Return samples by their positions in the stream, x [n, ...] in the model's dtype (ids: int64) and y [n, ...].
 
         `draws` (int64 [n, 3]) is their augmentation; None returns them unaugmented.
         """

@@ -1,4 +1,4 @@
-"""The blocks that name a component, `dataset`, `model` and `methods`: their own keys come from its signature."""
+"""The blocks that name components, `dataset`, `model`, `methods`, `callbacks`: their own keys come from signatures."""
 
 from __future__ import annotations
 
@@ -98,36 +98,52 @@ class Model(NamedComponent):
     """A state_dict to start from, as torch.save writes it."""
 
 
-def _validate_methods(value: object, info: ValidationInfo) -> object:
-    if value is None or info.context == Block.OWN_KEYS:
-        return {}
-    if isinstance(value, str):
-        value = {value: None}
-    if not isinstance(value, Mapping):
-        return value
-    made: dict[str, Values] = {}
-    errors: Errors = []
-    for name, keys in value.items():
-        if str(name).lower() == "fedavg":
-            if keys:
-                words = f"found {show(keys)}, allowed: {{}}, as FedAvg is what runs without methods"
-                errors.append(explain((name,), words))
-            continue
-        if str(name).lower() in SCHEDULES:
-            errors.append(explain((name,), f"found a schedule, allowed: methods; it is {SCHEDULES[str(name).lower()]}"))
-            continue
-        if not isinstance(keys, Mapping | None):
-            errors.append(explain((name,), f"found {show(keys)}, allowed: a block of the method's keys"))
-            continue
-        made[name], found = validate_own_keys("method", str(name), dict(keys or {}), (), [])
-        errors += [InitErrorDetails(**{**error, "loc": (name, *error.get("loc", ()))}) for error in found]
-    if errors:
-        raise validation_error(*errors)
-    return made
+def _validate_each(kind: str) -> BeforeValidator:
+    """Return what validates a block of components of a kind by their names, each with its own keys."""
+
+    def validate(value: object, info: ValidationInfo) -> object:
+        if value is None or info.context == Block.OWN_KEYS:
+            return {}
+        if isinstance(value, str):
+            value = {value: None}
+        if not isinstance(value, Mapping):
+            return value
+        made: dict[str, Values] = {}
+        errors: Errors = []
+        for name, keys in value.items():
+            instead = _no_method(str(name), keys) if kind == "method" else None
+            if instead is not None:
+                errors += instead
+            elif not isinstance(keys, Mapping | None):
+                errors.append(explain((name,), f"found {show(keys)}, allowed: a block of the {kind}'s keys"))
+            else:
+                made[name], found = validate_own_keys(kind, str(name), dict(keys or {}), (), [])
+                errors += [InitErrorDetails(**{**error, "loc": (name, *error.get("loc", ()))}) for error in found]
+        if errors:
+            raise validation_error(*errors)
+        return made
+
+    return BeforeValidator(validate)
+
+
+def _no_method(name: str, keys: object) -> Errors | None:
+    """Return what is wrong with a name that stands for no method but may be given as one, or None for all others."""
+    if name.lower() == "fedavg":
+        words = f"found {show(keys)}, allowed: {{}}, as FedAvg is what runs without methods"
+        return [explain((name,), words)] if keys else []
+    if name.lower() in SCHEDULES:
+        return [explain((name,), f"found a schedule, allowed: methods; it is {SCHEDULES[name.lower()]}")]
+    return None
 
 
 Methods = Annotated[
     dict[str, dict[str, object]],
-    BeforeValidator(_validate_methods),
+    _validate_each("method"),
     Allowed("a block of method names, each with its keys, such as {fedprox: {mu: 0.1}}"),
+]
+
+Callbacks = Annotated[
+    dict[str, dict[str, object]],
+    _validate_each("callback"),
+    Allowed("a block of callbacks' names, each with its keys, such as {early_stopping: {patience: 5}}"),
 ]

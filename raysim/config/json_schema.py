@@ -22,7 +22,10 @@ def build_json_schema() -> Schema:
     for block in (whole, *definitions.values()):
         for value in block.get("properties", {}).values():
             _require_choice(definitions, value)
-    whole["properties"]["methods"] |= _methods(definitions)
+    whole["properties"]["methods"] |= _by_name(definitions, "method")
+    # what runs without methods
+    whole["properties"]["methods"]["properties"]["fedavg"] = {"type": ["object", "null"], "maxProperties": 0}
+    whole["properties"]["callbacks"] |= _by_name(definitions, "callback")
     _allow_names(whole, short)
     whole["properties"]["scenario"]["oneOf"].append(
         {"properties": {"kind": ALLOWED_OWN}, "required": ["kind", "tasks"]}
@@ -83,9 +86,8 @@ def _complete_named(definitions: Schema, name: str, block: type[Component]) -> l
     return [{"enum": [name for name, own in components if not own.get("required")]}, ALLOWED_OWN]
 
 
-def _methods(definitions: Schema) -> Schema:
-    own: Schema = {name: {"anyOf": [keys, {"type": "null"}]} for name, keys in _components(definitions, "method")}
-    own["fedavg"] = {"type": ["object", "null"], "maxProperties": 0}  # what runs without methods
+def _by_name(definitions: Schema, kind: str) -> Schema:
+    own: Schema = {name: {"anyOf": [keys, {"type": "null"}]} for name, keys in _components(definitions, kind)}
     return {
         "type": ["object", "string"],
         "properties": own,

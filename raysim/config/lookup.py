@@ -58,6 +58,7 @@ KINDS = {
     "objective": Kind(
         "raysim.objectives:OBJECTIVES", parent="raysim.objectives.objective:Objective", listed="objectives"
     ),
+    "callback": Kind("raysim.callbacks:CALLBACKS", parent="raysim.callbacks:Callback", listed="callbacks"),
     "stream": Kind("raysim.federation.assignment:STREAMS", ("client", "start")),
 }
 """Every kind that a config can name; a kind is opened by its line here and a block (see component.py)."""

@@ -11,7 +11,7 @@ from raysim.system.errors import INSTALLED, ConfigError
 
 def refuse_main(config: Config) -> None:
     """Refuse code of the script that runs: actors have another main module. Raises ConfigError."""
-    found = sorted(name for name in own_names(config) if name.startswith("__main__:"))
+    found = sorted(name for name in _names_for_actors(config) if name.startswith("__main__:"))
     if found:
         own = found[0].partition(":")[2]
         words = f"found '{found[0]}', which actors cannot import, allowed: package.module:{own}; move it into a module"
@@ -23,9 +23,14 @@ def find_own_code(config: Config) -> list[Path]:
 
     Installed packages are not among them: they must be installed on the other machines too, as raysim is.
     """
-    names = {name.partition(":")[0].partition(".")[0] for name in own_names(config)}
+    names = {name.partition(":")[0].partition(".")[0] for name in _names_for_actors(config)}
     found = {path for name in names - {"raysim"} for path in _paths(name)}
     return sorted(path for path in found if not any(path.is_relative_to(place) for place in INSTALLED))
+
+
+def _names_for_actors(config: Config) -> set[str]:
+    """Return the names of all components of the user's own but callbacks, which no actor imports."""
+    return own_names(config.model_copy(update={"callbacks": {}}))
 
 
 def _paths(name: str) -> Iterator[Path]:

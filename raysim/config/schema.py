@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from raysim.config.block import Block, Count, NotNegative, Positive
-from raysim.config.component_blocks import DatasetConfig, Domain, Domains, Methods, Model
+from raysim.config.component_blocks import Callbacks, DatasetConfig, Domain, Domains, Methods, Model
 from raysim.config.experiment import (
     Aggregation,
     LearnedObjective,
@@ -187,6 +187,8 @@ class Config(Block):
     """When the run's whole state is kept."""
     logging: Logging = Logging()
     """What is written beside the run's own files."""
+    callbacks: Callbacks = Field(default_factory=dict)
+    """What is told of the run's events as they come, and may record numbers and figures or end the run early."""
 
     @classmethod
     def elsewhere(cls, key: str, values: Mapping[str, object]) -> str | None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from raysim.data.dataset import Array, Dataset, Declared, MissingData, Split, channels_first
+from raysim.data.downloading import arriving_whole
 from raysim.system.errors import ConfigError
 from raysim.system.importing import import_torchvision
 
@@ -132,7 +133,8 @@ def open_quietly(known: TorchvisionSet, root: Path, download: bool, options: dic
     datasets = import_torchvision("datasets", f"data set {known.name}")
     with _quiet():
         try:
-            return getattr(datasets, known.kind)(root, download=download, **options)
+            with arriving_whole(known.name, root, known.where) if download else contextlib.nullcontext(root) as folder:
+                return getattr(datasets, known.kind)(folder, download=download, **options)
         except ImportError as error:
             raise ConfigError(f"data set {known.name}: needs a package that cannot be imported ({error})") from error
         except FAILURES as error:

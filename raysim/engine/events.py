@@ -89,7 +89,25 @@ class Notice:
     text: str
 
 
-Event = Started | RoundDone | Checkpoint | Finished | Notice
+@dataclass(frozen=True)
+class Stage:
+    """What a run is doing before its first round, in a few words."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class WentBack:
+    """A process was lost, and the run has gone back to its newest checkpoint, after `round`; its later rounds follow
+    once more.
+    """
+
+    why: str
+    round: int
+
+
+Event = Started | RoundDone | Checkpoint | Finished | Notice | Stage | WentBack
+STOPPABLE = (Started, RoundDone)  # events with which a callback may end the run
 OWN_PLACE = ("evaluation", "task_done")  # fields of a round that its line has in another place, or not at all
 
 

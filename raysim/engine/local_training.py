@@ -12,10 +12,11 @@ from raysim.api.client import Client
 from raysim.api.messages import Delta
 from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
+from raysim.config.signature import is_own
 from raysim.data.pixels import Source
 from raysim.engine.optimizer import make_optimizer
 from raysim.engine.returned import check_batch, check_batches, check_outputs, check_positions, check_shape
-from raysim.federation.targets import is_own, refuse_infinite
+from raysim.federation.targets import refuse_infinite
 from raysim.models.inputs import as_input
 from raysim.system.device import to_device
 
@@ -133,7 +134,9 @@ class LocalLoop:
         self.samples = 0
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
         # whether an objective of the user's own failed; on the device, as a GPU is asked once
-        self.infinite = torch.zeros_like(self.total_loss, dtype=torch.bool) if is_own(client.shared.objective) else None
+        self.infinite = (
+            torch.zeros_like(self.total_loss, dtype=torch.bool) if is_own(type(client.shared.objective)) else None
+        )
 
     def step(self, step: Step) -> None:
         """Take one step: forward, backward, the methods' changes, the optimizer; then call the methods' `observe`."""

@@ -37,6 +37,9 @@ class RunInProgress(Protocol):
     def stop(self) -> None:
         """End the run after the round in progress. Called from another thread."""
 
+    def heard(self) -> None:
+        """Have the next round begin, as the event was heard of; asked where callbacks may end the run."""
+
     def end(self) -> None:
         """Release the resources that the run still holds."""
 
@@ -80,6 +83,9 @@ class WholeRun:
     def stop(self) -> None:
         """End the run after the round in progress."""
         self._stopping.set()
+
+    def heard(self, stopping: bool = False) -> None:
+        """Do nothing: the next round begins with the next event that is asked for."""
 
     def end(self) -> None:
         """Abandon the run in its present state."""

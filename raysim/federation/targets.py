@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from raysim.config import Config
-from raysim.config.signature import place_of
+from raysim.config.signature import is_own, place_of
 from raysim.data.dataset import Array, Dataset
 from raysim.data.scenario import Task
 from raysim.objectives import Metric, Objective
@@ -30,7 +30,7 @@ def make_objective(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> O
             wrong = objective.check(targets, dataset.classes)
             if wrong is not None:
                 raise ConfigError(f"objective: {name} in {where}: {wrong}")
-        if is_own(objective):
+        if is_own(type(objective)):
             with locate_errors(f"objective {name}, tried on {TRIED} targets"):
                 _try(objective, dataset)
     return objective
@@ -69,11 +69,6 @@ def check_loss(objective: Objective, loss: object, outputs: Tensor) -> Tensor:
         allowed = f"the batch's mean loss, a tensor [] of {outputs.dtype}"
         raise WrongResult(f"objective: {place_of(type(objective))}.loss returned {found}, allowed: {allowed}")
     return loss
-
-
-def is_own(objective: Objective) -> bool:
-    """Return whether an objective is the user's own."""
-    return not type(objective).__module__.startswith("raysim.")
 
 
 def refuse_infinite(objective: Objective) -> None:

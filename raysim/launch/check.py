@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from raysim.callbacks.telling import make_callbacks
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.data.dataset import MissingData, resolve_root
@@ -45,6 +46,7 @@ def estimate_run(config: Config) -> LabelledLines:
             federation = build_federation(config, download=False, pretend=True)
             model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
             check_fit(config, model, federation.classes)
+            make_callbacks(config, federation.protocols)
             need = estimate_memory(config, federation, model)
     except MissingData:
         yield "run", run
@@ -76,8 +78,8 @@ def _without_data(config: Config, capacity: Capacity) -> LabelledLines:
     rounds = config.scenario.tasks * (config.training.rounds_per_task or 0)
     why = "steps, bytes, memory and time depend on the data, which are not here"
     yield "rounds", f"{rounds:,}; {why}" if rounds else f"not known: they, {why}"
-    need = MemoryNeed(clients=[0] * config.clients.count)
-    yield from ((label, text) for label, text in _places(config, capacity, need) if "memory" not in label)
+    places = _places(config, capacity, MemoryNeed(clients=[0] * config.clients.count))
+    yield from ((label, text) for label, text in places if "memory" not in label)
 
 
 def _lacks_gpus(config: Config, capacity: Capacity) -> bool:
@@ -157,12 +159,11 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed) -> LabelledLines:
     if place is None:
         yield from _asked_for(config, need, f"{nodes}, none of which has a GPU now")
         return
-    hosts = placement.hosts_by_node(place, there)
+    hosts, most = placement.hosts_by_node(place, there), _largest(place, need)
     where = ", ".join(f"{count} on {_count(nodes, 'node')}" for count, nodes in Counter(hosts).items())
     kinds = Counter(_shares(node.cpus, node.gpus) for node in there.nodes)
     all_nodes = ", ".join(f"{_count(count, 'node')} with {has}" for has, count in kinds.items())
     yield "actors", _actors(place, f"at {address}, {where} (of {all_nodes})")
-    most = _largest(place, need)
     resting, working = most - need.working, placement.at_once(config, hosts[0], place.cpus) * need.working
     on_a_node = f"about {_size(need.node + hosts[0] * resting + working)} on a node with {_count(hosts[0], 'host')}"
     yield "memory", f"{on_a_node}, {_size(need.driver)} more on this one, a host up to {_size(most)}"

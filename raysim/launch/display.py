@@ -1,16 +1,11 @@
-"""Display of a run: a live progress bar on a terminal, plain lines elsewhere, or nothing."""
-
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+"""Display of a run in plain lines, and of its result; bar.py has the live one."""
 
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from raysim.config import Config
-from raysim.engine.events import Event, Notice, RoundDone, Started
+from raysim.engine.events import Event, Notice, RoundDone, Started, WentBack
 from raysim.evaluation.metrics import Matrix, average_accuracy, describe_mean, metric_of, protocol_label
 from raysim.evaluation.scoring import describe_clients
 from raysim.objectives import Metric
@@ -41,6 +36,8 @@ class RunDisplay(Display):
         """Show one event."""
         if isinstance(event, Notice):
             self.say(event.text)
+        elif isinstance(event, WentBack):
+            self.say(f"{event.why}; going on from round {event.round}")
 
 
 class RunLines(RunDisplay):
@@ -60,46 +57,6 @@ class RunLines(RunDisplay):
             loss = "" if event.loss is None else f", loss {event.loss:.3f}"
             accuracy = accuracy_so_far(event, self._config)
             self.say(f"task {event.tasks[-1]}, round {event.round} of {self._rounds}{loss}, {accuracy}")
-
-
-class LiveRun(RunDisplay):
-    """A progress bar: task, round, loss, accuracy so far, time left."""
-
-    def __init__(self, progress: Progress, config: Config) -> None:
-        self.console = progress.console
-        self._progress = progress
-        self._bar = progress.add_task("starting", total=None, status="")
-        self._tasks = config.scenario.tasks
-        self._config = config
-        self._accuracy = ""
-
-    def take(self, event: Event) -> None:
-        """Move the bar."""
-        super().take(event)
-        if isinstance(event, Started):
-            first = f"task 1/{self._tasks}" if not event.done else f"going on from round {event.done}"
-            self._progress.reset(self._bar, total=event.rounds, completed=event.done, description=first)
-        elif isinstance(event, RoundDone):
-            if event.evaluation:
-                self._accuracy = accuracy_so_far(event, self._config)
-            loss = "" if event.loss is None else f"loss {event.loss:.3f}  "
-            task = f"task {event.tasks[-1]}/{self._tasks}"
-            self._progress.update(self._bar, completed=event.round, description=task, status=loss + self._accuracy)
-
-
-@contextmanager
-def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
-    """Open the display of a run that suits the output: a terminal, a file or pipe, or nothing."""
-    console = Console(file=sys.stdout)
-    if quiet:
-        yield RunDisplay()
-    elif console.is_terminal:
-        run = ("{task.description}", BarColumn(), "round", MofNCompleteColumn(), "{task.fields[status]}")
-        times = (TimeElapsedColumn(), "· left", TimeRemainingColumn())
-        with Progress(*run, *times, console=console) as progress:
-            yield LiveRun(progress, config)
-    else:
-        yield RunLines(console, config)
 
 
 def accuracy_so_far(event: RoundDone, config: Config) -> str:
@@ -127,10 +84,11 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
         console.print()
     for protocol, found in (result.per_client or {}).items():
         print_line(console, describe_clients(protocol, found, result.top_k))
+    stopped = f", stopped by {result.stopped_by}" if result.stopped_by else ""
     print_line(
         console,
-        f"{result.status}: {result.rounds} rounds in {result.seconds:.0f} s, {result.bytes_up / MIB:.1f} MiB up, "
-        f"{result.bytes_down / MIB:.1f} MiB down",
+        f"{result.status}{stopped}: {result.rounds} rounds in {result.seconds:.0f} s, "
+        f"{result.bytes_up / MIB:.1f} MiB up, {result.bytes_down / MIB:.1f} MiB down",
     )
     print_line(console, f"run directory: {result.directory}")
     if result.status == "interrupted":

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Protocol
 
-from raysim.engine.events import Event, RoundDone, Started
+from raysim.engine.events import Event, RoundDone, Started, WentBack
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.records.recorder import Recorder
 from raysim.system.errors import ConfigError, Lost, RunError
@@ -28,7 +28,6 @@ class Recovery:
             computed by itself, to show which of them causes the loss of a process.
         recorder: records the run, and knows its newest checkpoint.
         tries: how many losses are survived in a row without the run getting further than before.
-        say: shows a line to the user.
     """
 
     def __init__(
@@ -36,12 +35,10 @@ class Recovery:
         start: Callable[[SavedCheckpoint | None, bool], Attempt],
         recorder: Recorder,
         tries: int,
-        say: Callable[[str], None],
     ) -> None:
         self._start = start
         self._recorder = recorder
         self._tries = tries
-        self._say = say
         self._attempt: Attempt | None = None
         self._stopping = False
         self._started = False
@@ -53,6 +50,11 @@ class Recovery:
     def stop(self) -> None:
         """End the run after the round in progress."""
         self._stopping = True
+        if self._attempt is not None:
+            self._attempt.stop()
+
+    def end_round(self) -> None:
+        """End the run after the round in progress, unless a loss has it go back before: then it goes on."""
         if self._attempt is not None:
             self._attempt.stop()
 
@@ -81,7 +83,7 @@ class Recovery:
                 if losses > self._tries:
                     often = f"{lost.who} died {losses} times in round {furthest + 1}"
                     raise RunError(f"{often}: {lost.how}; {lost.advice}") from None
-                self._say(f"{lost}; going on from round {self._recorder.go_back(str(lost))}")
+                yield WentBack(str(lost), self._recorder.go_back(str(lost)))
 
     def _begin(self, apart: bool) -> Attempt:
         first, self._started = self._attempt is None, False

@@ -9,18 +9,22 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raysim.callbacks.callback import Callback
+from raysim.callbacks.telling import CallbackAudience, Named, make_callbacks
 from raysim.config import Config, load
-from raysim.config.comparison import describe_difference
-from raysim.config.lookup import only_named_by, own_names
+from raysim.data.downloading import downloads_told
 from raysim.engine.compatibility import check_fit, check_methods
+from raysim.engine.events import Stage
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.estimate import placement
 from raysim.estimate.memory import estimate_memory
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation, build_federation
+from raysim.launch.bar import open_run_display
 from raysim.launch.display import RunDisplay
 from raysim.launch.recovery import Attempt, Recovery
+from raysim.launch.resuming import resolve_resumed, resume_command
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.records.checkpoints import SavedCheckpoint
@@ -38,8 +42,6 @@ from raysim.system.output import divert_errors
 if TYPE_CHECKING:
     from raysim.actors.session import Session
 
-MAY_DIFFER = ("resources", "logging", "checkpoint")  # blocks of the config, when a run is resumed
-
 
 def run(
     config: str | Path | Mapping[str, object] | Config | None,
@@ -47,6 +49,8 @@ def run(
     out: str | Path | None = None,
     local: bool = False,
     *,
+    callbacks: Sequence[str | Callback] = (),
+    progress: bool = False,
     resume: bool = False,
     trust: bool = False,
     display: RunDisplay | None = None,
@@ -59,10 +63,13 @@ def run(
         overrides: KEY=VALUE strings, or a mapping from dotted keys to values.
         out: the run's directory, absent or empty; by default runs/NAME/seed-SEED/DATE-TIME.
         local: run every client in this process, without Ray.
-        resume: resume from the newest checkpoint in `out`, or start the run if there is none; only resources, logging
-            and checkpoint may differ from the directory's config. The result of a finished run is returned as it is.
+        callbacks: told of the run's events beside those of the config: names, or objects of one's own.
+        progress: show a bar on a terminal or in a notebook, and lines elsewhere, as the command line does.
+        resume: resume from the newest checkpoint in `out`, or start the run if there is none; only resources, logging,
+            checkpoint and callbacks may differ from the directory's config. The result of a finished run is returned as
+            it is.
         trust: import what only the directory's config names and raysim does not have: with `resume`, see `lookup.py`.
-        display: shows the events; by default they are not shown.
+        display: shows the events in a way of one's own.
         session: of the Ray that is started, opened by the command line before it imported torch.
 
     Raises:
@@ -76,6 +83,8 @@ def run(
         raise ConfigError("run: found no config, allowed: a YAML file, a mapping or a config")
     else:
         resolved = load(config, overrides)
+    if names := {name: None for name in callbacks if isinstance(name, str)}:
+        resolved = load(resolved, {"callbacks": {**names, **resolved.callbacks}})
     directory = Path(out) if out is not None else _default_directory(resolved)
     if not resume:
         claim_directory(directory)
@@ -84,7 +93,10 @@ def run(
     elif directory.exists():
         with lock_directory(directory, "run"):  # as the recorder does, but before anything has started
             pass
-    with seeding.torch_untouched():
+    showing = open_run_display(resolved, False) if progress and display is None else nullcontext(display)
+    with seeding.torch_untouched(), showing as opened:
+        display = opened_display = opened or RunDisplay()
+        display.take(Stage("reading the data"))
         check_methods(resolved)
         capacity = this_machine()
         places = None
@@ -92,60 +104,25 @@ def run(
             placement.check_gpus(resolved, capacity)
         elif resolved.resources.address is None:
             places = placement.place(resolved, capacity)
-        federation = build_federation(resolved)
+        with downloads_told(lambda text: opened_display.take(Stage(text))):
+            federation = build_federation(resolved)
         model = check_model(resolved, federation.shape, federation.classes, federation.vocabulary)
         check_fit(resolved, model, federation.classes)
-        display = display or RunDisplay()
+        told = make_callbacks(resolved, federation.protocols, callbacks)
         log = getattr(display, "log", None)  # a display of one's own need not have it
-        prepared = _Prepared(resolved, federation, model, capacity, places)
+        prepared = _Prepared(resolved, federation, model, capacity, places, told)
         with (
             Footprint() as footprint,
             _start_here(prepared) if local else _start_on_ray(prepared, directory, display, session) as start,
             Recorder(resolved, federation, directory, began, footprint) as recorder,
             divert_errors(directory / log) if log and not local else nullcontext(),
         ):
-            recovery = Recovery(start, recorder, resolved.checkpoint.tries, display.say)
-            return _carry_out(recovery, recorder, display)
+            recovery = Recovery(start, recorder, resolved.checkpoint.tries)
+            audience = CallbackAudience(told, recorder, federation.availability.rows)
+            return _carry_out(recovery, recorder, display, audience)
 
 
-def resolve_resumed(
-    out: str | Path | None,
-    config: str | Path | Mapping[str, object] | Config | None,
-    overrides: Sequence[str] | Mapping[str, object],
-    trust: bool,
-) -> Config:
-    """Return the config of a resumed run: its directory's, or the one that is given, if they agree.
-
-    Without `trust`, the directory's config may name only components of raysim's and of the config that is given.
-
-    Raises:
-        ConfigError: there is no run and no config, or the given config would change the run's results.
-    """
-    if out is None:
-        raise ConfigError("--resume: found no --out, allowed: --resume --out DIR, the run's directory")
-    own = Path(out) / "config.yaml"
-    if not own.exists():
-        if config is None:
-            raise ConfigError(f"--resume: there is no {own}, allowed: a run's directory, or a config to start one with")
-        claim_directory(Path(out))
-        return load(config, overrides)
-    given = [] if config is None else [load(config, overrides)]
-    with only_named_by(*given, trust=trust):
-        before = load(own)
-        now = given[0] if given else load(own, overrides)
-    unlike = describe_difference(before, now)
-    if unlike is not None:
-        raise ConfigError(f"--resume: {out} has another config: {unlike}; allowed: other {', '.join(MAY_DIFFER)}")
-    return now
-
-
-def resume_command(config: Config, directory: Path) -> str:
-    """Return the command that goes on with a run from its directory."""
-    own = any(not name.startswith("raysim.") for name in own_names(config))
-    return f"raysim run --resume --out {directory}{' --trust' * own}"
-
-
-def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> Result:
+def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay, audience: CallbackAudience) -> Result:
     def end(status: str) -> Result:
         recorder.footprint.sample()
         return recorder.end(status)
@@ -153,12 +130,17 @@ def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> R
     try:
         with interruptible(recovery.stop, display.say, recovery.doing), closing(recovery.events()) as events:
             for event in events:  # closing this ends the actors before their cluster
+                ends = audience.take(event)
                 display.take(event)
+                if ends is not None:
+                    recovery.end_round()
+                    display.say(ends)
                 del event  # see Recovery
     except BaseException as error:
         try:
             with delay_interrupts():
-                end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+                result = end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+            audience.end(result)
         except RunError as also:  # for example, the disk is still full
             error.add_note(str(also))
         if recorder.checkpoints.newest is not None:
@@ -166,18 +148,21 @@ def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay) -> R
             error.add_note(f"{where}: {resume_command(recorder.config, recorder.directory)}")
         raise
     with delay_interrupts():
-        return end(recorder.status)
+        result = end(recorder.status)
+    audience.end(result)
+    return result
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A run whose config, data and model suit each other; `places` are its hosts', if a cluster is started for it."""
+    """A run whose parts suit each other; `places` are its hosts', if a cluster is started for it."""
 
     config: Config
     federation: Federation
     model: FlatModel
     capacity: Capacity
     places: Placement | None
+    callbacks: Named
 
 
 @contextmanager
@@ -207,6 +192,8 @@ def _start_on_ray(
     with ExitStack() as started:
 
         def begin(early: "Session | None" = None) -> tuple[Placement | None, Any]:
+            address = config.resources.address
+            display.take(Stage("starting Ray" if address is None else f"joining the cluster at {address}"))
             there = started.enter_context(cluster.cluster_of([config], run.capacity, display.say, *go_on, early))
             # nodes of a joined cluster may change, so their places are looked for at each start, and here before the
             # run has a directory
@@ -224,7 +211,7 @@ def _start_on_ray(
                 places, data = begin()
             contact.reach()
             now = places or placement.place(config, cluster.present(), need)
-            return coordinator.Remote(config, data, now, saved, apart)
+            return coordinator.Remote(config, data, now, saved, apart, paced=bool(run.callbacks))
 
         yield start
 

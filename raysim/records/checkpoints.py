@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from raysim.config import Config
-from raysim.config.comparison import result_settings
+from raysim.config.comparison import CHANGE_NO_STATE, result_settings
 from raysim.engine.events import Checkpoint
 from raysim.records.totals import Totals
 from raysim.system.errors import RunError
@@ -79,7 +79,8 @@ class Checkpoints:
     def __init__(self, directory: Path, config: Config, made_with: str | None) -> None:
         self.directory = directory / "checkpoints"
         self._keep = config.checkpoint.keep
-        self._run = {"config": hashlib.sha256(str(result_settings(config)).encode()).hexdigest(), "raysim": made_with}
+        settings = str(result_settings(config, CHANGE_NO_STATE))
+        self._run = {"config": hashlib.sha256(settings.encode()).hexdigest(), "raysim": made_with}
 
     @property
     def newest(self) -> int | None:

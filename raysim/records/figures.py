@@ -30,7 +30,7 @@ def matrix_image(
     image = draw_matrix(axes, matrix, in_step, metric)
     axes.set_title(f"{metric.title}, {protocol_label(protocol, top_k)}")
     figure.colorbar(image)
-    return _pixels(figure)
+    return pixels(figure)
 
 
 def draw_matrix(axes: Axes, matrix: Matrix, in_step: bool, metric: Metric = ACCURACY_METRIC) -> AxesImage:
@@ -67,7 +67,7 @@ def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
     figure, axes = _figure(9.0, 1.6 + min(0.25 * max(len(timeline), 4), 12.0))
     draw_timeline(figure, axes, timeline)
     axes.set_title("which client is at which task")
-    return _pixels(figure)
+    return pixels(figure)
 
 
 def draw_timeline(figure: Figure, axes: Axes, timeline: npt.NDArray[np.int64]) -> None:
@@ -95,7 +95,8 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def _pixels(figure: Figure) -> Image:
+def pixels(figure: Figure) -> Image:
+    """Return what a figure looks like."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(figure)

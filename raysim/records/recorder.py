@@ -12,6 +12,7 @@ from raysim.engine.events import Checkpoint, Event, Finished, RoundDone, Started
 from raysim.federation.federation import Federation
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
 from raysim.records.figures import timeline_image
+from raysim.records.notes import Note
 from raysim.records.result import Result, write_result
 from raysim.records.run_directory import (
     Interruptions,
@@ -52,6 +53,8 @@ class Recorder:
         self._began = began
         self.footprint = footprint
         self._interrupted = False
+        self._stop_at: tuple[str, int] | None = None
+        self._last: RoundDone | None = None
         self._facts: dict[str, Any] = {"seconds_starting": 0.0, "actors": 0, "model_sha256": None, "per_client": None}
         self._versions = find_versions()
         self.checkpoints = Checkpoints(directory, config, self._versions["raysim"])
@@ -79,7 +82,23 @@ class Recorder:
     @property
     def status(self) -> Literal["done", "interrupted"]:
         """How the run ended, once its last event has arrived."""
-        return "interrupted" if self._interrupted else "done"
+        return "interrupted" if self._interrupted and self.stopped_by is None else "done"
+
+    @property
+    def stopped_by(self) -> str | None:
+        """The callback that has ended the run before its last round, if one has."""
+        if self._stop_at is None or not self._interrupted:
+            return None
+        callback, after = self._stop_at
+        return callback if self._totals.rounds == after else None
+
+    def stop_at(self, callback: str, round: int) -> None:
+        """Note that the run is to end after a round, as a callback asks."""
+        self._stop_at = callback, round
+
+    def note(self, note: Note) -> None:
+        """Write what a callback records. Raises RunError if it cannot be written."""
+        self._files.write_note(note)
 
     def take(self, event: Event) -> None:
         """Record one event. Raises RunError if it cannot be written."""
@@ -90,6 +109,7 @@ class Recorder:
                 if event.evaluation is not None:
                     self._totals.begin(event.evaluation)
             case RoundDone():
+                self._last = event
                 self._totals.add(event)
                 self._files.write_round(event, self._totals)
             case Checkpoint():
@@ -99,6 +119,8 @@ class Recorder:
             case Finished():
                 self.footprint.add(event.peaks)
                 self._interrupted = event.interrupted
+                if self.stopped_by is not None and self._last is not None and not self._last.task_done:
+                    self._totals.add_row(self._last)  # of the task that it was stopped in
                 self._facts |= {"model_sha256": sha256(event.state), "per_client": event.per_client}
                 self._files.write_model(event.state)
 
@@ -116,6 +138,7 @@ class Recorder:
             seed=config.seed,
             methods=list(config.methods),
             status=status,
+            stopped_by=self.stopped_by if status == "done" else None,
             clients=config.clients.count,
             tasks=config.scenario.tasks,
             top_k=config.evaluation.top_k,

@@ -13,7 +13,11 @@ from raysim.evaluation.scoring import ClientSummary
 from raysim.system.errors import ConfigError
 from raysim.system.files import convert_write_errors, write_whole
 
-IF_ASKED_FOR = {"top_k": 1, "per_client": None}  # keys of summary.json, and the values that it leaves out
+IF_ASKED_FOR = {
+    "top_k": 1,
+    "per_client": None,
+    "stopped_by": None,
+}  # keys of summary.json, and the values that it leaves out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +29,9 @@ class Result:
     mean, worst and std (see raysim.evaluation.scoring). Where top_k is above 1, these are top-k accuracies. Bytes
     are the methods' payload, all clients together; steps counts the gradient steps of all clients' local training,
     participation each client's updates; virtual_time is in virtual seconds; seconds_per_round is a median, without
-    evaluation; actors counts Ray's (the coordinator and the hosts; none if one process did it all). Older versions
-    wrote no steps, participation, virtual_time and actors.
+    evaluation; stopped_by is the callback that ended the run before its last round; actors counts Ray's (the
+    coordinator and the hosts; none if one process did it all). Older versions wrote no steps, participation,
+    virtual_time and actors.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)
@@ -35,6 +40,7 @@ class Result:
     seed: int
     methods: list[str]
     status: str
+    stopped_by: str | None = None
     clients: int
     tasks: int
     rounds: int

@@ -19,6 +19,7 @@ from torch import Tensor
 from raysim.config import Config, dump
 from raysim.config.error_text import shorten
 from raysim.engine.events import RoundDone, line
+from raysim.records.notes import RECORDED, Note
 from raysim.records.tensorboard import Board
 from raysim.records.totals import Totals
 from raysim.system.errors import ConfigError, RunError
@@ -62,6 +63,12 @@ class RunFiles:
         with self._writing(f"{name}.png") as path:
             Image.fromarray(image).save(path)
         self._show(lambda board: board.add_image(name, image))
+
+    def write_note(self, note: Note) -> None:
+        """Write what a callback has recorded, also for TensorBoard."""
+        with self._writing(note.file) as path:
+            note.write(path)
+        self._show(lambda board: board.add_note(note))
 
     def write_model(self, state: Mapping[str, Tensor]) -> None:
         """Write the final model's state_dict as model.pt."""
@@ -184,7 +191,7 @@ def cut_back(directory: Path, files: Mapping[str, int]) -> None:
 
 def growing_files(directory: Path) -> list[Path]:
     """Return the files that grow during a run."""
-    return sorted(path for pattern in (ROUNDS, BOARD) for path in directory.glob(pattern))
+    return sorted(path for pattern in (ROUNDS, RECORDED, BOARD) for path in directory.glob(pattern))
 
 
 def claim_directory(directory: Path) -> None:

@@ -13,6 +13,7 @@ from raysim.evaluation import metrics
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.records.figures import matrix_image
+from raysim.records.notes import Note
 from raysim.records.totals import Totals
 
 
@@ -43,6 +44,13 @@ class Board:
     def add_image(self, name: str, image: npt.NDArray[np.uint8], step: int = 0) -> None:
         """Write an image (uint8 [H, W, 3])."""
         self._writer.add_image(name, image, step, dataformats="HWC")
+
+    def add_note(self, note: Note) -> None:
+        """Write what a callback has recorded."""
+        if isinstance(note.value, float):
+            self._writer.add_scalar(f"callbacks/{note.name}", note.value, note.round)
+        else:
+            self.add_image(f"callbacks/{note.name}", note.value, note.round)
 
     def add_round(self, event: RoundDone, totals: Totals) -> None:
         """Write one round, and, if it ended a task, the matrices and the clients' updates so far."""

@@ -46,9 +46,13 @@ class Totals:
         self.bytes_down += event.bytes_down
         self.steps += event.steps
         self.round_seconds.append(event.seconds)
-        if event.task_done and event.evaluation is not None:
-            for protocol, row in event.evaluation.items():
-                self.matrices[protocol].append(list(row))
+        if event.task_done:
+            self.add_row(event)
+
+    def add_row(self, event: RoundDone) -> None:
+        """Take a round's accuracies, if it has been evaluated, as the matrices' next row."""
+        for protocol, row in (event.evaluation or {}).items():
+            self.matrices[protocol].append(list(row))
 
     def summarise(self, in_step: bool, metric: Metric) -> dict[str, Any]:
         """Return the keys of summary.json that are counted round by round; the arguments as in metrics.summarise."""

@@ -125,8 +125,8 @@ def _of_the_setting(run: FinishedRun) -> dict[str, object]:
 
 
 def _identity(values: Flat) -> str:
-    """Return equal strings for equal values; a key that is null is like one that an older version did not write."""
-    return json.dumps({key: value for key, value in values.items() if value is not None}, sort_keys=True)
+    """Return equal strings for equal values; a null or empty key is like one that an older version did not write."""
+    return json.dumps({key: value for key, value in values.items() if value not in (None, {})}, sort_keys=True)
 
 
 def _telling_keys(flats: Sequence[Flat]) -> list[str]:

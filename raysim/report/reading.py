@@ -148,6 +148,7 @@ def _read_run(directory: Path, labels_in: Callable[[Path], SweepLabels | None]) 
     for protocol, values in summary.evaluation.items():
         if {len(values["accuracy"]), *map(len, values["accuracy"])} != {summary.tasks}:
             size = f"{summary.tasks} x {summary.tasks} tasks"
+            size += f", as {summary.stopped_by} stopped the run before the last task" * (summary.stopped_by is not None)
             raise ConfigError(f"{path}: evaluation.{protocol}.accuracy: found no matrix of {size}")
     # the nearest sweep above a run names it
     sweeps = ((above, found) for above in directory.parents if (found := labels_in(above)) is not None)

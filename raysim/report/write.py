@@ -26,7 +26,7 @@ PLOTS: dict[str, Callable[[ExperimentSetting], Iterator[Drawing]]] = {
 
 
 def write_report(
-    directories: Sequence[str | Path],
+    directories: Sequence[str | Path] | str | Path,
     out: str | Path | None = None,
     against: str | None = None,
     *,
@@ -35,7 +35,7 @@ def write_report(
     """Write a report and return what it says.
 
     Args:
-        directories: where finished runs are looked for, at any depth.
+        directories: where finished runs are looked for, at any depth; one, or several.
         out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory.
         against: the name of a paper whose published figures stand beside the measured ones.
         trust: import what the runs' configs name and raysim does not have, to plot who holds what.
@@ -43,6 +43,7 @@ def write_report(
     Raises:
         ConfigError: no finished run was found, the paper is not known, or `out` cannot be written to.
     """
+    directories = [directories] if isinstance(directories, str | Path) else directories
     paper = None if against is None else load_paper(against)
     left_out: list[str] = []
     settings = group_runs(find_runs([Path(directory) for directory in directories], left_out), left_out)
@@ -75,12 +76,15 @@ def _make_section(
 
 def draw_plots(setting: ExperimentSetting, folder: Path) -> tuple[list[Plot], list[str]]:
     """Draw a setting's plots into a folder that exists; return them, and a line for each kind that cannot be drawn."""
-    plots: list[Plot] = []
-    left_out = []
+    left_out: list[str] = []
+    with rc_context(STYLE):
+        return [save_drawing(drawing, folder) for drawing in draw_setting(setting, left_out)], left_out
+
+
+def draw_setting(setting: ExperimentSetting, left_out: list[str]) -> Iterator[Drawing]:
+    """Yield a setting's drawings; `left_out` gets a line for each kind that cannot be drawn."""
     for kind, draw in PLOTS.items():
         try:
-            with rc_context(STYLE):
-                plots += [save_drawing(drawing, folder) for drawing in draw(setting)]
+            yield from draw(setting)
         except (ConfigError, OSError) as error:
             left_out.append(f"setting {setting.number}: {kind}: {error}")
-    return plots, left_out

@@ -1,6 +1,7 @@
 """Display of a sweep: a live table of its runs on a terminal, a line per ended run elsewhere, or nothing."""
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +14,14 @@ from rich.text import Text
 
 from raysim.config.error_text import show
 from raysim.engine.events import Event, RoundDone, Started
+from raysim.launch.bar import clock
 from raysim.launch.display import Display, accuracy_so_far
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunOutcome, SweepPlan
+from raysim.system.output import unfailing_stream
 
 AROUND_THE_ROWS = 6  # lines of the terminal that are no rows
+WIDE = 100  # columns of a terminal in which a run's task has room
 STATES = ("failed", "interrupted", "running", "done", "waiting")  # in order of precedence if there is no room for all
 
 
@@ -51,6 +55,8 @@ class _Row:
     where: str = ""
     accuracy: str = ""
     rounds: int = 0
+    done: float = 0.0  # the part of them
+    task: str = ""  # stands before `where`, if there is room
 
 
 class SweepTable(SweepDisplay):
@@ -59,11 +65,13 @@ class SweepTable(SweepDisplay):
     def __init__(self, console: Console, plan: SweepPlan) -> None:
         self.console: Console = console
         self._rows: dict[str, _Row] = {}
+        self._began = time.monotonic()
         for outcome in plan.outcomes().values():
             if outcome.status == "done":
                 self.end(outcome)
             else:
                 self._rows[outcome.cell.folder] = _Row("waiting")
+        self._before = sum(row.done for row in self._rows.values())
 
     def begin(self, cell: Cell) -> None:
         """Show that a run starts."""
@@ -75,33 +83,44 @@ class SweepTable(SweepDisplay):
         if isinstance(event, Started):
             row.rounds = event.rounds
         elif isinstance(event, RoundDone):
-            row.where = f"task {event.tasks[-1]}/{cell.config.scenario.tasks}, round {event.round}/{row.rounds}"
+            row.done = event.round / row.rounds
+            row.task = f"task {event.tasks[-1]}/{cell.config.scenario.tasks}, "
+            row.where = f"round {event.round}/{row.rounds}"
             if event.evaluation:
                 row.accuracy = accuracy_so_far(event, cell.config)
 
     def end(self, outcome: RunOutcome) -> None:
         """Show how a run ended."""
         seconds = f"{outcome.result.seconds:.0f} s" if outcome.result else ""
-        self._rows[outcome.cell.folder] = _Row(outcome.status, seconds, outcome.problem or outcome.accuracy)
+        self._rows[outcome.cell.folder] = _Row(outcome.status, seconds, outcome.problem or outcome.accuracy, done=1.0)
 
     def table(self) -> Table:
         """Return the present table; if the terminal is too small, without the least important rows."""
         rows = list(self._rows.items())
         room = max(1, self.console.height - AROUND_THE_ROWS)
         chosen = sorted(range(len(rows)), key=lambda number: STATES.index(rows[number][1].state))[:room]
-        table = Table(box=SIMPLE, padding=(0, 1, 0, 0), caption=_counts([row.state for _, row in rows]))
+        table = Table(box=SIMPLE, padding=(0, 1, 0, 0), caption=self._caption())
         for heading in ("run", "state", "where", "accuracy"):
             table.add_column(heading, no_wrap=heading != "accuracy")  # the last column is cut if space is short
         for folder, row in (rows[number] for number in sorted(chosen)):
-            texts = (folder, row.state, row.where, row.accuracy)
+            where = row.task * (self.console.width >= WIDE) + row.where
+            texts = (folder, row.state, where, row.accuracy)
             table.add_row(*(Text(text, no_wrap=True, overflow="ellipsis") for text in texts))
         return table
+
+    def _caption(self) -> str:
+        """Return how many runs are in which state, the time so far, and the time left if runs go on as they did."""
+        elapsed, rows = time.monotonic() - self._began, self._rows.values()
+        done = sum(row.done for row in rows)
+        each = elapsed / (done - self._before) if done > self._before else None
+        left = "-:--:--" if each is None else clock(each * (len(rows) - done))
+        return f"{_counts([row.state for row in rows])} · {clock(elapsed)} · left {left}"
 
 
 @contextmanager
 def open_sweep_display(plan: SweepPlan, quiet: bool) -> Iterator[SweepDisplay]:
     """Open the display of a sweep that suits the output: a terminal, a file or pipe, or nothing."""
-    console = Console(file=sys.stdout)
+    console = Console(file=unfailing_stream(sys.stdout))
     if quiet:
         yield SweepDisplay()
     elif console.is_terminal:

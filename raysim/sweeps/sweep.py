@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from raysim.engine.events import Finished
+from raysim.callbacks.telling import CallbackAudience, make_callbacks
+from raysim.engine.events import STOPPABLE, Event, Finished
 from raysim.engine.whole_run import IN_THIS_PROCESS, Executor, RunInProgress, load_federation
 from raysim.estimate import placement
 from raysim.estimate.concurrency import runs_at_once
@@ -14,7 +15,7 @@ from raysim.records.recorder import Recorder
 from raysim.records.result import Result
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunEnd, RunOutcome, SweepPlan, plan_sweep, register_runs
-from raysim.sweeps.display import SweepDisplay
+from raysim.sweeps.display import SweepDisplay, open_sweep_display
 from raysim.system.capacity import Capacity, this_machine
 from raysim.system.errors import ConfigError, Lost, RunError
 from raysim.system.files import lock_directory
@@ -31,6 +32,7 @@ def sweep(
     local: bool = False,
     *,
     jobs: int | None = None,
+    progress: bool = False,
     display: SweepDisplay | None = None,
 ) -> list[Result]:
     """Run a grid of runs, and return their results in the order of the grid.
@@ -44,14 +46,17 @@ def sweep(
         out: the sweep's directory; by default runs/NAME.
         local: run one after the other in this process, without Ray.
         jobs: the most runs at a time; by default as many as there are CPUs.
-        display: shows the sweep's events; by default they are not shown.
+        progress: show a table on a terminal, and lines elsewhere, as the command line does.
+        display: shows the sweep's events in a way of one's own.
 
     Raises:
         ConfigError: the file, a run's config or the resources are wrong, or the directory holds something else; nothing
             was started.
         RunError: runs failed; all others were carried out.
     """
-    outcomes = carry_out(plan_sweep(config, overrides, out), local, jobs, display or SweepDisplay())
+    plan = plan_sweep(config, overrides, out)
+    with open_sweep_display(plan, quiet=not progress) if display is None else nullcontext(display) as shown:
+        outcomes = carry_out(plan, local, jobs, shown)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:
         first = f"{failed[0].directory}: {failed[0].problem}"
@@ -98,6 +103,7 @@ class _Runs:
         self._executor = executor
         self._display = display
         self._recorders: dict[Cell, Recorder] = {}
+        self._audiences: dict[Cell, CallbackAudience] = {}
         self._running: dict[RunInProgress, Cell] = {}
         self.stopping = False
 
@@ -133,6 +139,7 @@ class _Runs:
         began = time.perf_counter()
         try:
             federation = load_federation(cell.config)
+            callbacks = make_callbacks(cell.config, federation.protocols)
             if self.stopping:
                 return
             self._display.begin(cell)
@@ -142,6 +149,7 @@ class _Runs:
             self._end(cell, "failed", str(error))
             return
         self._recorders[cell] = recorder
+        self._audiences[cell] = CallbackAudience(callbacks, recorder, federation.availability.rows)
         resume_from = None if recorder.saved is None else (recorder.saved.server, dict(recorder.saved.clients))
         run = self._executor.start(cell.config, federation, resume_from)
         self._running[run] = cell
@@ -164,14 +172,37 @@ class _Runs:
         recorder.footprint.reach(peak_memory_bytes)
         recorder.take(event)
         self._display.take(cell, event)
+        if not self._heard(run, cell, event):
+            return
         if isinstance(event, Finished):
             self._end(cell, recorder.status)
+
+    def _heard(self, run: RunInProgress, cell: Cell, event: Event) -> bool:
+        """Tell a run's callbacks of an event, and let it go on; return whether none failed, which ends the run."""
+        try:
+            ends = self._audiences[cell].take(event)
+        except RunError as error:
+            run.end()
+            del self._running[run]
+            self._end(cell, "failed", str(error))
+            return False
+        if ends is not None:
+            run.stop()
+            self._display.say(f"{cell.folder}: {ends}")
+        if cell.config.callbacks and isinstance(event, STOPPABLE):
+            run.heard()
+        return True
 
     def _end(self, cell: Cell, status: RunEnd, problem: str = "") -> None:
         ended = None
         if cell in self._recorders:  # a run whose data could not be read has no directory
-            with delay_interrupts(), self._recorders.pop(cell) as recorder:
-                ended = recorder.end(status)
+            with self._recorders.pop(cell) as recorder:
+                with delay_interrupts():
+                    ended = recorder.end(status)
+                try:
+                    self._audiences.pop(cell).end(ended)
+                except RunError as error:
+                    status, problem = "failed", problem or str(error)
         outcome = RunOutcome(cell, self._out / cell.folder, status, ended, problem)
         self.outcomes[cell.folder] = outcome
         self._display.end(outcome)

@@ -34,6 +34,11 @@ class Output:
                 os.dup2(nowhere.fileno(), self._stream.fileno())  # Python writes out its buffer once more when it ends
 
 
+def unfailing_stream(stream: TextIO | None) -> TextIO | None:
+    """Return a stream to which writing never fails; None is that of a process without one."""
+    return None if stream is None else cast(TextIO, Output(stream))
+
+
 @contextmanager
 def unfailing_output(also_results: bool) -> Iterator[None]:
     """Let no failure to write to standard error, and with `also_results` to standard output, be an error here.

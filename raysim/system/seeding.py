@@ -117,6 +117,18 @@ def torch_restored() -> AbstractContextManager[None]:
 
 
 @contextmanager
+def generators_restored() -> Iterator[None]:
+    """Restore the generators that all code of a process shares at the end of this context."""
+    of_numpy, of_python = np.random.get_state(legacy=False), random.getstate()
+    try:
+        with torch_restored():
+            yield
+    finally:
+        np.random.set_state(of_numpy)
+        random.setstate(of_python)
+
+
+@contextmanager
 def torch_untouched() -> Iterator[None]:
     """Restore torch's global state (threads, generators, determinism flags) at the end of this context."""
     threads = torch.get_num_threads()

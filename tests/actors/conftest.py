@@ -59,7 +59,9 @@ def facts() -> Callable[[Result], Mapping[str, Any]]:
         assert lines
         for line in lines:
             del line["seconds"]
+        recorded = result.directory / "callbacks.jsonl"
         return {
+            "recorded": recorded.read_text() if recorded.exists() else None,
             "model_sha256": result.model_sha256,
             "evaluation": result.evaluation,
             "per_client": result.per_client,

@@ -22,7 +22,7 @@ from raysim.actors.dealing import Dealing
 from raysim.actors.host import Host
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
-from raysim.engine.events import Checkpoint, Finished, RoundDone, Started
+from raysim.engine.events import Checkpoint, Finished, RoundDone, Started, WentBack
 from raysim.engine.orders import Order
 from raysim.estimate import placement
 from raysim.estimate.memory import MemoryNeed
@@ -156,8 +156,8 @@ def test_until_then_a_stop_waits_for_the_start() -> None:
     said: list[str] = []
     recorder = SimpleNamespace(saved=None, take=lambda event: None, go_back=lambda why: 0)
     starting = SimpleNamespace(events=lost_and_done, stop=lambda: None)
-    recovery = Recovery(lambda saved, apart: said.append(recovery.doing()) or starting, recorder, 3, lambda text: None)
-    assert len([*recovery.events()]) == 2
+    recovery = Recovery(lambda saved, apart: said.append(recovery.doing()) or starting, recorder, 3)
+    assert [*recovery.events()] == [Started(None, 2), WentBack("a host died: ended", 0), Started(None, 2)]
     waiting, working = "waiting until all hosts have started and answered", "finishing this round"
     assert said == [waiting, working, waiting, working]
 
@@ -246,7 +246,7 @@ def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.Mo
     assert isinstance(held, Checkpoint)
     assert len(list(held.clients)) == 1
     assert kept() is None
-    made.written()
+    made.heard(False)
     held = next(events)
     assert Rounds.left == [None]
 
@@ -277,7 +277,8 @@ def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.Mo
     call = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=stream))
     made = object.__new__(Remote)
     made._notice = None
-    made._actor = SimpleNamespace(events=call, written=SimpleNamespace(remote=lambda: None))
+    made._paced = made._stopping = False
+    made._actor = SimpleNamespace(events=call, heard=SimpleNamespace(remote=lambda stopping: None))
     made._places = SimpleNamespace(give_back=lambda: None)
     made._patience = SimpleNamespace(heard=lambda: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: reference.event, kill=lambda _: None))

@@ -21,7 +21,7 @@ from raysim.cli import main
 from raysim.config import Config, load
 from raysim.data import DATASETS
 from raysim.launch import run as running
-from raysim.launch.display import open_run_display
+from raysim.launch.bar import open_run_display
 from raysim.models import MODELS
 from raysim.system.errors import RunError
 
@@ -161,7 +161,7 @@ WRONG = {
     "a directory with a null byte": (["run", "tiny.yaml", "--out", "a\0b"], "--out a\\x00b: embedded null byte"),
     "an empty command": (
         [""],
-        "raysim: found '', allowed: run, check, list, sweep, report, evaluate; see raysim --help\n",
+        "raysim: found '', allowed: run, check, list, sweep, report, evaluate, download; see raysim --help\n",
     ),
     "an empty config": (["run", ""], ": this is a directory, allowed: a YAML file\n"),
     "a config too many": (["run", "tiny.yaml", "tiny.yaml"], "tiny.yaml: found no '=', allowed: KEY=VALUE"),
@@ -373,7 +373,7 @@ def test_the_live_display_takes_every_event(monkeypatch: pytest.MonkeyPatch, cap
     def terminal(**more: Any) -> Console:
         return Console(force_terminal=True, width=160, **more)
 
-    monkeypatch.setattr("raysim.launch.display.Console", terminal)
+    monkeypatch.setattr("raysim.launch.bar.Console", terminal)
     with open_run_display(load("tiny.yaml"), quiet=False) as shown:
         raysim.run("tiny.yaml", out="out", local=True, display=shown)
         shown.say("stopping after this round")

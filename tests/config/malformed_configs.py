@@ -2,7 +2,7 @@
 
 TOP = (
     "name, seed, dataset, scenario, partition, clients, model, objective, training, memory, methods, participation, "
-    "aggregation, schedule, resources, evaluation, checkpoint, logging"
+    "aggregation, schedule, resources, evaluation, checkpoint, logging, callbacks"
 )
 TRAINING = (
     "rounds_per_task, local_epochs, local_steps, batch_size, optimizer, lr_decay, keep_optimizer, precision, "

@@ -103,6 +103,7 @@ DEFAULTS: dict[str, object] = {
     },
     "checkpoint": {"every_rounds": 20, "keep": 2, "tries": 3},
     "logging": {"tensorboard": True},
+    "callbacks": {},
 }
 
 

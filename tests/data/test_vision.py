@@ -6,6 +6,7 @@ import sys
 import urllib.error
 import urllib.request
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -171,7 +172,7 @@ def test_what_a_download_brings_is_read_without_its_noise(tmp_path, monkeypatch,
     def download(self):
         warnings.warn("files older than this numpy", stacklevel=1)
         print("100%", file=sys.stderr)
-        write_set(tmp_path / "MNIST" / "raw")
+        write_set(Path(self.raw_folder))
 
     monkeypatch.setattr(datasets.MNIST, "download", download)
     assert mnist(tmp_path, True).train.x[1, 0, 0, 1] == 36

@@ -127,9 +127,11 @@ def test_code_that_runs_something_runs(
 ) -> None:
     whole = raysim.run
 
-    def quick(config: object, overrides: object = (), out: object = None, local: bool = False) -> raysim.Result:
+    def quick(
+        config: object, overrides: object = (), out: object = None, local: bool = False, **more: object
+    ) -> raysim.Result:
         asked = load(config, overrides)
-        return whole(load(asked, small(asked)), out=out or tmp_path / "run", local=True)
+        return whole(load(asked, small(asked)), out=out or tmp_path / "run", local=True, **more)
 
     monkeypatch.setattr(raysim, "run", quick)
     space: dict[str, object] = {}

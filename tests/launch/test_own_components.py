@@ -41,6 +41,9 @@ def test_the_package_runs_and_its_parts_are_what_runs(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
     assert {tuple(line["cohort"]) for line in lines} == {(0, 1, 2)}
     assert list(result.evaluation) == ["domain_il"]
+    _, both = (line["evaluation"]["domain_il"] for line in lines if "evaluation" in line)
+    recorded = [json.loads(line) for line in (tmp_path / "run" / "callbacks.jsonl").read_text().splitlines()]
+    assert [(note["round"], note["value"]) for note in recorded] == [(4, 0.0), (8, abs(both[0] - both[1]))]
     plain = raysim.run(config, {"training.optimizer": "sgd"}, out=tmp_path / "sgd", local=True)
     assert plain.model_sha256 != result.model_sha256
     again = raysim.run(tmp_path / "run" / "config.yaml", out=tmp_path / "again", local=True)

@@ -152,7 +152,8 @@ def test_all_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["run", "--resume", "--out", str(out), "seed=4"]) == 2
     error = capsys.readouterr().err
     assert error == (
-        f"--resume: {out} has another config: seed: 0 there, 4 here; allowed: other resources, logging, checkpoint\n"
+        f"--resume: {out} has another config: seed: 0 there, 4 here; allowed: other resources, logging, checkpoint, "
+        "callbacks\n"
     )
     assert len(lines(out)) == 3
 

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 
 import pytest
 from made_runs import make_run
+from matplotlib.figure import Figure
 from written_report import Written
 
 import raysim
@@ -106,3 +107,16 @@ def test_what_is_wrong_is_told_in_one_line(capsys: Captured) -> None:
         output, errors = capsys.readouterr()
         assert (output, errors.count("\n")) == ("", 1)
         assert fragment in errors
+
+
+@pytest.mark.usefixtures("_here")
+def test_from_python_the_package_is_called(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "one")
+    report = raysim.report("runs", tmp_path / "paper")
+    assert [section.setting.tasks for section in report.sections] == [2]
+    assert (tmp_path / "paper" / "report.html").is_file()
+    drawn = raysim.figures(raysim.load("runs/one"))
+    assert [name for name in drawn if name.endswith("accuracy-matrix")] == list(drawn)[:1]
+    assert {type(figure) for figure in drawn.values()} == {Figure}
+    with pytest.raises(raysim.ConfigError, match="found no finished run"):
+        raysim.figures(tmp_path / "paper")

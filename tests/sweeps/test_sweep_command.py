@@ -135,7 +135,9 @@ def test_the_table_says_where_runs_are_and_leaves_out_what_has_no_room(
         assert rows()[-1] == ("seed-3", "running", "task 2/2, round 3/4", "class-IL 37.5%")
         shown.begin(cells[2])
         assert [row[0] for row in rows()] == ["seed-0", "seed-2", "seed-3"]
-        assert shown.table().caption == "4 runs: 2 running, 1 done, 1 waiting"
+        assert str(shown.table().caption).startswith("4 runs: 2 running, 1 done, 1 waiting · 0:00:")
+        shown._began -= 60  # one run is three fourths done in a minute, of three that were left: 2.25 x 60 / 0.75
+        assert str(shown.table().caption).endswith(" · 0:01:00 · left 0:03:00")
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)

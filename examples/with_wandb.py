@@ -1,0 +1,53 @@
+"""Weights & Biases: raysim run configs/quickstart.yaml 'callbacks={examples.with_wandb:WeightsAndBiases: {}}'.
+
+Needs `pip install wandb`. Nothing is sent by default: `wandb sync` sends what was written offline.
+"""
+
+from statistics import fmean
+from typing import Any, Literal
+from uuid import uuid4
+
+import wandb
+
+from raysim.callbacks import Callback, RunView
+from raysim.engine.events import RoundDone
+from raysim.records.result import Result
+
+
+class WeightsAndBiases(Callback):
+    """Logs rounds, accuracies and the summary to Weights & Biases."""
+
+    def __init__(
+        self,
+        *,
+        project: str = "raysim",  # the project that the run belongs to
+        mode: Literal["offline", "online", "disabled"] = "offline",  # whether anything is sent
+    ) -> None:
+        self.project = project
+        self.mode = mode
+        self.run: Any = None
+
+    def on_start(self, run: RunView) -> None:
+        """Begin a run with the config; one that is resumed goes on with it."""
+        name, config = f"{run.config.name}-{run.config.seed}", run.config.model_dump()
+        folder, known = str(run.directory), run.directory / "wandb-id.txt"
+        number = known.read_text() if run.round and known.exists() else uuid4().hex[:8]
+        known.write_text(number)
+        self.run = wandb.init(
+            project=self.project, mode=self.mode, name=name, config=config, dir=folder, id=number, resume="allow"
+        )
+
+    def on_round(self, run: RunView, done: RoundDone) -> None:
+        """Log what a round has to say."""
+        numbers = {"loss": done.loss, "seconds": done.seconds, "bytes": done.bytes_up + done.bytes_down}
+        for protocol, accuracies in (done.evaluation or {}).items():
+            numbers[f"{protocol}/so_far"] = fmean(accuracies[: done.so_far])
+            numbers |= {f"{protocol}/task_{task}": value for task, value in enumerate(accuracies, 1)}
+        self.run.log({**numbers, **done.records}, step=done.round)
+
+    def on_end(self, run: RunView, result: Result) -> None:
+        """Write the summary, and finish."""
+        for protocol, metrics in result.evaluation.items():
+            self.run.summary[f"{protocol}/average_accuracy"] = metrics["average_accuracy"]
+            self.run.summary[f"{protocol}/forgetting"] = metrics["forgetting"]
+        self.run.finish(exit_code=0 if result.status == "done" else 1)

@@ -1,0 +1,83 @@
+"""Early stopping: a run ends when what is watched has not become better for some evaluations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge
+
+from raysim.callbacks.callback import Callback, RunView
+from raysim.config import Config
+from raysim.engine.events import RoundDone, line
+from raysim.system.errors import ConfigError
+
+ACCURACY, LOSS = "accuracy", "loss"
+
+
+@dataclass(kw_only=True)
+class EarlyStopping(Callback):
+    """Ends the run when a metric has not become better for some evaluations in a row.
+
+    Where more tasks enter the mean it begins anew, as it is then another quantity. A run that is resumed is judged by
+    the rounds before, too, so it ends where one that was not interrupted does.
+    """
+
+    metric: str = ACCURACY  # accuracy (the tests' mean so far, of any objective), loss (of training), a method's record
+    protocol: str | None = None  # by which the accuracy is measured; null is the run's first
+    patience: Annotated[int, Ge(1)] = 5  # so many in a row that are no better end the run
+    min_delta: Annotated[float, Ge(0)] = 0.0  # by more than this it must become better
+    mode: Literal["auto", "max", "min"] = "auto"  # what is better; auto knows it of the tests' metric and of the loss
+
+    _so_far: int = field(default=0, init=False)
+    _best: tuple[float, int] | None = field(default=None, init=False)
+    _worse: int = field(default=0, init=False)
+    _higher_is_better: bool = field(default=True, init=False)  # in the tests
+
+    def check(self, config: Config, protocols: Sequence[str]) -> None:
+        """Refuse what could never stop: another protocol, one evaluation per task, a metric of unknown direction."""
+        if self.protocol is not None and self.protocol not in protocols:
+            raise ConfigError(f"protocol: found '{self.protocol}', allowed: {' or '.join(protocols)}, as the tasks are")
+        if self.metric == ACCURACY and config.evaluation.every_rounds is None and config.in_step:
+            words = "found an evaluation per task, allowed: evaluation.every_rounds, to see a task become no better"
+            raise ConfigError(f"metric: {words}; or metric: {LOSS}")
+        self._higher_is_better = config.objective.make().metric.higher_is_better
+        if self.metric not in (ACCURACY, LOSS) and self.mode == "auto":
+            raise ConfigError(f"mode: found auto for '{self.metric}', allowed: max or min, whichever is better")
+
+    def on_start(self, run: RunView) -> None:
+        """Look at the rounds that were done before."""
+        for done in run.earlier_rounds():
+            self._look(done)
+
+    def on_round(self, run: RunView, done: RoundDone) -> None:
+        """Look at a round, and end the run if it was one too many."""
+        if self._look(line(done)) and self._best is not None:
+            best, when = self._best
+            words = f"{self.metric} has not been better than {best:.4g} of round {when}"
+            run.stop(f"{words} for {self._worse} {'evaluations' if self.metric == ACCURACY else 'rounds'}")
+
+    def _look(self, done: Mapping[str, Any]) -> bool:
+        """Return whether patience has run out with a round, given as rounds.jsonl has it."""
+        value = self._value(done)
+        if value is None:
+            return False
+        if done["so_far"] != self._so_far:
+            self._so_far, self._best = done["so_far"], None
+        upwards = self.metric == ACCURACY and self._higher_is_better if self.mode == "auto" else self.mode == "max"
+        sign = 1 if upwards else -1
+        if self._best is None or sign * (value - self._best[0]) > self.min_delta:
+            self._best, self._worse = (value, done["round"]), 0
+        else:
+            self._worse += 1
+        return self._worse >= self.patience
+
+    def _value(self, done: Mapping[str, Any]) -> float | None:
+        if self.metric != ACCURACY:
+            found: float | None = done["loss"] if self.metric == LOSS else done["records"].get(self.metric)
+            return found
+        evaluation = done.get("evaluation")
+        if evaluation is None:
+            return None
+        row = evaluation[self.protocol or next(iter(evaluation))]
+        return fmean(row[: done["so_far"]])

@@ -1,0 +1,49 @@
+"""Going on with a run from its directory: which config it has then, and the command that does so."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from raysim.config import Config, load
+from raysim.config.comparison import CHANGE_NO_STATE, describe_difference
+from raysim.config.lookup import only_named_by, own_names
+from raysim.records.run_directory import claim_directory
+from raysim.system.errors import ConfigError
+
+MAY_DIFFER = ("resources", "logging", "checkpoint", "callbacks")  # blocks of the config, when a run is resumed
+
+
+def resolve_resumed(
+    out: str | Path | None,
+    config: str | Path | Mapping[str, object] | Config | None,
+    overrides: Sequence[str] | Mapping[str, object],
+    trust: bool,
+) -> Config:
+    """Return the config of a resumed run: its directory's, or the one that is given, if they agree.
+
+    Without `trust`, the directory's config may name only components of raysim's and of the config that is given.
+
+    Raises:
+        ConfigError: there is no run and no config, or the given config would change the run's results.
+    """
+    if out is None:
+        raise ConfigError("--resume: found no --out, allowed: --resume --out DIR, the run's directory")
+    own = Path(out) / "config.yaml"
+    if not own.exists():
+        if config is None:
+            raise ConfigError(f"--resume: there is no {own}, allowed: a run's directory, or a config to start one with")
+        claim_directory(Path(out))
+        return load(config, overrides)
+    given = [] if config is None else [load(config, overrides)]
+    with only_named_by(*given, trust=trust):
+        before = load(own)
+        now = given[0] if given else load(own, overrides)
+    unlike = describe_difference(before, now, CHANGE_NO_STATE)
+    if unlike is not None:
+        raise ConfigError(f"--resume: {out} has another config: {unlike}; allowed: other {', '.join(MAY_DIFFER)}")
+    return now
+
+
+def resume_command(config: Config, directory: Path) -> str:
+    """Return the command that goes on with a run from its directory."""
+    own = any(not name.startswith("raysim.") for name in own_names(config))
+    return f"raysim run --resume --out {directory}{' --trust' * own}"

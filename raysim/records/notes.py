@@ -1,0 +1,38 @@
+"""What callbacks record: a line of callbacks.jsonl for each number, a PNG below figures/ for each picture."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+RECORDED = "callbacks.jsonl"
+
+
+@dataclass(frozen=True)
+class Note:
+    """A number, or a picture (uint8 [H, W, 3]), that a callback has recorded after a round."""
+
+    round: int
+    callback: str
+    name: str
+    value: float | npt.NDArray[np.uint8]
+
+    @property
+    def file(self) -> str:
+        """The file of a run's directory that it goes to."""
+        return RECORDED if isinstance(self.value, float) else f"figures/{self.name}-{self.round:06d}.png"
+
+    def write(self, path: Path) -> None:
+        """Write it to that file; a number that is not finite, which JSON lacks, becomes null. Raises OSError."""
+        if isinstance(self.value, float):
+            value = self.value if math.isfinite(self.value) else None
+            line = {"round": self.round, "callback": self.callback, "name": self.name, "value": value}
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        else:
+            path.parent.mkdir(exist_ok=True)
+            Image.fromarray(self.value).save(path)

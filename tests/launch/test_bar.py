@@ -1,0 +1,148 @@
+"""The bar: what a line of a width shows, how long is left, and the same in a notebook."""
+
+import io
+import sys
+import time
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import raysim
+from raysim.engine.events import RoundDone, Stage, Started
+from raysim.launch import bar as bars
+from raysim.launch.bar import LiveRun, open_run_display
+
+
+def shown(run: LiveRun) -> str:
+    console = Console(width=run.console.width, file=io.StringIO(), force_terminal=False)
+    console.print(run.render())
+    (line,) = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    return str(line).rstrip()
+
+
+def done(round: int, accuracies: bool = True) -> RoundDone:
+    evaluation = {"class_il": [0.5, 0.7, 0.0], "task_il": [0.9, 0.8, 0.5]} if accuracies else None
+    return RoundDone(round, [2], [0], 0.1234, 1, 1, 0.1, [0], 1.0, evaluation=evaluation, so_far=2)
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that sets the time."""
+    now = SimpleNamespace(seconds=1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now.seconds)
+    return lambda seconds: setattr(now, "seconds", 1000.0 + seconds)
+
+
+@pytest.fixture
+def running(tiny: Any, at: Any) -> Any:
+    """A function that makes the bar of a run of 90 rounds of which 30 took a minute; 10 s of the next have passed."""
+
+    def make(width: int) -> LiveRun:
+        at(0)
+        run = LiveRun(Console(width=width), tiny(scenario__tasks=3))
+        at(20)
+        run.take(Started(None, 90))
+        for round in range(1, 30):
+            run.take(done(round))
+        at(80)
+        run.take(done(30, accuracies=False))
+        at(90)
+        return run
+
+    return make
+
+
+def test_a_wide_line_has_everything(running: Any) -> None:
+    """30 rounds in 60 s: 2 s each, 120 s for the 60 that are left, of which 10 have passed; 90 s since the start."""
+    line = shown(running(120))
+    assert line.startswith("task 2/3 ━━━")
+    words = " round 30/90 loss 0.123  class-IL 60.0%, task-IL 85.0% 0:01:30 · left 0:01:50"
+    assert line.endswith(words)
+    bar = line.removeprefix("task 2/3 ").removesuffix(words)
+    assert len(bar) <= 40
+    assert set(bar) <= {"━", "╺", "╸", " "}  # without colours the rest of the bar is blank
+
+
+@pytest.mark.parametrize(("width", "task"), [(80, "task 2/3 "), (72, "task 2/3 ")])
+def test_rounds_accuracy_time_left_and_a_bar_fit_into_a_narrow_one(running: Any, width: int, task: str) -> None:
+    line = shown(running(width))
+    assert line.startswith(f"{task}━━")
+    assert line.endswith(" round 30/90 class-IL 60.0%, task-IL 85.0% left 0:01:50")
+    assert len(line) <= width
+
+
+def test_the_narrowest_has_no_bar(running: Any) -> None:
+    assert shown(running(60)) == "round 30/90 class-IL 60.0%, task-IL 85.0% left 0:01:50"
+
+
+def test_the_stage_is_named_while_a_run_starts(tiny: Any, at: Any) -> None:
+    at(0)
+    run = LiveRun(Console(width=80), tiny())
+    assert shown(run).startswith("starting ━")
+    at(65)
+    run.take(Stage("hosts: 12 of 24 ready"))
+    assert shown(run).startswith("hosts: 12 of 24 ready ━")
+    assert shown(run).endswith(" 0:01:05")
+    run.take(Started(None, 8))
+    assert shown(run).startswith("task 1/2  ")
+    assert shown(run).endswith(" left -:--:--")
+
+
+def test_only_the_rounds_since_a_resume_tell_how_long_is_left(tiny: Any, at: Any) -> None:
+    """Rounds 41 and 42 took 4 s each; 58 are left."""
+    at(0)
+    run = LiveRun(Console(width=80), tiny())
+    run.take(Started(None, 100, 40))
+    assert shown(run).startswith("going on from round 40 ━")
+    at(8)
+    run.take(done(42))
+    assert shown(run).endswith("left 0:03:52")
+
+
+def test_a_run_names_its_stages(tiny: Any, tmp_path: Any) -> None:
+    class Told(bars.RunDisplay):
+        stages: list[str] = []  # noqa: RUF012
+
+        def take(self, event: object) -> None:
+            if isinstance(event, Stage):
+                self.stages.append(event.text)
+
+    raysim.run(tiny(logging={"tensorboard": False}), out=tmp_path / "run", local=True, display=Told())
+    assert Told.stages == ["reading the data"]
+
+
+def test_a_notebook_has_one_that_is_drawn_in_its_place(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    drawn: list[str] = []
+    handle = SimpleNamespace(update=lambda picture: drawn.append(picture))
+    module = ModuleType("IPython.display")
+    vars(module).update(HTML=lambda text: text, display=lambda picture, display_id: drawn.append(picture) or handle)  # type: ignore[func-returns-value]
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setattr(bars, "SECONDS", 0)
+    notebook = lambda **more: Console(**more) if "force_jupyter" in more else SimpleNamespace(is_jupyter=True)  # noqa: E731
+    monkeypatch.setattr(bars, "Console", notebook)
+    config = tiny(logging={"tensorboard": False}, evaluation={"every_rounds": 1})
+    raysim.run(config, out=tmp_path / "run", local=True, progress=True)
+    assert drawn[0].startswith("reading the data <progress max='1'></progress> 0:00:")
+    assert drawn[-1].startswith("task 2/2 <progress value='1.0000' max='1'></progress> round 4/4 loss ")
+    assert "left 0:00:00" in drawn[-1]
+
+
+def test_progress_on_no_terminal_is_lines(tiny: Any, tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tiny(logging={"tensorboard": False})
+    raysim.run(config, out=tmp_path / "run", local=True, progress=True)
+    assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()] == ["task 1", "task 2"]
+    raysim.run(config, out=tmp_path / "quiet", local=True)
+    assert capsys.readouterr().out == ""
+
+
+def test_an_output_that_is_closed_ends_no_run(tiny: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    closed = open(tmp_path / "closed", "w")  # noqa: SIM115
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", closed)
+    with open_run_display(tiny(), False) as display:
+        display.say("nobody hears it")
