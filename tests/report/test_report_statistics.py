@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from raysim.report.tables import MeanOverSeeds, average, compare_pairs
+from raysim.report.tables import MeanOverSeeds, average, compare_pairs, within_t
 
 
 def test_the_deviation_is_the_sample_s() -> None:
@@ -37,6 +37,23 @@ def test_without_a_deviation_there_is_no_p(before: dict[int, float], after: dict
     found = compare_pairs(before, after)
     assert found is not None
     assert (found.std, found.p) == (std, None)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "t"),
+    [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (9, 2.26216), (10, 2.22814), (29, 2.04523)],
+)
+def test_students_t_has_its_tabled_quantiles(freedom: int, t: float) -> None:
+    """95% lies within t: the column of any table of the distribution, to its five digits or six."""
+    assert within_t(t, freedom) == pytest.approx(0.95, abs=2e-6)
+    assert within_t(-t, freedom) == within_t(t, freedom)
+
+
+@pytest.mark.parametrize("t", [0.0, 0.3, 1.0, 7.0])
+def test_students_t_with_few_degrees_of_freedom_in_closed_form(t: float) -> None:
+    """One degree is Cauchy's distribution, 2/pi atan(t); two, t / sqrt(t^2 + 2)."""
+    assert within_t(t, 1) == pytest.approx(2 / math.pi * math.atan(t))
+    assert within_t(t, 2) == pytest.approx(t / math.sqrt(t**2 + 2))
 
 
 def test_no_common_seed_is_no_difference() -> None:
