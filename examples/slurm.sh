@@ -25,34 +25,34 @@ files=/tmp/ray-$SLURM_JOB_ID                              # Ray's sockets and lo
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN                 # without the token of this job nobody joins its cluster
 
-patiently() {   # try a command once a second, two minutes long
+wait_for_nodes() {   # two minutes long
     for _ in {1..120}; do
-        if "$@" 2>/dev/null; then return; fi
+        [ "$(ray status --address "$address" 2>/dev/null | grep -c '^ *1 node_')" -ge "$1" ] && return
         sleep 1
     done
-    echo "the cluster at $address did not start: $*" >&2
+    echo "the cluster at $address has fewer than $1 nodes after two minutes" >&2
     exit 1
 }
-there_are() { [ "$(ray status --address "$address" | grep -c '^ *1 node_')" -ge "$1" ]; }
 
 # `ray stop` would end every Ray of yours on these nodes, other jobs' too; the end of its step ends just this one
+# shellcheck disable=SC2329  # the trap calls it
 end() {
     mapfile -t steps < <(jobs -p)
-    kill "${steps[@]}" 2>/dev/null || true
+    kill -- "${steps[@]/#/-}" 2>/dev/null || true   # with what they started
     wait
     on "${#nodes[@]}" "$every" rm -rf "$files"
 }
-trap end EXIT
+trap 'end' EXIT
 set -m   # else the run, in the background, would not hear SIGINT
 on "${#nodes[@]}" "$every" mkdir -m 700 "$files"
 start=(ray start --block --disable-usage-stats --num-cpus="$SLURM_CPUS_PER_TASK")
 on 1 "${nodes[0]}" "${start[@]}" --head --node-ip-address="${address%:*}" --port="${address#*:}" \
     --include-dashboard=false --temp-dir="$files" &
-patiently there_are 1
+wait_for_nodes 1
 for node in "${nodes[@]:1}"; do
     on 1 "$node" "${start[@]}" --address="$address" &
 done
-patiently there_are "${#nodes[@]}"
+wait_for_nodes "${#nodes[@]}"
 
 raysim run --resume --out "$directory" "$config" resources.address="$address" "$@" &
 run=$!

@@ -33,11 +33,12 @@ LOADS = {
 }
 ELSEWHERE = re.compile(r"(?:\w+:)?//")
 IN_STYLES = re.compile(r"""(?:@import\s+["']?|url\(\s*["']?)((?:https?:)?//[^"')\s]+)""")
-IN_SCRIPTS = re.compile(r"""["'`](https?://(?!www\.w3\.org/)[^"'`\s]+)["'`]""")  # w3.org's are names of namespaces
+# in a script w3.org's are names of namespaces, and one with a place for a name ($) asks a forge about a repository
+IN_SCRIPTS = re.compile(r"""["'`](https?://(?!www\.w3\.org/)[^"'`\s$]+)["'`]""")
 DOCUMENTED = [*(f"raysim.{name}" for name in raysim.__all__), *(f"raysim.api.{name}" for name in raysim.api.__all__)]
-SEEN = ("index.html", "gallery.html", "methods/README.html", "config.html", "api.html", "coming_from.html")
+SEEN = ("index.html", "gallery.html", "methods/index.html", "config.html", "api.html", "coming_from.html")
 WIDTHS = (400, 800, 1400)  # a phone's, a tablet's, a desk's
-SCHEMES = {"light": 1, "dark": 0}  # as Chromium counts them
+SCHEMES = ("light", "dark")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage"),
@@ -58,7 +59,7 @@ addEventListener("load", () => setTimeout(() => {
   parent.postMessage({ page: PAGE, width: innerWidth, scheme, faults }, "*");
 }, 2000));
 </script>"""
-COLLECT = """<!DOCTYPE html><pre id="found"></pre><script>
+COLLECT = """<!DOCTYPE html><meta name="color-scheme" content="SCHEME"><pre id="found"></pre><script>
 const found = [];
 addEventListener("message", ({ data }) => {
   found.push(data);
@@ -109,10 +110,10 @@ def look(site: Path, pages: Sequence[str] = SEEN) -> Iterator[str]:
             whole = (copy / page).read_text(encoding="utf-8")
             (copy / page).write_text(whole.replace("<head>", "<head>" + LOOK.replace("PAGE", json.dumps(page)), 1))
             frames += "".join(f'<iframe src="site/{page}" width="{width}" height="900"></iframe>' for width in WIDTHS)
-        (Path(made) / "look.html").write_text(COLLECT + frames)
-        for scheme, number in SCHEMES.items():
-            how = [f"--user-data-dir={made}/{scheme}", f"--blink-settings=preferredColorScheme={number}", "--dump-dom"]
-            command = [str(BROWSER), *QUIET, *how, (Path(made) / "look.html").as_uri()]
+        for scheme in SCHEMES:  # frames have the scheme of the page around them
+            around = Path(made) / f"{scheme}.html"
+            around.write_text(COLLECT.replace("SCHEME", scheme) + frames)
+            command = [str(BROWSER), *QUIET, f"--user-data-dir={made}/{scheme}", "--dump-dom", around.as_uri()]
             shown = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
             found = json.loads(unescape(shown.partition('<pre id="found">')[2].partition("</pre>")[0]) or "[]")
             seen = {(one["page"], one["width"]) for one in found}

@@ -88,6 +88,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     return PLOTS.sub(show, _outside_code(markdown, lambda text: LINK.sub(relink, text)))
 
 
+def on_post_build(config: Any) -> None:
+    """Have the theme's script load nothing from elsewhere, as it would for diagrams and for browsers of before 2020."""
+    for script in Path(config.site_dir).glob("assets/javascripts/bundle.*.js"):
+        script.write_text(script.read_text(encoding="utf-8").replace("https://unpkg.com/", "absent/"), encoding="utf-8")
+
+
 def _pages() -> list[Path]:
     return sorted((ROOT / "docs").rglob("*.md"))
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 Reduction = Literal["mean", "sum", "by_client"]
+"""What becomes of the cohort's terms: their weighted mean, their sum, or one by one."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Term:
 
 
 Terms = Mapping[str, Term]
+"""What a client replies: terms by name."""
 
 
 @dataclass(frozen=True)
