@@ -42,7 +42,7 @@ docs: $(INSTALLED) ## write docs/config.md, and the keys on the methods' pages, 
 
 site: $(INSTALLED) ## write the documentation as a site into site/, the gallery's figures made anew, and look at it
 	$(BIN)/python tools/gallery.py
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	$(BIN)/python tools/site_check.py
 
 wheel: $(INSTALLED) ## build the wheel into dist/
