@@ -20,8 +20,8 @@ def make_config(given: Sequence[str]) -> int:
     """Copy a config to a new file."""
     parser = ArgumentParser("new", "Write a config of one's own that starts as a copy of another.")
     parser.add_argument("file", metavar="FILE", type=Path, help="the file to write, which must not exist")
-    source = {"dest": "source", "metavar": "CONFIG", "default": "quickstart"}
-    parser.add_argument("--from", **source, help="a config's name (`raysim configs` lists them) or path (quickstart)")
+    words = "a config's name (`raysim configs` lists them) or path; by default the quickstart"
+    parser.add_argument("--from", dest="source", metavar="CONFIG", default="quickstart", help=words)
     asked = parser.parse_args(given)
     from raysim.config.bundled import copy_config
 

@@ -56,8 +56,8 @@ def order_pages(pages: list[str]) -> list[dict[str, list[str]]]:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the repository's own pages, a page for each file that one links to, and the gallery's figures."""
-    for path, page in OWN.items():
-        files.append(File.generated(config, page, content=(ROOT / path).read_text(encoding="utf-8")))
+    for name, page in OWN.items():
+        files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
     for path in sorted({path for page in [*(ROOT / name for name in OWN), *_pages()] for path in _linked(page)}):
         text, kind = path.read_text(encoding="utf-8"), path.suffix.removeprefix(".").replace("py", "python")
         content = f"# {path.relative_to(ROOT)}\n\n````{kind}\n{text}````\n"

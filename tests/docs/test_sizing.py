@@ -1,4 +1,4 @@
-"""The figures of the page on sizes are measured ones: each stands in the README, beside the command that measured it."""
+"""The figures of the page on sizes are measured ones: each stands in the README beside what measured it."""
 
 import re
 
