@@ -7,7 +7,6 @@ from typing import Any, Literal
 from torch import Tensor
 
 Reduction = Literal["mean", "sum", "by_client"]
-"""What becomes of the cohort's terms: their weighted mean, their sum, or one by one."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Term:
 
 
 Terms = Mapping[str, Term]
-"""What a client replies: terms by name."""
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,6 @@ from raysim.system.errors import RunError
 from raysim.system.state import ALLOWED, Kept, find_foreign
 
 Plan = Generator[Ask, Mapping[str, Any], None]
-"""What `prepare` and `conclude` return: it yields asks, and is sent the reply to each, by the terms' names."""
-
 AnyHalf = TypeVar("AnyHalf", bound="Half")
 Need = Literal[
     "boundaries",
@@ -54,7 +52,6 @@ Need = Literal[
     "unlabelled",
     "one_head",
 ]
-"""What a method cannot do without; `Method.needs` lists them, and a config that lacks one is refused."""
 
 
 @dataclass(frozen=True)
