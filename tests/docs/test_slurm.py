@@ -33,13 +33,13 @@ STANDS_IN = {
             exit 0
         fi
         echo "token $RAY_AUTH_MODE $RAY_AUTH_TOKEN" >> "$LOG"
+        trap 'rm -f "$STARTED/$$"; exit 143' TERM
         touch "$STARTED/$$"
-        trap 'rm "$STARTED/$$"; exit 143' TERM
         for _ in {1..1200}; do sleep 0.05; done""",
     "raysim": """
+        trap 'echo interrupted >> "$LOG"; sleep 0.2; exit 130' INT
         echo "raysim $* ($(ls "$STARTED" | wc -l) nodes)" >> "$LOG"
         [ "$ENDS" = at_once ] && exit 3
-        trap 'echo interrupted >> "$LOG"; sleep 0.2; exit 130' INT
         for _ in {1..1200}; do sleep 0.05; done""",
 }
 
