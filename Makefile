@@ -1,4 +1,4 @@
-# make demo, make test: all that a fresh machine needs (Python 3.11 or 3.12 with venv, make, git). make help: the rest.
+# make demo, make test: all that a fresh machine needs (Python 3.11 to 3.13 with venv, make, git). make help: the rest.
 PYTHON ?= python3
 VENV ?= .venv
 BASE ?= HEAD
@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format docs bits clean
+.PHONY: help install demo test check format docs site wheel bits clean
 
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -40,8 +40,16 @@ format: $(INSTALLED) ## put the code into its format
 docs: $(INSTALLED) ## write docs/config.md, and the keys on the methods' pages, anew from the schema
 	$(BIN)/python tools/config_reference.py
 
+site: $(INSTALLED) ## write the documentation as a site into site/, the gallery's figures made anew, and look at it
+	$(BIN)/python tools/gallery.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(BIN)/python tools/site_check.py
+
+wheel: $(INSTALLED) ## build the wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
 bits: $(INSTALLED) ## does a bit of any run differ between BASE=COMMIT and this tree? ONLY=PATTERN and NO_RAY=1 run fewer
 	PYTHONPATH=tools $(BIN)/python -m bits $(BASE) $(if $(ONLY),--only '$(ONLY)') $(if $(NO_RAY),--no-ray)
 
 clean: ## remove the environment and what tools leave
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site .gallery *.egg-info

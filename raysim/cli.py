@@ -1,13 +1,13 @@
-"""The command line: `raysim run`, `check`, `download`, `list`, `sweep`, `report` and `evaluate`."""
+"""The command line: `raysim run`, `check`, `download`, `list`, `sweep`, `report`, `evaluate`, `configs` and `new`."""
 
-import argparse
 import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from raysim.cli_configs import make_config, show_configs
+from raysim.system.arguments import ArgumentParser, HelpShown, parse_count
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
 from raysim.system.importing import uncollected
 
@@ -23,25 +23,15 @@ USAGE = """usage: raysim COMMAND ...
         [--local] [--list] [--quiet]
   report DIR ... [--out DIR] [--against PAPER] [--trust]       tables and plots over every finished run below the DIRs
   evaluate DIR [KEY=VALUE ...] [--out FILE] [--trust]          a finished run's model on other data, or another split
+  configs                                                      list the configs that raysim comes with: their names
+  new FILE [--from CONFIG]                                     write a config of one's own, a copy of another
 
+CONFIG is a YAML file's path or a name that `raysim configs` lists
 KEY is dotted and VALUE is YAML: training.optimizer.lr=0.1, 'methods={fedprox: {mu: 0.1}}'
 raysim COMMAND --help says more; raysim --version the version"""
 RAYS_LOG = "ray.log"
+CONFIG = "a YAML file, or the name of a config that raysim comes with"
 TRUST = "import code that a run's config.yaml names and raysim does not have: components of one's own"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{self.prog}: {message}; see {self.prog} --help")
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        raise _HelpShown
-
-
-class _HelpShown(Exception):
-    """--help was asked for, and printed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     try:
         return _command(given)
-    except _HelpShown:
+    except HelpShown:
         return 0
     except ConfigError as error:
         print(error, file=sys.stderr)
@@ -86,8 +76,8 @@ def _command(given: list[str]) -> int:
 
 
 def _run(given: Sequence[str]) -> int:
-    parser = _Parser(prog="raysim run", description="Run a scenario.", allow_abbrev=False)
-    parser.add_argument("config", metavar="CONFIG", nargs="?", help="a YAML file; with --resume, DIR's own by default")
+    parser = ArgumentParser("run", "Run a scenario.")
+    parser.add_argument("config", metavar="CONFIG", nargs="?", help=f"{CONFIG}; with --resume, DIR's own")
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a dotted key and its value, in YAML")
     parser.add_argument("--out", metavar="DIR", help="a new or empty directory (runs/NAME/seed-SEED/DATE-TIME)")
     parser.add_argument("--local", action="store_true", help="run every client in this process, without Ray")
@@ -151,7 +141,7 @@ def _check(given: Sequence[str]) -> int:
 
 
 def _list(given: Sequence[str]) -> int:
-    parser = _Parser(prog="raysim list", description="Say what a config can name.", allow_abbrev=False)
+    parser = ArgumentParser("list", "Say what a config can name.")
     parser.add_argument("kind", metavar="KIND", help="methods, datasets, models, partitions, ...")
     parser.add_argument("name", metavar="NAME", nargs="?", help="say which keys this one has, or package.module:name")
     asked = parser.parse_args(given)
@@ -164,7 +154,9 @@ def _list(given: Sequence[str]) -> int:
 def _sweep(given: Sequence[str]) -> int:
     parser = _with_config("sweep", "Run a grid of runs; those that are done already are not run again.")
     parser.add_argument("--out", metavar="DIR", help="the sweep's directory (runs/NAME)")
-    parser.add_argument("--jobs", metavar="N", type=_count, help="the most runs at a time (as many as there are CPUs)")
+    parser.add_argument(
+        "--jobs", metavar="N", type=parse_count, help="the most runs at a time (as many as there are CPUs)"
+    )
     parser.add_argument("--local", action="store_true", help="one run after the other in this process, without Ray")
     parser.add_argument("--list", action="store_true", help="say what would be run, and what is done; start nothing")
     parser.add_argument("--quiet", action="store_true", help="show nothing")
@@ -190,15 +182,9 @@ def _sweep(given: Sequence[str]) -> int:
     return 130 if statuses & {"interrupted", "not started"} else int("failed" in statuses)
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"found '{text}', allowed: a whole number >= 1")
-    return int(text)
-
-
 def _report(given: Sequence[str]) -> int:
     description = "Write tables and plots over every finished run at any depth below some directories."
-    parser = _Parser(prog="raysim report", description=description, allow_abbrev=False)
+    parser = ArgumentParser("report", description)
     parser.add_argument("directories", metavar="DIR", nargs="+", help="a directory with runs below it, or a run's own")
     parser.add_argument("--out", metavar="DIR", help="where the report's files go (the first DIR)")
     parser.add_argument("--against", metavar="PAPER", help="put the published figures of a paper beside the measured")
@@ -215,7 +201,7 @@ def _report(given: Sequence[str]) -> int:
 
 def _evaluate(given: Sequence[str]) -> int:
     description = "Evaluate a finished run's model on another data set or split: keys of dataset, scenario, evaluation."
-    parser = _Parser(prog="raysim evaluate", description=description, allow_abbrev=False)
+    parser = ArgumentParser("evaluate", description)
     parser.add_argument("directory", metavar="DIR", help="the run's directory")
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a dotted key and its value, in YAML")
     parser.add_argument("--out", metavar="FILE", type=Path, help="write the accuracies as JSON too, to a new file")
@@ -233,9 +219,9 @@ def _evaluate(given: Sequence[str]) -> int:
     return 0
 
 
-def _with_config(command: str, description: str) -> _Parser:
-    parser = _Parser(prog=f"raysim {command}", description=description, allow_abbrev=False)
-    parser.add_argument("config", metavar="CONFIG", help="a YAML file")
+def _with_config(command: str, description: str) -> ArgumentParser:
+    parser = ArgumentParser(command, description)
+    parser.add_argument("config", metavar="CONFIG", help=CONFIG)
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a dotted key and its value, in YAML")
     return parser
 
@@ -248,4 +234,6 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "report": _report,
     "evaluate": _evaluate,
     "download": _download,
+    "configs": show_configs,
+    "new": make_config,
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from raysim.config.bundled import find_config
 from raysim.config.consistency import contradictions
 from raysim.config.document import Document, Given, Keys, to_config_error, to_plain, validation_error, walk
 from raysim.config.error_text import shorten, show
@@ -27,7 +28,8 @@ def load(
 ) -> Config:
     """Return the config of a YAML file, a mapping or another config, with overrides put in its place.
 
-    Overrides are KEY=VALUE strings, or a mapping from dotted keys to values. What is wrong is a ConfigError.
+    A file is given by its path, or by its name if raysim comes with it: "quickstart". Overrides are KEY=VALUE strings,
+    or a mapping from dotted keys to values. What is wrong is a ConfigError.
     """
     document = open_document(source)
     apply_overrides(document, overrides)
@@ -66,9 +68,9 @@ def validate(document: Document) -> Config:
 
 
 def open_document(source: str | Path | Mapping[str, object] | Config) -> Document:
-    """Return the values of a YAML file, a mapping or a config, not validated yet."""
+    """Return the values of a YAML file, a bundled config, a mapping or a config, not validated yet."""
     if isinstance(source, str | Path):
-        return read_yaml(source)
+        return read_yaml(find_config(source))
     values = to_plain(source)
     if not isinstance(values, dict):
         raise ConfigError(f"found {show(source)}, allowed: a path, a mapping or a Config")

@@ -1,8 +1,7 @@
-"""Data sets that need no files: scikit-learn's embedded handwritten digits, and synthetic classes and numbers."""
+"""Data sets that come with raysim: scikit-learn's handwritten digits, and synthetic classes and numbers."""
 
 import math
 from dataclasses import replace
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Annotated
 
@@ -12,18 +11,17 @@ from annotated_types import Ge, Gt, Le, MaxLen
 from raysim.data.dataset import Dataset, Split, require_memory
 from raysim.system.errors import ConfigError
 
+DIGITS = Path(__file__).with_name("digits.csv.gz")  # scikit-learn's file, which would cost 55 MB and needs scipy's 143
 WHILE_MADE = 32  # bytes per feature: float64 numbers, twice what is drawn of them, and the float32 ones
 
 
 def digits(root: Path, download: bool) -> Dataset:
-    """Handwritten digits 8 x 8, 10 classes, 1433 + 364 images, inside scikit-learn: no download (Alpaydin 1998).
+    """Handwritten digits 8 x 8, 10 classes, 1433 + 364 images, scikit-learn's: no download (Alpaydin 1998).
 
     Grey values 0..16 become round(255 / 16 * value) as uint8. The split is fixed: of each class, in the order of the
     file, the 1st, 6th, 11th, ... image is for testing and the others for training.
     """
-    # read as the file that it is: importing scikit-learn takes a second
-    file = distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
-    rows = np.loadtxt(str(file), delimiter=",")
+    rows = np.loadtxt(DIGITS, delimiter=",")
     x = np.rint(rows[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
     y = rows[:, -1].astype(np.int64)
     testing = np.zeros(len(y), dtype=bool)

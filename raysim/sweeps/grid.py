@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 
 from raysim.config import open_document, parse_overrides
 from raysim.config.block import Block
+from raysim.config.bundled import bundled_names, find_config
 from raysim.config.document import Document, Elsewhere, Given, Keys, dotted, to_config_error
 from raysim.config.error_text import either, show
 from raysim.config.key_schema import Allowed
@@ -29,7 +30,7 @@ class SweepFile(Block):
     """The name of the sweep, and of its folder under runs/."""
 
     base: Annotated[str | dict[str, object], Allowed("a config's path, relative to this file, or a config")]
-    """The config that all runs start from."""
+    """The config that all runs start from; one that raysim comes with may be given by its name."""
 
     set: Annotated[dict[str, object], Allowed("a block of dotted config keys, such as {seed: 1}")] = Field({})
     """Config keys that hold for all runs."""
@@ -103,11 +104,13 @@ def expand_sweep(
 
 def _base(document: Document, file: SweepFile) -> Document:
     if isinstance(file.base, str):
-        path = Path(document.file).parent / file.base if document.file else Path(file.base)
-        if not path.is_file():
+        folder = Path(document.file).parent if document.file else Path()
+        path = folder / file.base
+        if not path.is_file() and file.base not in bundled_names():
             words = f"found {show(file.base)}, and there is no file {path}; allowed: a config's path, relative to this "
-            raise ConfigError(document.locate(("base",), words + ("file" if document.file else "directory")))
-        return read_yaml(path)
+            words += ("file" if document.file else "directory") + ", or a name that `raysim configs` lists"
+            raise ConfigError(document.locate(("base",), words))
+        return read_yaml(find_config(file.base, folder))
     base = open_document(file.base)
     for keys, line in document.origins.items():
         if keys[0] == "base" and document.file is not None and isinstance(line, int):

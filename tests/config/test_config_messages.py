@@ -41,7 +41,7 @@ def test_a_file_that_is_no_config(run_yaml: Path, content: bytes, message: str) 
 
 
 def test_a_file_that_cannot_be_read(run_yaml: Path) -> None:
-    assert refusal("none.yaml") == "none.yaml: there is no such file"
+    assert refusal("none.yaml").startswith("none.yaml: there is no such file, and raysim comes with no config of ")
     assert refusal("run.yaml/x") == "run.yaml/x: the file cannot be read: Not a directory"
     assert refusal(".") == ".: this is a directory, allowed: a YAML file"
     assert refusal("a\0b") == "a\\x00b: the file cannot be read: embedded null byte"

@@ -96,6 +96,8 @@ TRIED = {
     "list": _as_it_stands,
     "report": _report,
     "evaluate": _as_it_stands,
+    "configs": _as_it_stands,
+    "new": _as_it_stands,
 }
 
 

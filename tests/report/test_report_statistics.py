@@ -4,7 +4,15 @@ import math
 
 import pytest
 
-from raysim.report.statistics import MeanOverSeeds, average, compare_pairs, correct_by_holm, mark_best
+from raysim.report.statistics import (
+    MeanOverSeeds,
+    average,
+    compare_pairs,
+    correct_by_holm,
+    mark_best,
+    quantile_of_t,
+    within_t,
+)
 
 
 def test_the_deviation_is_the_sample_s() -> None:
@@ -40,6 +48,24 @@ def test_without_a_deviation_there_is_no_p(before: dict[int, float], after: dict
     assert found is not None
     assert (found.std, found.half, found.p) == (std, None, None)
     assert found.exact == (std is not None)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "t"),
+    [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (9, 2.26216), (10, 2.22814), (29, 2.04523)],
+)
+def test_students_t_has_its_tabled_quantiles(freedom: int, t: float) -> None:
+    """95% lies within t: the column of any table of the distribution, to its five digits or six."""
+    assert within_t(t, freedom) == pytest.approx(0.95, abs=2e-6)
+    assert within_t(-t, freedom) == within_t(t, freedom)
+    assert quantile_of_t(0.95, freedom) == pytest.approx(t, rel=2e-6)
+
+
+@pytest.mark.parametrize("t", [0.0, 0.3, 1.0, 7.0])
+def test_students_t_with_few_degrees_of_freedom_in_closed_form(t: float) -> None:
+    """One degree is Cauchy's distribution, 2/pi atan(t); two, t / sqrt(t^2 + 2)."""
+    assert within_t(t, 1) == pytest.approx(2 / math.pi * math.atan(t))
+    assert within_t(t, 2) == pytest.approx(t / math.sqrt(t**2 + 2))
 
 
 def test_no_common_seed_is_no_difference() -> None:

@@ -16,7 +16,7 @@ from bits.run import Run
 from bits.trees import TOOLS
 
 WHAT_RUNS = ("child.py", "own.py", "run.py")  # the tool's own code that a result depends on
-PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "pillow", "ray")
+PACKAGES = ("torch", "numpy", "pillow", "ray")
 
 
 class Kept:

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# A raysim run on the nodes of a Slurm job, whose own Ray cluster it starts and ends:
+#
+#     sbatch --nodes=2 examples/slurm.sh DIR CONFIG [KEY=VALUE ...]
+#
+# DIR is the run's directory; submitted again with it, the run goes on from its newest checkpoint. Two minutes before the
+# time is up, the run is told to end after its round and to write one. Add --gpus-per-node=N for GPUs, and what your site
+# needs to find Python: `module load ...`, `source .venv/bin/activate`.
+#SBATCH --job-name=raysim
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=8
+#SBATCH --time=01:00:00
+#SBATCH --signal=B:USR1@120
+set -euo pipefail
+directory=$1 config=$2
+shift 2
+
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+on() { srun --overlap --nodes="$1" --ntasks="$1" --cpus-per-task="$SLURM_CPUS_PER_TASK" --nodelist="$2" "${@:3}"; }
+every=$(IFS=,; echo "${nodes[*]}")
+first=$(on 1 "${nodes[0]}" hostname --ip-address)
+address=${first%% *}:$((20000 + SLURM_JOB_ID % 10000))   # another job on this node has another port
+files=/tmp/ray-$SLURM_JOB_ID                              # Ray's sockets and logs, for no other user's eyes
+RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN                 # without the token of this job nobody joins its cluster
+
+wait_for_nodes() {   # two minutes long
+    for _ in {1..120}; do
+        [ "$(ray status --address "$address" 2>/dev/null | grep -c '^ *1 node_')" -ge "$1" ] && return
+        sleep 1
+    done
+    echo "the cluster at $address has fewer than $1 nodes after two minutes" >&2
+    exit 1
+}
+
+# `ray stop` would end every Ray of yours on these nodes, other jobs' too; the end of its step ends just this one
+# shellcheck disable=SC2329  # the trap calls it
+end() {
+    mapfile -t steps < <(jobs -p)
+    kill -- "${steps[@]/#/-}" 2>/dev/null || true   # with what they started
+    wait
+    on "${#nodes[@]}" "$every" rm -rf "$files"
+}
+trap 'end' EXIT
+set -m   # else the run, in the background, would not hear SIGINT
+on "${#nodes[@]}" "$every" mkdir -m 700 "$files"
+start=(ray start --block --disable-usage-stats --num-cpus="$SLURM_CPUS_PER_TASK")
+on 1 "${nodes[0]}" "${start[@]}" --head --node-ip-address="${address%:*}" --port="${address#*:}" \
+    --include-dashboard=false --temp-dir="$files" &
+wait_for_nodes 1
+for node in "${nodes[@]:1}"; do
+    on 1 "$node" "${start[@]}" --address="$address" &
+done
+wait_for_nodes "${#nodes[@]}"
+
+raysim run --resume --out "$directory" "$config" resources.address="$address" "$@" &
+run=$!
+trap 'kill -INT "$run"' USR1
+status=0
+wait "$run" || status=$?
+while kill -0 "$run" 2>/dev/null; do   # the signal ends the wait, not the run
+    status=0
+    wait "$run" || status=$?
+done
+exit "$status"

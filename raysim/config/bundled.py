@@ -1,0 +1,75 @@
+"""The configs that raysim comes with, by name: `quickstart`, `papers/special_pacs`. A file's path wins over a name."""
+
+import os
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from raysim.config.error_text import nearest, shorten
+from raysim.system.errors import ConfigError
+
+BUNDLED = Path(__file__).parents[1] / "configs"  # in a checkout a link to the folder of that name at the root
+LONGEST = 84  # characters of a description
+
+
+def find_config(source: str | Path, folder: Path | None = None) -> Path:
+    """Return the file of a config that is given by its path, or by its name if raysim comes with it.
+
+    Args:
+        source: a path or a name.
+        folder: where a relative path starts; by default the working directory.
+
+    Raises:
+        ConfigError: there is neither such a file nor such a name.
+    """
+    path, name, names = Path(folder or "", source), str(source), bundled_names()
+    if name in names and not os.path.isfile(path):
+        return BUNDLED / f"{name}.yaml"
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        short = name.removeprefix("configs/").removesuffix(".yaml")
+        near = f"; did you mean '{short}'?" if short in names else nearest(short, names)
+        words = f"there is no such file, and raysim comes with no config of this name{near or ';'}"
+        raise ConfigError(f"{shorten(str(path), 200)}: {words} `raysim configs` lists all") from None
+    except (OSError, ValueError):  # whoever reads the file says what it is
+        pass
+    return path
+
+
+def bundled_names() -> list[str]:
+    """Return the names of the configs and sweeps that raysim comes with, the quickstart first."""
+    names = (path.relative_to(BUNDLED).with_suffix("").as_posix() for path in BUNDLED.glob("**/*.yaml"))
+    return sorted(names, key=lambda name: (name != "quickstart", "/" in name, name))
+
+
+def list_configs() -> Iterator[str]:
+    """Yield a line for each config that raysim comes with: its name and what it is."""
+    names = bundled_names()
+    width = max(map(len, names))
+    for name in names:
+        yield f"{name:<{width}} {_describe(BUNDLED / f'{name}.yaml')}"
+
+
+def copy_config(source: str | Path, target: Path) -> None:
+    """Write a config to a new file as it stands, with its comments.
+
+    Raises:
+        ConfigError: there is no such config, the file is there already, or it cannot be written.
+    """
+    try:
+        content = find_config(source).read_bytes()
+        with target.open("xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise ConfigError(f"{target}: this exists already and was left as it is, allowed: a new file") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{target}: it cannot be written: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _describe(file: Path) -> str:
+    """Return the first sentence of a file's first comment, without what stands in brackets."""
+    comment = " ".join(re.findall(r"\A(?:#.*\n)*", file.read_text(encoding="utf-8"))[0].replace("#", " ").split())
+    sentence = re.split(r"[.;] |\.$", re.sub(r" \([^()]*\)", "", comment))[0]
+    return textwrap.shorten(sentence, LONGEST, placeholder=" ...", break_on_hyphens=False)

@@ -1,0 +1,101 @@
+"""The configs that raysim comes with: found by name, listed, copied; a file's path wins over a name."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from raysim.config import load
+from raysim.config.bundled import bundled_names, copy_config, find_config, list_configs
+from raysim.engine.compatibility import check_methods
+from raysim.sweeps.grid import expand_sweep
+from raysim.system.errors import ConfigError
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory without configs."""
+    monkeypatch.chdir(tmp_path)
+
+
+def refusal(source: str) -> str:
+    with pytest.raises(ConfigError) as found:
+        find_config(source)
+    return str(found.value)
+
+
+def test_every_config_of_the_repository_has_a_name_and_the_quickstart_is_first() -> None:
+    files = {str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml")}
+    assert {f"{name}.yaml" for name in bundled_names()} == files
+    assert {"split_digits", "papers/special_pacs", "sweeps/re_fed"} < set(bundled_names())
+    assert bundled_names()[0] == "quickstart"
+
+
+def test_a_name_is_found_from_anywhere() -> None:
+    assert find_config("sweeps/re_fed").read_bytes() == (CONFIGS / "sweeps" / "re_fed.yaml").read_bytes()
+    config = load("quickstart", ["seed=3"])
+    assert (config.name, config.seed, config.clients.count) == ("quickstart", 3, 5)
+
+
+def test_a_file_wins_over_a_name_and_a_folder_does_not() -> None:
+    Path("split_digits").mkdir()  # such as --out split_digits makes
+    assert load("split_digits").name == "split-digits"
+    Path("quickstart").write_text(find_config("quickstart").read_text().replace("name: quickstart", "name: mine"))
+    assert load("quickstart").name == "mine"
+
+
+@pytest.mark.parametrize("given", ["quickstrat", "configs/quickstart.yaml", "quickstart.yaml"])
+def test_an_unknown_name_is_told_the_nearest(given: str) -> None:
+    words = f"{given}: there is no such file, and raysim comes with no config of this name; did you mean 'quickstart'? "
+    assert refusal(given) == words + "`raysim configs` lists all"
+
+
+def test_a_name_like_none_is_told_where_they_are() -> None:
+    assert refusal("zzz") == (
+        "zzz: there is no such file, and raysim comes with no config of this name; `raysim configs` lists all"
+    )
+    assert "../configs/quickstart:" in refusal("../configs/quickstart")  # a name is no path into the package
+
+
+def test_each_is_listed_with_a_line_of_its_own_words() -> None:
+    lines = dict(re.split(" +", line, maxsplit=1) for line in list_configs())
+    assert list(lines) == bundled_names()
+    assert lines["quickstart"] == "Five clients learn handwritten digits, rotated by a different angle in every task"
+    assert lines["papers/re_fed_office31"] == "Re-Fed on Office-31: Amazon, DSLR, Webcam, one task each of 31 classes"
+    assert all(len(words) > 20 for words in lines.values()), lines
+    assert max(len(line) for line in list_configs()) <= 120
+
+
+@pytest.mark.parametrize("name", [name for name in bundled_names() if name.startswith("sweeps/")])
+def test_a_copied_sweep_is_the_sweep(name: str, tmp_path: Path) -> None:
+    copy_config(name, tmp_path / "mine.yaml")
+    mine, ours = (expand_sweep(source, ()) for source in ("mine.yaml", name))
+    assert [cell.config for cell in mine[1]] == [cell.config for cell in ours[1]]
+
+
+def test_a_copy_has_the_comments_and_is_a_config(tmp_path: Path) -> None:
+    copy_config("papers/special_pacs", tmp_path / "mine.yaml")
+    assert (tmp_path / "mine.yaml").read_bytes() == (CONFIGS / "papers" / "special_pacs.yaml").read_bytes()
+    check_methods(load("mine.yaml"))
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    for name in ("file", "link"):
+        path = tmp_path / name
+        path.symlink_to(tmp_path / "gone") if name == "link" else path.write_text("mine")
+        with pytest.raises(
+            ConfigError, match=rf"{name}: this exists already and was left as it is, allowed: a new file"
+        ):
+            copy_config("quickstart", path)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert not (tmp_path / "gone").exists()
+
+
+def test_what_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"mine\.yaml: it cannot be written: No such file or directory"):
+        copy_config("quickstart", tmp_path / "no" / "mine.yaml")
+    with pytest.raises(ConfigError, match="did you mean 'quickstart'"):
+        copy_config("quickstrat", tmp_path / "mine.yaml")
+    assert not (tmp_path / "mine.yaml").exists()

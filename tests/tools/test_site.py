@@ -1,0 +1,100 @@
+"""The documentation's site: where new pages go, where links lead, and that what is wrong with a built one is seen."""
+
+from pathlib import Path
+
+import pytest
+import site_check
+from gallery import make_figures
+
+ROOT = Path(__file__).parents[2]
+PAGE = "<!DOCTYPE html><html><head>{head}</head><body>{body}</body></html>"
+
+
+def test_a_new_page_is_in_the_navigation_once() -> None:
+    pages = pytest.importorskip("site_pages", reason="no MkDocs: pip install '.[docs]'")
+    sections = pages.order_pages(
+        ["index.md", "quickstart.md", "brand_new.md", "methods/README.md", "methods/newest.md"]
+    )
+    assert sections == [
+        {"Start": ["index.md", "quickstart.md"]},
+        {"Guides": ["brand_new.md"]},
+        {"Methods": ["methods/README.md", "methods/newest.md"]},
+    ]
+    there = [str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")]
+    placed = [page for section in pages.order_pages(there) for names in section.values() for page in names]
+    assert sorted(placed) == sorted(there)
+
+
+def test_a_link_to_a_file_of_the_repository_leads_to_its_page() -> None:
+    pages = pytest.importorskip("site_pages", reason="no MkDocs: pip install '.[docs]'")
+    assert [pages._page_of(ROOT / name) for name in ("README.md", "docs/methods/er.md", "examples/plot.py")] == [
+        "index.md",
+        "methods/er.md",
+        "files/examples/plot.py.md",
+    ]
+    text = "a [link](one.md) `[code](two.md)`\n```\n[block](three.md)\n```\n[more](four.md)"
+    seen = pages._outside_code(text, lambda part: part.replace(".md", ".html"))
+    assert seen == "a [link](one.html) `[code](two.md)`\n```\n[block](three.md)\n```\n[more](four.html)"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A site that has nothing wrong."""
+    anchors = "".join(f'<h2 id="{name}">{name}</h2>' for name in site_check.DOCUMENTED)
+    (tmp_path / "api.html").write_text(PAGE.format(head="", body=anchors + '<a href="https://arxiv.org">a link</a>'))
+    (tmp_path / "site.css").write_text("@import 'other.css'; a { background: url(data:image/png;base64,AA==) }")
+    (tmp_path / "site.js").write_text('const svg = "http://www.w3.org/2000/svg"')
+    return tmp_path
+
+
+FAULTS = {
+    "a script": ("page.html", '<script src="https://unpkg.com/x.js"></script>', "https://unpkg.com/x.js"),
+    "a font": ("page.html", '<link href="//fonts.gstatic.com" rel="preconnect">', "//fonts.gstatic.com"),
+    "a picture": ("page.html", '<img src="https://img.shields.io/x.svg">', "https://img.shields.io/x.svg"),
+    "a style": ("more.css", "@import url(https://fonts.googleapis.com/css?family=X);", "https://fonts.googleapis.com/"),
+    "what a script loads": ("more.js", 'load("https://unpkg.com/mermaid@11/m.js")', "https://unpkg.com/mermaid"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_loaded_from_elsewhere_is_a_fault(site: Path, fault: str) -> None:
+    assert [*site_check.find_faults(site)] == []
+    name, text, loaded = FAULTS[fault]
+    (site / name).write_text(text)
+    (found,) = site_check.find_faults(site)
+    assert found.startswith(f"{name}: it loads {loaded}")
+
+
+def test_a_public_name_without_documentation_is_a_fault(site: Path) -> None:
+    page = site / "api.html"
+    page.write_text(page.read_text().replace('id="raysim.run"', ""))
+    assert [*site_check.find_faults(site)] == ["api.html: raysim.run is missing"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(site_check.BROWSER is None, reason="no Chromium: apt install chromium")
+def test_what_is_wrong_in_a_browser_is_seen(tmp_path: Path) -> None:
+    """At three widths, light and dark: too wide a page, a picture that is none, an error; and a page that is fine."""
+    dark = "<style>@media (prefers-color-scheme: dark) { body { background: #000 } }</style>"
+    light = "<style>body { background: #fff }</style>"
+    wide = '<div style="width: 1000px">wide</div><img src="none.png"><script>undefined.x</script>'
+    (tmp_path / "fine.html").write_text(PAGE.format(head=light + dark, body="fine"))
+    (tmp_path / "faulty.html").write_text(PAGE.format(head=light, body=wide))
+    faults = [*site_check.look(tmp_path, ["fine.html", "faulty.html"])]
+    assert [fault for fault in faults if fault.startswith("fine.html")] == []
+    assert sum("it is wider than the screen by" in fault for fault in faults) == 4  # at 400 and 800, light and dark
+    assert sum("not drawn" in fault for fault in faults) == 6
+    assert sum("Cannot read properties of undefined" in fault for fault in faults) == 6
+    assert sum("dark: it is light" in fault for fault in faults) == 3
+
+
+def test_the_gallerys_commands_are_carried_out_in_order_and_a_failure_is_one(tmp_path: Path) -> None:
+    page, folder = tmp_path / "page.md", tmp_path / "figures"
+    page.write_text("```bash\necho one > a\n```\ntext\n```bash\ncat a > b\nfalse\necho never > c\n```\n")
+    with pytest.raises(Exception, match="returned non-zero exit status 1"):
+        make_figures(page, folder)
+    assert (folder / "b").read_text() == "one\n"
+    assert not (folder / "c").exists()
+    page.write_text("```bash\ntrue\n```\n")
+    make_figures(page, folder)
+    assert [*folder.iterdir()] == []  # nothing of before is left

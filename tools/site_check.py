@@ -1,0 +1,133 @@
+"""Is the built site whole, and does it load nothing from elsewhere? Exit status 1 and a line for each fault if not.
+
+    python tools/site_check.py [FOLDER]
+
+Where there is a Chromium, some pages are opened in it, on a phone's, a tablet's and a desk's width, light and dark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from html import unescape
+from html.parser import HTMLParser
+from itertools import product
+from pathlib import Path
+
+import raysim
+import raysim.api
+
+LOADS = {
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "audio": "src",
+    "link": "href",
+}
+ELSEWHERE = re.compile(r"(?:\w+:)?//")
+IN_STYLES = re.compile(r"""(?:@import\s+["']?|url\(\s*["']?)((?:https?:)?//[^"')\s]+)""")
+# in a script w3.org's are names of namespaces, and one with a place for a name ($) asks a forge about a repository
+IN_SCRIPTS = re.compile(r"""["'`](https?://(?!www\.w3\.org/)[^"'`\s$]+)["'`]""")
+DOCUMENTED = [*(f"raysim.{name}" for name in raysim.__all__), *(f"raysim.api.{name}" for name in raysim.api.__all__)]
+SEEN = ("index.html", "gallery.html", "methods/index.html", "config.html", "api.html", "coming_from.html")
+WIDTHS = (400, 800, 1400)  # a phone's, a tablet's, a desk's
+SCHEMES = ("light", "dark")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage"),
+    *("--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    "--virtual-time-budget=20000",
+]
+LOOK = r"""<script>
+const faults = [];
+addEventListener("error", (event) => faults.push(event.message || "not loaded: " + event.target.outerHTML), true);
+addEventListener("load", () => setTimeout(() => {
+  const wide = document.documentElement.scrollWidth - innerWidth;
+  if (wide > 0) faults.push("it is wider than the screen by " + wide + " pixels");
+  for (const image of document.images) if (!image.naturalWidth) faults.push("not drawn: " + image.outerHTML);
+  for (const { name } of performance.getEntriesByType("resource"))
+    if (!name.startsWith("file:") && !name.startsWith("data:")) faults.push("loaded from elsewhere: " + name);
+  const [red, green, blue] = getComputedStyle(document.body).backgroundColor.match(/[\d.]+/g).map(Number);
+  const scheme = red + green + blue > 384 ? "light" : "dark";
+  parent.postMessage({ page: PAGE, width: innerWidth, scheme, faults }, "*");
+}, 2000));
+</script>"""
+COLLECT = """<!DOCTYPE html><meta name="color-scheme" content="SCHEME"><pre id="found"></pre><script>
+const found = [];
+addEventListener("message", ({ data }) => {
+  found.push(data);
+  document.getElementById("found").textContent = JSON.stringify(found);
+});
+</script>"""
+
+
+class _Page(HTMLParser):
+    """What a page loads, and its anchors."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note what the tag loads, and its name."""
+        given = dict(attrs)
+        self.anchors.add(given.get("id") or "")
+        self.loads += [given.get(LOADS.get(tag, "")) or "", *(given.get("srcset") or "").split(",")]
+        self.loads += IN_STYLES.findall(given.get("style") or "")
+
+
+def find_faults(site: Path) -> Iterator[str]:
+    """Yield what the site's files load from elsewhere, and which public names the API page does not have."""
+    for path in sorted(site.rglob("*")):
+        if path.suffix not in (".html", ".css", ".js"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".html":
+            found = [load for load in _Page(text).loads if ELSEWHERE.match(load.strip())]
+        else:
+            found = (IN_STYLES if path.suffix == ".css" else IN_SCRIPTS).findall(text)
+        yield from (f"{path.relative_to(site)}: it loads {load}" for load in found)
+    there = _Page((site / "api.html").read_text(encoding="utf-8")).anchors
+    yield from (f"api.html: {name} is missing" for name in DOCUMENTED if name not in there)
+
+
+def look(site: Path, pages: Sequence[str] = SEEN) -> Iterator[str]:
+    """Yield what is wrong with pages in a browser, at every width, light and dark."""
+    with tempfile.TemporaryDirectory() as made:
+        copy = Path(made) / "site"
+        shutil.copytree(site, copy)
+        frames = ""
+        for page in pages:
+            whole = (copy / page).read_text(encoding="utf-8")
+            (copy / page).write_text(whole.replace("<head>", "<head>" + LOOK.replace("PAGE", json.dumps(page)), 1))
+            frames += "".join(f'<iframe src="site/{page}" width="{width}" height="900"></iframe>' for width in WIDTHS)
+        for scheme in SCHEMES:  # frames have the scheme of the page around them
+            around = Path(made) / f"{scheme}.html"
+            around.write_text(COLLECT.replace("SCHEME", scheme) + frames)
+            command = [str(BROWSER), *QUIET, f"--user-data-dir={made}/{scheme}", "--dump-dom", around.as_uri()]
+            shown = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+            found = json.loads(unescape(shown.partition('<pre id="found">')[2].partition("</pre>")[0]) or "[]")
+            seen = {(one["page"], one["width"]) for one in found}
+            for page, width in product(pages, WIDTHS):
+                if (page, width) not in seen:
+                    yield f"{page}, {width} pixels, {scheme}: it was not drawn"
+            for one in found:
+                wrong = [*one["faults"], *([f"it is {one['scheme']}"] if one["scheme"] != scheme else [])]
+                yield from (f"{one['page']}, {one['width']} pixels, {scheme}: {fault}" for fault in wrong)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "site")
+    faults = [*find_faults(folder), *(look(folder) if BROWSER else ())]
+    print(*faults, sep="\n", file=sys.stderr)
+    print(f"{folder}: {len(faults)} faults" + ("" if BROWSER else "; no Chromium to look at its pages with"))
+    sys.exit(bool(faults))

@@ -1,0 +1,118 @@
+"""What the site has beside docs/*.md: the project's own pages, every file that a page links to, the gallery's figures.
+
+MkDocs calls the functions whose names begin with on_ (mkdocs.yml: hooks). A page may link to any file of the
+repository, as it does on a forge: the site has a page for each such file.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.exceptions import ConfigurationError
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / ".gallery"  # where tools/gallery.py runs the gallery's commands
+OWN = {  # the repository's pages outside docs/, and what they are called here
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+SECTIONS = {  # a page of docs/ that stands in none of these is put into the last
+    "Start": ["index.md", "quickstart.md", "gallery.md", "coming_from.md"],
+    "Methods": ["methods/README.md", "methods/*.md"],
+    "Results": ["leaderboard.md", "reproducing.md"],
+    "Machines": ["cluster.md", "slurm.md", "sizing.md", "checkpoints.md"],
+    "Reference": ["config.md", "api.md"],
+    "Project": ["architecture.md", "contributing.md", "releasing.md", "changelog.md"],
+    "Guides": ["scenarios.md", "clients_in_time.md", "writing_a_method.md", "own_components.md", "*.md"],
+}
+ORDER = ["Start", "Guides", "Methods", "Results", "Machines", "Reference", "Project"]
+LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
+FENCE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+PLOTS = re.compile(r"^<!-- figures: (?P<pattern>\S+) -->$", re.MULTILINE)
+
+
+def on_config(config: Any) -> Any:
+    """Put the pages in their sections, those that are new too."""
+    config.nav = order_pages([*OWN.values(), *(str(path.relative_to(ROOT / "docs")) for path in _pages())])
+    return config
+
+
+def order_pages(pages: list[str]) -> list[dict[str, list[str]]]:
+    """Return the sections with their pages, each in the first of SECTIONS that has its name or a pattern for it."""
+    left, placed = sorted(pages), {}
+    for section, wanted in SECTIONS.items():
+        found = [page for pattern in wanted for page in left if Path(page).match(pattern)]
+        placed[section] = list(dict.fromkeys(found))
+        left = [page for page in left if page not in found]
+    return [{section: placed[section]} for section in ORDER if placed[section]]
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the repository's own pages, a page for each file that one links to, and the gallery's figures."""
+    for name, page in OWN.items():
+        files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
+    for path in sorted({path for page in [*(ROOT / name for name in OWN), *_pages()] for path in _linked(page)}):
+        text, kind = path.read_text(encoding="utf-8"), path.suffix.removeprefix(".").replace("py", "python")
+        content = f"# {path.relative_to(ROOT)}\n\n````{kind}\n{text}````\n"
+        files.append(File.generated(config, _page_of(path), content=content))
+    for figure in FIGURES.rglob("*.svg"):
+        files.append(File.generated(config, f"gallery/{figure.relative_to(FIGURES)}", abs_src_path=str(figure)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Make links between the repository's files links between pages, and put in the gallery's figures."""
+    uri = page.file.src_uri
+    names = {page: path for path, page in OWN.items()}
+    source = ROOT / names.get(uri, f"docs/{uri}")
+
+    def relink(link: re.Match[str]) -> str:
+        target = os.path.relpath(_page_of((source.parent / link["path"]).resolve()), Path(uri).parent)
+        return f"{link['before']}{target}{link['anchor'] or ''}"
+
+    def show(mark: re.Match[str]) -> str:
+        found = sorted(FIGURES.glob(mark["pattern"]))
+        if not found:
+            raise ConfigurationError(f"docs/{uri}: no figures {mark['pattern']} in {FIGURES}: run tools/gallery.py")
+        return "\n\n".join(f"![{figure.stem}](gallery/{figure.relative_to(FIGURES)})" for figure in found)
+
+    if uri.startswith("files/"):
+        return markdown
+    return PLOTS.sub(show, _outside_code(markdown, lambda text: LINK.sub(relink, text)))
+
+
+def on_post_build(config: Any) -> None:
+    """Have the theme's script load nothing from elsewhere, as it would for diagrams and for browsers of before 2020."""
+    for script in Path(config.site_dir).glob("assets/javascripts/bundle.*.js"):
+        script.write_text(script.read_text(encoding="utf-8").replace("https://unpkg.com/", "absent/"), encoding="utf-8")
+
+
+def _pages() -> list[Path]:
+    return sorted((ROOT / "docs").rglob("*.md"))
+
+
+def _linked(page: Path) -> Iterator[Path]:
+    """Yield the files that a page links to and that are no pages of the site yet."""
+    for link in LINK.finditer(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        path = (page.parent / link["path"]).resolve()
+        if path.is_file() and _page_of(path).startswith("files/"):
+            yield path
+
+
+def _page_of(path: Path) -> str:
+    """Return where a file of the repository is in the site."""
+    name = path.relative_to(ROOT).as_posix()
+    return OWN.get(name) or (name.removeprefix("docs/") if name.startswith("docs/") else f"files/{name}.md")
+
+
+def _outside_code(text: str, change: Callable[[str], str]) -> str:
+    """Return text with everything changed but blocks and spans of code."""
+    parts, codes = FENCE.split(text), FENCE.findall(text)
+    return "".join(change(part) + code for part, code in zip(parts, [*codes, ""], strict=True))
