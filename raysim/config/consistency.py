@@ -64,6 +64,7 @@ def _rules(config: Config) -> Rules:
             why = "with a stream of your own, whose samples are not known before they come"
             yield config.evaluation.split == "validation", "evaluation.split", f"test {why}"
             yield config.evaluation.per_client, "evaluation.per_client", f"false {why}"
+            yield config.evaluation.model != "global", "evaluation.model", f"global {why}"
             of_tests_only = isinstance(scenario, DomainIncremental) and config.domains is None
             tests = "{domains: [...]} with a stream of your own, whose samples it would not change"
             yield of_tests_only, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"

@@ -66,13 +66,15 @@ class Reply:
     steps: int = 0
     unchecked: list[tuple[str, Grid, Tensor]] = field(default_factory=list)
 
-    def take_delta(self, client: int, delta: Delta, integers: Tensor, weight: float, where: str) -> None:
-        """Add one client's update; the integer buffers are those of the lowest client id."""
+    def take_delta(
+        self, client: int, delta: Delta, integers: Tensor, weight: float, where: str, withheld: int = 0
+    ) -> None:
+        """Add one client's update, of which so many bytes are not sent; integer buffers are the lowest client id's."""
         self._add("parameters", DELTAS, delta.parameters, weight, f"{where}, the update of its parameters")
         self._add("buffers", WIDE, delta.buffers, weight, f"{where}, the update of its buffers")
         if self.integers is None or client < self.integers[0]:
             self.integers = (client, self._copy(integers, where))
-        self._count(client, delta.nbytes + integers.nbytes)
+        self._count(client, delta.nbytes + integers.nbytes - withheld)
 
     def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
         """Add one client's term, reduced as its method declares."""

@@ -6,6 +6,7 @@ NaN. i counts tasks from 1 in the formulas.
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
@@ -14,14 +15,25 @@ Matrix = Sequence[Sequence[float]]
 PROTOCOL_LABELS = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
 
 
-def protocol_label(protocol: str, top_k: int = 1) -> str:
-    """Return what a protocol's accuracies are called: class-IL, or class-IL top-5."""
+TESTED_LABELS = {
+    "global": "",
+    "local": " of clients' own models",
+    "global_per_client": " of the global model on clients' own data",
+}
+
+
+def protocol_label(protocol: str, top_k: int = 1, tested: str = "global") -> str:
+    """Return what a protocol's accuracies are called: class-IL, or class-IL top-5, and of what if not of one model."""
     label = PROTOCOL_LABELS.get(protocol, protocol)
-    return label if top_k == 1 else f"{label} top-{top_k}"
+    return (label if top_k == 1 else f"{label} top-{top_k}") + TESTED_LABELS.get(tested, "")
 
 
 class ProtocolMetrics(TypedDict):
-    """What summary.json says of one protocol: accuracy is a[t][i], T x T; all are fractions, None where undefined."""
+    """What summary.json says of one protocol: accuracy is a[t][i], T x T; all are fractions, None where undefined.
+
+    Where clients are tested on their own data, a[t][i] is their mean, and worst and std are the matrices of the worst
+    client's accuracy and of the clients' standard deviation.
+    """
 
     accuracy: list[list[float]]
     average_accuracy: float | None
@@ -29,6 +41,8 @@ class ProtocolMetrics(TypedDict):
     final_forgetting: float | None
     backward_transfer: float | None
     forward_transfer: float | None
+    worst: NotRequired[list[list[float]]]
+    std: NotRequired[list[list[float]]]
 
 
 def average_accuracy(matrix: Matrix, after: int | None = None) -> float | None:

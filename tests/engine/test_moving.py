@@ -86,6 +86,9 @@ class Wandering(LocalRunner):
     def evaluate(self, parts, posts):
         return merge_scores([self.hosts[0].evaluate(parts, posts)])
 
+    def evaluate_clients(self, parts, posts):
+        return {client: found for host in self.hosts for client, found in host.evaluate_clients(parts, posts).items()}
+
     def snapshot(self):
         return [host.snapshot() for host in self.hosts]
 
