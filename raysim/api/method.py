@@ -146,7 +146,7 @@ class ClientHalf(Half):
     def personal(self, client: Client, own: Weights) -> Weights:
         """Chained: return the client's own model, by default what it had after its training.
 
-        Called at the end of a phase where evaluation.model is local. The tensors must not be changed in place later.
+        Called at the end of every phase, where evaluation.model is local. It may be of tensors that are the half's.
         """
         return own
 

@@ -83,8 +83,7 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
     """Refuse a model or a number of classes that does not suit the methods.
 
     Raises:
-        ConfigError: a method does not fit the model, or needs its head, and none was found; a memory has no room for each
-            class.
+        ConfigError: a method does not suit the model or finds no head in it; a memory has no room for each class.
     """
     for name, method in make_methods(config).items():
         wanted = method.head_parts()

@@ -185,13 +185,13 @@ class ClientHost:
         return to_device(mask, self.model.device)
 
     def _train(self, client: HostedClient, order: Order, reply: Reply) -> None:
-        share = order.shares[client.id]
+        share, where = order.shares[client.id], self._where(client, order)
         halves = [*client.halves.values()]
         for half in halves:
             half.start(client, order.mail.get(half.name))
         owner = halves_with_hook(halves, "train")
         delta = owner[0].train(client) if owner else client.local_training()
-        own = _copy(self.model) if self._tests_own else None
+        own = self.model.copy() if self._tests_own else None
         sent: list[tuple[ClientHalf, Terms]] = []
         for half in halves_with_hook(halves, "finish"):
             delta, terms = half.finish(client, delta)
@@ -200,8 +200,8 @@ class ClientHost:
             for half in halves_with_hook(halves, "personal"):
                 own = half.personal(client, own)
             client.own = own.parameters, own.buffers, own.integers
+            reply.watch(own.parameters, f"{where}, its own model")
         weight = share if order.arrived is None else client.trained / order.arrived
-        where = self._where(client, order)
         reply.take_delta(client.id, delta, self.model.integers, weight * order.discount, where, self._withheld)
         self._take_terms(client, order, reply, sent)
         reply.steps += client.steps
@@ -225,8 +225,3 @@ class ClientHost:
     def _where(self, client: HostedClient, order: Order) -> str:
         method = name_methods(client.halves) if order.op == "train" else order.op
         return f"client {client.id} diverged in round {order.phase.round} ({method})"
-
-
-def _copy(model: FlatModel) -> Weights:
-    """Return a copy of a model's weights, where they are."""
-    return Weights(model.parameters.clone(), model.buffers.clone(), model.integers.clone())

@@ -85,6 +85,10 @@ class Reply:
         weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, term.value, weight, f"{where}, its {name}")
 
+    def watch(self, value: Tensor, what: str) -> None:
+        """Have `settle` refuse a value that is not finite; it is not sent."""
+        self.unchecked.append((what, NO_SUM, magnitude(value)))
+
     def take_records(self, client: int, records: Mapping[str, Tensor | float]) -> None:
         """Add the numbers that the client recorded."""
         for name, value in records.items():
@@ -172,7 +176,7 @@ class Reply:
 
     def _copy(self, value: Tensor, what: str) -> Tensor:
         """Copy a value, as it may be a view of a tensor that the host's next client overwrites."""
-        self.unchecked.append((what, NO_SUM, magnitude(value)))
+        self.watch(value, what)
         return value.detach().clone()
 
     def _count(self, client: int, nbytes: int) -> None:

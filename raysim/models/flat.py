@@ -100,6 +100,11 @@ class FlatModel:
         """The device of the vectors."""
         return self.parameters.device
 
+    @property
+    def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The parameters, float buffers and integer buffers."""
+        return self.parameters, self.buffers, self.integers
+
     def named(self, vector: Tensor) -> dict[str, Tensor]:
         """Return views of a vector [P] by the parameters' names and in their shapes, for methods that work by layer."""
         return _views(self.layout, vector)
@@ -187,9 +192,13 @@ class FlatModel:
         self.buffers.copy_(weights.buffers)
         self.integers.copy_(weights.integers)
 
+    def copy(self) -> Weights:
+        """Return a copy of the weights, where they are."""
+        return Weights(*(vector.clone() for vector in self.vectors))
+
     def weights(self) -> Weights:
         """Return a copy of the weights on the CPU."""
-        return Weights(*(v.detach().to("cpu", copy=True) for v in (self.parameters, self.buffers, self.integers)))
+        return Weights(*(v.detach().to("cpu", copy=True) for v in self.vectors))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return a copy of the module's state_dict on the CPU, every tensor contiguous and with its own storage."""

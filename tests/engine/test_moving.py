@@ -34,6 +34,12 @@ RUNS = {
         "clients.dropout": 0.2,
         "aggregation.weights": "samples",
     },
+    "models that are tested": {
+        "methods": {"fedper": {"layers": 2}, "ditto": {}},
+        "model": {"name": "mlp", "hidden": [5], "dropout": 0.3, "batch_norm": True},
+        "participation": {"count": 3},
+        "evaluation": {"model": "local", "every_rounds": 1},
+    },
     "all that came": {"methods": {"joint": {}, "fedadam": {}}, "training.local_epochs": 2},
     "streams of the user's own": {
         "methods": {"er": {}},
