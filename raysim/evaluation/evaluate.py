@@ -112,7 +112,8 @@ def write_evaluation(evaluated: Evaluated, path: Path) -> None:
 def describe_evaluation(evaluated: Evaluated) -> Iterator[str]:
     """Describe the accuracies in lines of text, in %."""
     for protocol, found in evaluated.evaluation.items():
-        yield f"accuracy in %, {protocol_label(protocol, evaluated.top_k)}, {evaluated.split} samples of each task"
+        label = protocol_label(protocol, evaluated.top_k, "global_per_client" if "worst" in found else "global")
+        yield f"accuracy in %, {label}, {evaluated.split} samples of each task"
         for number, (name, samples, accuracy) in enumerate(
             zip(evaluated.tasks, evaluated.samples, found["accuracy"], strict=True), 1
         ):

@@ -22,6 +22,7 @@ from raysim.sweeps.directory import read_labels
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")
 METRICS = ("average_accuracy", "forgetting", "backward_transfer")
+OF_CLIENTS = ("mean", "worst", "std")
 COSTS = {"bytes_up": 2**-20, "bytes_down": 2**-20, "seconds": 1.0}  # in MiB and seconds
 
 
@@ -41,6 +42,9 @@ def measured(directory: Path) -> dict[str, set[str]]:
             summary = json.loads(path.read_text())
             for protocol, found in summary["evaluation"].items():
                 for metric in METRICS:
+                    values[others, protocol, metric].append(found[metric])
+            for protocol, found in summary.get("per_client", {}).items():
+                for metric in OF_CLIENTS:
                     values[others, protocol, metric].append(found[metric])
             for cost, scale in COSTS.items():
                 costs[others, cost].append(scale * summary[cost])
