@@ -49,8 +49,8 @@ def test_a_run_is_algorithm_1_in_numpy(tiny, simulate, lam, rate):
 
 
 def test_without_a_pull_it_is_local_training_alone(tiny, simulate):
-    """As FedPer's with all layers: the same batches, and a model that never meets another."""
-    more = {"participation": {"count": 2}, **SOFTMAX, **LOCAL, **SKEWED}
+    """As FedPer's with all layers: the same batches, and a model that never meets another. All begin in round 1."""
+    more = {**SOFTMAX, **LOCAL, **SKEWED}
     alone = owned(simulate(tiny(methods={"fedper": {}}, **more)))
     for found, expected in zip(owned(simulate(tiny(methods={"ditto": {"lam": 0.0}}, **more))), alone, strict=True):
         assert np.allclose(found, expected, rtol=0, atol=1e-12)
