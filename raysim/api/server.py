@@ -109,7 +109,8 @@ class Server(Kept):
 
     def model(self) -> Post:
         """Return the model as the post that every client is sent."""
-        return Post("model", self.version, Weights(self.parameters, self.buffers, self.integers, self.withheld))
+        weights = Weights(self.parameters, self.buffers, self.integers, withheld=self.withheld)
+        return Post("model", self.version, weights)
 
     def sample(self) -> list[int]:
         """Draw this round's participants with the config's sampler.

@@ -176,8 +176,9 @@ def _check_top_k(top_k: int, tasks: Sequence[Task]) -> None:
 
 def _check_own_classes(config: Config, federation: Federation) -> None:
     """Check that every task has test samples like those of some client."""
-    for task, held in zip(federation.tasks, federation.own_counts().any(axis=(0, 2)).tolist(), strict=True):
-        if not held:
+    held: npt.NDArray[np.int64] = federation.own_counts().sum(axis=(0, 2))
+    for number, task in enumerate(federation.tasks):
+        if not held[number]:
             raise ConfigError(
                 f"evaluation.model: found {config.evaluation.model}, but no client has samples of the classes that "
                 f"{task.name or 'a task'} is tested on, allowed: global"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -28,7 +28,7 @@ class Weights:
     parameters: Tensor
     buffers: Tensor
     integers: Tensor
-    withheld: int = 0
+    withheld: int = field(default=0, kw_only=True)
 
     @property
     def nbytes(self) -> int:

@@ -68,9 +68,11 @@ class Board:
             numbers |= {f"{tag}/task_{i}": value for i, value in enumerate(accuracy, 1)}
             mean = numbers[f"{tag}/accuracy_so_far"] = fmean(accuracy[: event.so_far])
             self._writer.add_scalar(f"{tag}/accuracy_by_virtual_ms", mean, round(1000 * event.virtual_time))
-            for figure, row in (event.spread or {}).get(protocol, {}).items():
-                numbers |= {f"{tag}/{figure}_task_{i}": value for i, value in enumerate(row, 1)}
-                numbers[f"{tag}/{figure}_so_far"] = fmean(row[: event.so_far])
+            if event.spread is not None:
+                spread = event.spread[protocol]
+                for figure, row in (("worst", spread["worst"]), ("std", spread["std"])):
+                    numbers |= {f"{tag}/{figure}_task_{i}": value for i, value in enumerate(row, 1)}
+                    numbers[f"{tag}/{figure}_so_far"] = fmean(row[: event.so_far])
             kib = (totals.bytes_up + totals.bytes_down) // 1024
             self._writer.add_scalar(f"{tag}/accuracy_by_KiB", mean, kib)
         return numbers
