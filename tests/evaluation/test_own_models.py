@@ -1,12 +1,15 @@
 """Clients' own models, tested on their own data: by hand, and a run's matrices against NumPy's models."""
 
 import dataclasses
+import io
 import json
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from softmax_oracle import Softmax, batch_order, local_phase
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_spread import RIGHT, ZERO, federation_of, rows
 
 import raysim
@@ -14,10 +17,13 @@ from raysim.api import ClientHalf, Method, Weights
 from raysim.config import ConfigError
 from raysim.engine.host import ClientHost
 from raysim.estimate.dry_run import dry_run
+from raysim.estimate.memory import estimate_memory
 from raysim.evaluation.own_data import by_protocol, own_accuracies
 from raysim.evaluation.scoring import client_accuracies
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
+from raysim.launch.display import show_result
+from raysim.models.building import check_model
 from raysim.system.errors import Diverged
 
 SOFTMAX = {"name": "probes:softmax"}
@@ -242,3 +248,36 @@ def test_a_task_that_nobody_can_be_tested_on_is_refused(tiny, monkeypatch):
         ConfigError, match=r"evaluation\.model: found local, but no client has samples of the classes that"
     ):
         build_federation(tiny(scenario=CLASSES, evaluation={"model": "local"}))
+
+
+def test_what_own_models_take_is_foreseen(tiny):
+    """The model's 59 float32 once more for every client, and Ditto's v, with no buffers: 236 bytes each."""
+
+    def clients(**keys):
+        config = tiny(**keys)
+        federation = build_federation(config)
+        model = check_model(config, federation.shape, federation.classes)
+        return np.array(estimate_memory(config, federation, model).clients)
+
+    plain = clients()
+    assert (clients(evaluation={"model": "local"}) - plain).tolist() == [236] * 3
+    assert (clients(methods={"ditto": {}}) - plain).tolist() == [236] * 3
+    assert (clients(methods={"fedper": {}}) - plain).tolist() == [4 * (5 * 4 + 4)] * 3
+    assert (clients(evaluation={"model": "global_per_client"}) == plain).all()
+
+
+def test_what_is_shown_says_whose_models_they_are(tiny, tmp_path):
+    run = raysim.run(tiny(evaluation={"model": "local"}), out=tmp_path / "run", local=True)
+    shown = EventAccumulator(str(run.directory))
+    shown.Reload()
+    for figure in ("worst", "std"):
+        values = [scalar.value for scalar in shown.Scalars(f"domain_il/{figure}_task_2")]
+        assert values == pytest.approx([row[1] for row in run.evaluation["domain_il"][figure]])
+    assert {"domain_il/task_1", "domain_il/worst_so_far", "domain_il/std_so_far"} <= {*shown.Tags()["scalars"]}
+    console = Console(file=io.StringIO(), width=200)
+    show_result(run, console, "")
+    lines = console.file.getvalue().splitlines()
+    assert lines[0].startswith("accuracy in %, domain-IL of clients' own models: row t is after task t")
+    first, second = (100 * value for value in run.evaluation["domain_il"]["worst"][-1])
+    assert f"worst client, by task, at the end: {first:.1f}, {second:.1f}" in lines
+    assert any(line.startswith("deviation over clients, by task, at the end: ") for line in lines)
