@@ -81,6 +81,13 @@ class Scattered(LocalRunner):
         shares = [(host, parts[number::count]) for number, host in enumerate(self.hosts) if parts[number::count]]
         return merge_scores([host.evaluate(own, posts) for host, own in shares])
 
+    def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
+        return {
+            client: scores
+            for host in reversed(self.hosts)
+            for client, scores in host.evaluate_clients(parts, posts).items()
+        }
+
     def snapshot(self) -> list[dict[int, bytes]]:
         return [host.snapshot() for host in self.hosts]
 

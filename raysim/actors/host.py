@@ -54,7 +54,7 @@ class Performed:
 class Host:
     """Actor that owns some of the clients, in a separate process.
 
-    What `perform` and `evaluate` are given and return is as raysim.actors.wire makes it.
+    What `perform`, `evaluate` and `evaluate_clients` are given and return is as raysim.actors.wire makes it.
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
@@ -113,3 +113,9 @@ class Host:
         with convert_to_run_error():
             chunks, _, posts = unseal(message, fetched)
             return pack(self._host.evaluate(chunks, posts))
+
+    def evaluate_clients(self, message: bytes, *fetched: Any) -> Any:
+        """Count the correct predictions of the own models of all clients here; return the counts by client, packed."""
+        with convert_to_run_error():
+            chunks, _, posts = unseal(message, fetched)
+            return pack(self._host.evaluate_clients(chunks, posts))

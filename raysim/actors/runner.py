@@ -121,6 +121,12 @@ class RayRunner:
         calls = self._queued(_Call(host, "evaluate", own, mail, posted) for host, own in shares if own)
         return merge_scores(list(self._answers(calls)))
 
+    def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
+        """Have every host test its clients' own models, which do not leave it, and return the counts by client."""
+        mail, posted, hosts = store(None), self._stored(posts), sorted({*self._dealing.home.values()})
+        calls = self._queued(_Call(host, "evaluate_clients", parts, mail, posted) for host in hosts)
+        return {client: scores for answer in self._answers(calls) for client, scores in answer.items()}
+
     def _queued(self, calls: Iterable[_Call]) -> list[_Call]:
         made = list(calls)
         for call in made:

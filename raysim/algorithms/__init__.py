@@ -26,6 +26,8 @@ METHODS = {
     "icarl": "raysim.algorithms.icarl:ICarl",
     "glfc": "raysim.algorithms.glfc:Glfc",
     "dann": "raysim.algorithms.dann:Dann",
+    "fedper": "raysim.algorithms.fedper:FedPer",
+    "ditto": "raysim.algorithms.ditto:Ditto",
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }

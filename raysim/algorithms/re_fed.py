@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.func import vmap
 
 from raysim.algorithms.parts.exemplars import herd, in_turn, unit_features
+from raysim.algorithms.parts.own_model import Vectors, step_with_pull
 from raysim.algorithms.parts.sample_gradients import squared_norms
-from raysim.api import Client, ClientHalf, Diverged, MemoryUse, Method, to_device
+from raysim.api import Client, ClientHalf, Diverged, MemoryUse, Method, Weights, to_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +28,10 @@ class ReFed(Method):
     lam: Annotated[float, Gt(0), Lt(1)] = 0.5  # lambda: near 0 the PIM stays at the global model, near 1 it is local
     epochs: Annotated[int, Ge(1)] = 40  # s, appendix C: epochs of the PIM at a boundary
     emphasis: Literal["early", "average", "late"] = "early"  # weights of eq. 5; late reverses early, table 10
-    importance: Literal["pim", "random", "loss", "herding"] = (
-        "pim"  # random is the paper's baseline, a FedAvg that caches
-    )
+    importance: Literal["pim", "random", "loss", "herding"] = "pim"  # random: the paper's FedAvg; the others: baselines
     budget: Literal["cached", "total"] = "cached"  # what memory.capacity (M) counts: the cache, or the new data as well
     norm: Literal["squared", "plain"] = "squared"  # G as in eq. 4, or as in its text
+    personal: Literal["trained", "pim"] = "trained"  # a client's own model, for testing: as it trained, or its last PIM
 
     needs: ClassVar = frozenset({"boundaries", "earlier_logits"})
     memory: ClassVar = MemoryUse(policies=("importance",), fills=("boundary",), per=("client",))
@@ -53,6 +53,7 @@ class ReFed(Method):
         """Chooses the cache, Algorithm 1; an epoch then runs over the cache and the new data, eq. 6."""
 
         knobs: ReFed
+        pim: Vectors | None = None  # v as the last boundary left it, if it is to be tested
 
         # Differs from Algorithm 1, which does so in every round: after the first, uncached samples are gone.
         def begin_task(self, client: Client) -> None:
@@ -68,6 +69,10 @@ class ReFed(Method):
             """Return the cache and what has arrived."""
             assert client.memory is not None
             return torch.cat([client.memory.entries().positions, client.arrived])
+
+        def personal(self, client: Client, own: Weights) -> Weights:
+            """Return the PIM, where it is to be tested and there is one."""
+            return own if self.pim is None else Weights(*self.pim)
 
         def _ranking(self, client: Client, stored: Tensor) -> Tensor:
             """Return indices (int64) into `stored`, which is ascending, best first; ties go to the lower position."""
@@ -123,6 +128,8 @@ class ReFed(Method):
                         of_epoch[to_device(order[part], model.device)] = squared_norms(model, client.loss, x, y)
                         if not (model.normalises and len(y) == 1):  # BatchNorm has no statistics of one sample
                             self._step(client, x, y)
+            if self.knobs.personal == "pim":
+                self.pim = tuple(vector.clone() for vector in model.vectors)
             model.load(received)
             if not norms.isfinite().all():
                 raise Diverged(
@@ -137,14 +144,3 @@ class ReFed(Method):
             model.module.train()
             gradient = model.gradient_of(client.loss(model(x), y))
             step_with_pull(model.parameters, gradient, client.received, client.lr, self.knobs.pull)
-
-
-def step_with_pull(v: Tensor, gradient: Tensor, w: Tensor, lr: float, pull: float) -> None:
-    """Take the step of eq. 3 in place: v -= lr (gradient + pull (v - w)).
-
-    If lr * pull >= 1 the pull is taken at the new v instead of the old, with the same fixed point and always stable.
-    """
-    if lr * pull < 1:
-        v.sub_(gradient + pull * (v - w), alpha=lr)
-    else:
-        v.sub_(gradient - pull * w, alpha=lr).div_(1 + lr * pull)

@@ -10,7 +10,7 @@ from raysim.api.server import Server
 from raysim.api.setting import Setting
 from raysim.api.step import Step
 from raysim.memory import Entries, MemoryUse
-from raysim.models.flat import Weights
+from raysim.models.flat import FlatModel, Weights
 from raysim.system.device import to_device
 from raysim.system.errors import Diverged, RunError
 
@@ -21,6 +21,7 @@ __all__ = [
     "Delta",
     "Diverged",
     "Entries",
+    "FlatModel",
     "MemoryUse",
     "Method",
     "Need",

@@ -73,6 +73,7 @@ class Client(Kept):
         self.records: dict[str, Tensor | float] = {}
         self._streams = seeding.Streams(shared.seed, number, 0, 0)
         self._kept_out: Tensor | None = None
+        self._received: Tensor | None = None
 
     @property
     def model(self) -> FlatModel:
@@ -96,9 +97,9 @@ class Client(Kept):
 
     @property
     def received(self) -> Tensor:
-        """The parameters [P] that the client was sent; read only."""
+        """The parameters [P] that the client was sent, with what methods have put in their place; read only."""
         parameters: Tensor = self.post("model").parameters
-        return parameters
+        return parameters if self._received is None else self._received
 
     def post(self, name: str) -> Any:
         """Return what the server posted under this name; read only."""

@@ -36,7 +36,7 @@ from raysim.api.server import Server
 from raysim.api.setting import Setting
 from raysim.api.step import Step
 from raysim.memory import MemoryUse
-from raysim.models.flat import Weights
+from raysim.models.flat import FlatModel, Weights
 from raysim.system.errors import RunError
 from raysim.system.state import ALLOWED, Kept, find_foreign
 
@@ -86,6 +86,12 @@ class ClientHalf(Half):
     side: ClassVar = "client"
     features: ClassVar[bool] = False  # whether step.features is wanted; head_parts is then 1 or 2
 
+    def receive(self, client: Client) -> None:
+        """Chained: put into `client.model` what stays at this client, before it trains on, or answers at, a new model.
+
+        What has become of it is what the client was sent, `client.received`.
+        """
+
     def begin_task(self, client: Client) -> None:
         """Take in `client.finished`, what arrived since the last call; at the first phase after the data changed."""
 
@@ -128,6 +134,13 @@ class ClientHalf(Half):
     def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
         """Chained: return the delta that is sent as the update, and the terms that are sent with it."""
         return delta, {}
+
+    def personal(self, client: Client, own: Weights) -> Weights:
+        """Chained: return the client's own model, by default what it had after its training.
+
+        Called at the end of every phase, where evaluation.model is local. It may be of tensors that are the half's.
+        """
+        return own
 
 
 class ServerHalf(Half):
@@ -196,6 +209,14 @@ class Method:
     def head_parts(self) -> int:
         """Return how many of `model.head` are used: 1, its weight, or 2, its bias too; else a model is refused."""
         return 0
+
+    def withheld(self, model: FlatModel) -> int:
+        """Return how many bytes of the model are never sent, in neither direction, as each client has its own."""
+        return 0
+
+    def unfit(self, model: FlatModel) -> str | None:
+        """Return why these knobs do not suit such a model, and what would work; None if nothing is wrong."""
+        return None
 
     def refusal(self, setting: Setting) -> str | None:
         """Return why these knobs do not suit such a run, and what would work; None if nothing is wrong."""

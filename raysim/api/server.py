@@ -24,10 +24,11 @@ class Server(Kept):
     `parameters` [P] and `buffers` [B] are the global model, in the model's dtype, on the CPU, and `version` counts its
     updates; `round` counts from 1 and is 0 before the first; `cohort` are the clients that take part in this round,
     ascending; `shares` their weights, of sum 1. `network` is an instance of the model, on the CPU, for halves that look
-    at its layers or compute with it; its own weights are anyone's, to be loaded before use.
+    at its layers or compute with it; its own weights are anyone's, to be loaded before use. `withheld` are the bytes of
+    the model that are not sent, see Method.
     """
 
-    made_again: ClassVar = frozenset({"network", "records", "_config", "_federation", "_streams"})
+    made_again: ClassVar = frozenset({"network", "records", "withheld", "_config", "_federation", "_streams"})
 
     def __init__(self, config: Config, federation: Federation, network: FlatModel) -> None:
         self._config = config
@@ -40,6 +41,7 @@ class Server(Kept):
         self.cohort: tuple[int, ...] = ()
         self.shares: Mapping[int, float] = {}
         self.records: dict[str, float] = {}
+        self.withheld = 0
         self._streams = seeding.Streams(config.seed, "server", 0)
 
     def begin_round(self) -> None:
@@ -106,7 +108,8 @@ class Server(Kept):
 
     def model(self) -> Post:
         """Return the model as the post that every client is sent."""
-        return Post("model", self.version, Weights(self.parameters, self.buffers, self.integers))
+        weights = Weights(self.parameters, self.buffers, self.integers, withheld=self.withheld)
+        return Post("model", self.version, weights)
 
     def sample(self) -> list[int]:
         """Draw this round's participants with the config's sampler.

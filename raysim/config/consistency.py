@@ -67,6 +67,7 @@ def _rules(config: Config) -> Rules:
             why = "with a stream of your own, whose samples are not known before they come"
             yield config.evaluation.split == "validation", "evaluation.split", f"test {why}"
             yield config.evaluation.per_client, "evaluation.per_client", f"false {why}"
+            yield config.evaluation.model != "global", "evaluation.model", f"global {why}"
             of_tests_only = isinstance(scenario, DomainIncremental) and config.domains is None
             tests = "{domains: [...]} with a stream of your own, whose samples it would not change"
             yield of_tests_only, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"
@@ -119,6 +120,7 @@ def _rules_of_the_objective(config: Config) -> Rules:
         why = f"{which}, whose metric is not the accuracy"
         yield config.evaluation.per_client, "evaluation.per_client", f"false {why}"
         yield config.evaluation.top_k > 1, "evaluation.top_k", f"1 {why}"
+        yield config.evaluation.model != "global", "evaluation.model", f"global {why}"
 
 
 def _rules_without_task_ids(config: Config) -> Rules:

@@ -110,11 +110,21 @@ class EvaluationConfig(Block):
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
     """The part of every task's training samples that split: validation holds out, by default 0.1; split: test makes it
     null."""
+    model: Literal["global", "local", "global_per_client"] = "global"
+    """What is tested: the server's model; each client's own model (local: after its last training, or what its methods
+    make of it; the server's until it has trained), on test samples in the proportions of the client's own data, which
+    takes a test of every client's model; or the server's on the same samples (global_per_client), to compare with."""
     per_client: bool = False
-    """Whether the final model's accuracy is given for each client's own classes and tasks."""
+    """Whether the final model's accuracy is given for each client's own classes and tasks. With another model than
+    global it always is, of the models that are tested."""
     top_k: Count = 1
     """A prediction counts as right if the label is among so many classes with the largest logits; of equal logits the
     lower class comes first. All accuracies, and the metrics made of them, are then top-k."""
+
+    @property
+    def by_client(self) -> bool:
+        """Whether every client's accuracy is reported at the end."""
+        return self.per_client or self.model != "global"
 
     @model_validator(mode="before")
     @classmethod

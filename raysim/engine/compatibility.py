@@ -94,7 +94,7 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
     """Refuse a model or a number of classes that does not suit the methods.
 
     Raises:
-        ConfigError: a method needs to know the model's head, and none was found; a memory has no room for each class.
+        ConfigError: a method does not suit the model or finds no head in it; a memory has no room for each class.
     """
     for name, method in make_methods(config).items():
         wanted = method.head_parts()
@@ -104,6 +104,8 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
                 f"{' with a bias' * (wanted > 1)}, the last one of the forward pass, whose output is what the model "
                 "returns; end the model with one"
             )
+        if why := method.unfit(model):
+            raise ConfigError(f"methods.{name}: {why}")
         if method.memory is not None and method.memory.by_class and config.memory.capacity < classes:
             raise ConfigError(
                 f"memory.capacity: found {config.memory.capacity}, allowed with {name}: {classes} and more, one for "

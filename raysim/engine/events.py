@@ -7,11 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
+from raysim.evaluation.own_data import Spread
 from raysim.evaluation.scoring import ClientSummary
 from raysim.system.footprint import Peak
 
 Accuracies = Mapping[str, Sequence[float]]
-"""By protocol: the fraction of correct predictions on every task's test set."""
+"""By protocol: the fraction of correct predictions on every task's test set; with another evaluation.model than global
+the clients' mean of it."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class RoundDone:
     all clients.
 
     `task_done` says whether a row of the accuracy matrix ends with it, `so_far` how many tasks, from the first, may
-    have been seen by then.
+    have been seen by then. `spread` is over the clients, by protocol, where evaluation.model is not global.
     """
 
     round: int
@@ -50,6 +52,7 @@ class RoundDone:
     idle_share: float | None = None
     records: Mapping[str, float] = field(default_factory=dict)
     evaluation: Accuracies | None = None
+    spread: Mapping[str, Spread] | None = None
     task_done: bool = False
     so_far: int = 1
 
@@ -108,7 +111,7 @@ class WentBack:
 
 Event = Started | RoundDone | Checkpoint | Finished | Notice | Stage | WentBack
 STOPPABLE = (Started, RoundDone)  # events with which a callback may end the run
-OWN_PLACE = ("evaluation", "task_done")  # fields of a round that its line has in another place, or not at all
+OWN_PLACE = ("evaluation", "spread", "task_done")  # fields of a round that its line has in another place, or not at all
 
 
 def line(event: RoundDone) -> dict[str, Any]:
@@ -118,6 +121,8 @@ def line(event: RoundDone) -> dict[str, Any]:
     record["records"] = {name: _finite(value) for name, value in event.records.items()}
     if event.evaluation is not None:
         record["evaluation"] = event.evaluation
+    if event.spread is not None:
+        record["spread"] = event.spread
     return record
 
 

@@ -82,7 +82,9 @@ class Exchange(Kept):
         self.config = config
         self.server = server
         self.runner = runner
-        self.halves = {name: method.Server(name, method) for name, method in make_methods(config).items()}
+        methods = make_methods(config)
+        server.withheld = sum(method.withheld(server.network) for method in methods.values())
+        self.halves = {name: method.Server(name, method) for name, method in methods.items()}
         self.traffic = Traffic()
         self.steps = 0
 

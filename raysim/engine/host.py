@@ -24,7 +24,7 @@ from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.models.building import build_model
-from raysim.models.flat import FlatModel
+from raysim.models.flat import FlatModel, Weights
 from raysim.models.graphs import Graphs
 from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
@@ -68,6 +68,9 @@ class ClientHost:
         self._samples = federation.source("train", device)
         self._test: Source | None = None
         self._memory = choose_memory(config, self._methods)
+        self._tests_own = config.evaluation.model == "local"
+        self._scored: dict[tuple[int, int], Scores] = {}
+        self._withheld = sum(method.withheld(self.model) for method in self._methods.values())
         self._shared = Shared(
             self.model,
             self.posts,
@@ -116,12 +119,27 @@ class ClientHost:
     def evaluate(self, chunks: Sequence[Chunk], posts: Sequence[Post] = ()) -> Scores:
         """Count the correct predictions of the posted model on parts of the test sets."""
         self.receive(posts)
-        if self._test is None:
-            self._test = self.federation.source("test", self.model.device)
         model = self.posts.get(EVALUATED) or self.posts["model"]
         self.model.load(model.value)
         with locate_errors(f"evaluation of the model after {model.version} updates"):
-            return score(self.model.module, self.model.dtype, self._test, self.federation, chunks, self._top_k)
+            return self._score(chunks)
+
+    def evaluate_clients(self, chunks: Sequence[Chunk], posts: Sequence[Post] = ()) -> dict[int, Scores]:
+        """Count the correct predictions of each client's own model; of the posted one where a client never trained.
+
+        A model is tested again only if it has changed since: the client's has with each of its phases.
+        """
+        self.receive(posts)
+        sent, known, found = self.posts["model"], self._scored, dict[int, Scores]()
+        self._scored = {}
+        for number, client in self.clients.items():
+            key = (number, client.phases) if client.own else (-1, sent.version)
+            if key not in known:
+                self.model.load(Weights(*client.own) if client.own else sent.value)
+                with locate_errors(f"evaluation of client {number}'s own model"):
+                    known[key] = self._score(chunks)
+            self._scored[key] = found[number] = known[key]
+        return found
 
     def receive(self, posts: Sequence[Post]) -> None:
         """Store the posts in place of older versions."""
@@ -158,6 +176,12 @@ class ClientHost:
         halves = {name: method.Client(name, method) for name, method in self._methods.items()}
         return HostedClient(number, federation.streams[number], data, memory, self._shared, halves)
 
+    def _score(self, chunks: Sequence[Chunk]) -> Scores:
+        """Count the correct predictions of the model at hand on parts of the test sets."""
+        if self._test is None:
+            self._test = self.federation.source("test", self.model.device)
+        return score(self.model.module, self.model.dtype, self._test, self.federation, chunks, self._top_k)
+
     def _kept_out(self, stream: Stream, window: int) -> Tensor | None:
         """Return a mask (bool [classes]) of the classes that are not in the training softmax, or None."""
         admitted = self.federation.admitted(stream, window, self._logits)
@@ -168,13 +192,14 @@ class ClientHost:
         return to_device(mask, self.model.device)
 
     def _train(self, client: HostedClient, order: Order, reply: Reply) -> None:
-        share = order.shares[client.id]
+        share, where = order.shares[client.id], self._where(client, order)
         halves = [*client.halves.values()]
         for half in halves:
             half.start(client, order.mail.get(half.name))
         owner = halves_with_hook(halves, "train")
         like = Delta(self.model.parameters, self.model.buffers)
         delta = check_delta(owner[0], "train", owner[0].train(client), like) if owner else client.local_training()
+        own = self.model.copy() if self._tests_own else None
         sent: list[tuple[ClientHalf, Terms]] = []
         made = [(self._own_code, delta)]
         for half in halves_with_hook(halves, "finish"):
@@ -183,9 +208,15 @@ class ClientHost:
             if is_own(type(half)):
                 made.append((f" returned by {place_of_hook(type(half), 'finish')}", delta))
         made[-1] = made[-1][0], delta
+        if own is not None:
+            for half in halves_with_hook(halves, "personal"):
+                own = half.personal(client, own)
+            client.own = own.parameters, own.buffers, own.integers
+            reply.watch(own.parameters, f"{where}, its own model")
         weight = share if order.arrived is None else client.trained / order.arrived
-        where = self._where(client, order)
-        reply.take_delta(client.id, delta, self.model.integers, weight * order.discount, where, made)
+        reply.take_delta(
+            client.id, delta, self.model.integers, weight * order.discount, where, made, withheld=self._withheld
+        )
         self._take_terms(client, order, reply, sent)
         reply.steps += client.steps
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from raysim.api.client import Client, Shared
 from raysim.api.messages import Delta
-from raysim.api.method import ClientHalf
+from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.api.step import Step
 from raysim.data.pixels import Source
 from raysim.data.user_stream import UserStream
@@ -25,11 +25,13 @@ from raysim.system.seeding import Streams
 class HostedClient(Client):
     """One client with its methods' halves. Its attributes last from phase to phase, except those in `made_again`.
 
-    `stage` is the stage of its present window, `begun` the stage of its last phase.
+    `stage` is the stage of its present window, `begun` the stage of its last phase. `own` are the parameters, float
+    buffers and integer buffers of its own model since it has trained, where that is tested; else empty.
     """
 
     made_again: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "_kept_out"}
+        | {"_received"}
     )
 
     def __init__(
@@ -45,6 +47,7 @@ class HostedClient(Client):
         self.halves = dict(halves)
         self.stage = -1
         self.begun = -1
+        self.own: tuple[Tensor, ...] = ()
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
 
     def begin_phase(self, phase: Phase, share: float) -> None:
@@ -56,6 +59,7 @@ class HostedClient(Client):
         self.trained, self.steps = len(self.arrived), 0
         self.forget()
         self._streams.turn_to("model")
+        self._receive()
         stage = self.stream.stage(phase.window)
         if stage != self.begun:
             self.finished = self.stream.span(max(self.begun, 0), stage)
@@ -68,10 +72,11 @@ class HostedClient(Client):
         self.exchanges[method] = self.exchanges.get(method, 0) + 1
         self.share = share
         self.forget(self.exchanges[method])
+        self._receive()
 
     def forget(self, exchange: int = 0) -> None:
         """Drop the state of one phase or exchange; called at its beginning and its end, so that nothing outlives it."""
-        self.records = {}
+        self.records, self._received = {}, None
         self._streams = Streams(self.shared.seed, self.id, self.phases, exchange)
 
     def take_up(self, window: int) -> None:
@@ -113,6 +118,13 @@ class HostedClient(Client):
         super().restore(state)
         if self.window >= 0:
             self._see_window()
+
+    def _receive(self) -> None:
+        """Have the methods put into the model, as it was sent, what stays at this client."""
+        halves = halves_with_hook(self.halves.values(), "receive")
+        for half in halves:
+            half.receive(self)
+        self._received = self.model.parameters.clone() if halves else None
 
     def _see_window(self) -> None:
         self.arrived = self.stream.span(self.window, self.window + 1)

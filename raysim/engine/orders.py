@@ -95,8 +95,9 @@ class Reply:
         weight: float,
         where: str,
         made: Sequence[tuple[str, Delta]] = (),
+        withheld: int = 0,
     ) -> None:
-        """Add one client's update; the integer buffers are those of the lowest client id.
+        """Add one client's update, of which so many bytes are not sent; integer buffers are the lowest client id's.
 
         `made` are the deltas that it was made from, one after the other, and itself, each with words on who made it.
         """
@@ -106,7 +107,7 @@ class Reply:
         self._add("buffers", WIDE, [(f"{update} buffers{by}", part.buffers) for by, part in made], weight)
         if self.integers is None or client < self.integers[0]:
             self.integers = (client, self._copy(integers, where))
-        self._count(client, delta.nbytes + integers.nbytes)
+        self._count(client, delta.nbytes + integers.nbytes - withheld)
 
     def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
         """Add one client's term, reduced as its method declares."""
@@ -116,6 +117,10 @@ class Reply:
             return
         weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, [(f"{where}, its {name}", term.value)], weight)
+
+    def watch(self, value: Tensor, what: str) -> None:
+        """Have `settle` refuse a value that is not finite; it is not sent."""
+        self.unchecked.append(Unchecked([what], NO_SUM, [magnitude(value)]))
 
     def take_records(self, client: int, records: Mapping[str, Tensor | float]) -> None:
         """Add the numbers that the client recorded."""
@@ -202,7 +207,7 @@ class Reply:
 
     def _copy(self, value: Tensor, what: str) -> Tensor:
         """Copy a value, as it may be a view of a tensor that the host's next client overwrites."""
-        self.unchecked.append(Unchecked([what], NO_SUM, [magnitude(value)]))
+        self.watch(value, what)
         return value.detach().clone()
 
     def _count(self, client: int, nbytes: int) -> None:

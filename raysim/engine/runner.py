@@ -29,6 +29,9 @@ class Runner(Protocol):
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Distribute the parts over the hosts, and return the merged counts."""
 
+    def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
+        """Have every host test its clients' own models on all parts, and return the counts by client."""
+
     def snapshot(self) -> Sequence[Any]:
         """Return every host's records of its clients, or references to them. No order may be in progress."""
 
@@ -60,6 +63,10 @@ class LocalRunner:
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Count the correct predictions."""
         return self.host.evaluate(parts, posts)
+
+    def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
+        """Count the correct predictions of the clients' own models."""
+        return self.host.evaluate_clients(parts, posts)
 
     def snapshot(self) -> list[dict[int, bytes]]:
         """Return the records of all clients."""

@@ -18,6 +18,7 @@ from raysim.engine.returned import check_weights
 from raysim.engine.runner import Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
+from raysim.evaluation.own_data import Spread, by_protocol, own_accuracies
 from raysim.evaluation.scoring import ClientSummary, Scores, accuracies, chunks_for, summarise_clients
 from raysim.federation.federation import Federation
 from raysim.models.building import check_model
@@ -61,7 +62,7 @@ class Simulation(Kept):
             self.schedule = AsynchronousUpdates(self.exchange, clock, config.schedule, federation.availability)
         self.chunks = chunks_for(self.model, federation)
         self.virtual_time = 0.0
-        self._tested: tuple[int, Scores] | None = None
+        self._tested: tuple[tuple[int, int], Scores] | None = None
         self.stopping = threading.Event()  # set by any thread; may be replaced by another event, even one set already
         if server is not None:
             self.restore(decode(server))
@@ -74,7 +75,7 @@ class Simulation(Kept):
     def events(self) -> Generator[Event, None, None]:
         """Run from the first round, or the one after the checkpoint, to the last, or until stopped."""
         last, done = self.federation.availability.rounds, self.server.round
-        yield Started(self._evaluate() if not done else None, last, done)
+        yield Started(self._evaluate()[0] if not done else None, last, done)
         while self.server.round < last and not self.stopping.is_set():
             yield self._evaluated(self._timed_round())
             if self.server.round < last and self.server.round % self.config.checkpoint.every_rounds == 0:
@@ -118,22 +119,33 @@ class Simulation(Kept):
     def _evaluated(self, done: RoundDone) -> RoundDone:
         every = self.config.evaluation.every_rounds
         if self._ends_row() or (every and done.round % every == 0):
-            return replace(done, evaluation=self._evaluate(), task_done=self._ends_row())
+            evaluation, spread = self._evaluate()
+            return replace(done, evaluation=evaluation, spread=spread, task_done=self._ends_row())
         return done
 
-    def _evaluate(self) -> Accuracies:
-        return accuracies(self._scores(), self.federation)
+    def _evaluate(self) -> tuple[Accuracies, Mapping[str, Spread] | None]:
+        if self.config.evaluation.model == "global":
+            return accuracies(self._scores(), self.federation), None
+        return own_accuracies(self._scores(), self.federation)
 
     def _per_client(self) -> Mapping[str, ClientSummary] | None:
-        if not self.config.evaluation.per_client:
+        if not self.config.evaluation.by_client:
             return None
         return summarise_clients(self._scores(), self.federation)
 
     def _scores(self) -> Scores:
-        """Return what the present model answers right: a version of the model is tested once."""
-        if self._tested is None or self._tested[0] != self.server.version:
-            scores = self.runner.evaluate(self.chunks, [self._evaluated_model()])
-            self._tested = self.server.version, scores
+        """Return what the present model, or each client's own, answers right.
+
+        A version of the model is tested once; clients may have trained in any round.
+        """
+        local = self.config.evaluation.model == "local"
+        now = (self.server.version, self.server.round if local else 0)
+        if self._tested is None or self._tested[0] != now:
+            if local:
+                scores = by_protocol(self.runner.evaluate_clients(self.chunks, [self.server.model()]))
+            else:
+                scores = self.runner.evaluate(self.chunks, [self._evaluated_model()])
+            self._tested = now, scores
         return self._tested[1]
 
     def _evaluated_model(self) -> Post:

@@ -86,13 +86,24 @@ class DryRunner(LocalRunner):
         self.host = host
         self.evaluations = 0
         self.orders: Counter[int] = Counter()
+        self._trained: set[int] = set()
+        self._changed: set[int] = set()
 
     def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
         """Have every client of the order carry it out, and return the reply."""
         self.orders[len(order.clients)] += 1
+        if order.op == "train":
+            self._changed.update(order.clients)
         return super().begin(order, posts)
 
     def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
         """Find no answer right."""
         self.evaluations += 1
         return zero_scores(self.host.federation)
+
+    def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
+        """Find no answer right, and count the models that have changed, the server's for those that never trained."""
+        self._trained |= self._changed
+        self.evaluations += len(self._changed) + (len(self._trained) < len(self.host.clients))
+        self._changed.clear()
+        return dict.fromkeys(self.host.clients, zero_scores(self.host.federation))

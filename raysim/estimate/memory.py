@@ -148,6 +148,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     updating = sum(not method.replies and overrides(method.Server, "update") for method in methods.values())
     keeps, takes = vectors_of(config.training.optimizer)
     kept_steps = keeps * vector if config.training.keep_optimizer else 0
+    tested_models = vector if config.evaluation.model == "local" else 0
     working = UPDATE_VECTORS + keeps + max(takes, 1) + TERM_VECTORS * max(terms, default=0)
     of_torchvision = any(type(part).__module__.startswith("torchvision.") for part in model.module.modules())
     imported = TORCHVISION_BYTES * of_torchvision
@@ -162,6 +163,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
         clients=[
             int(own)
             + kept_steps
+            + tested_models
             + _memory(federation, kind, stream)
             + _read(federation, kind, stream, len(stream) if epochs_over_all else samples)
             for own, samples, stream in zip(of_halves, largest, federation.streams, strict=True)

@@ -108,6 +108,10 @@ class _Unevaluated(LocalRunner):
         """Compute nothing."""
         return zero_scores(self.host.federation)
 
+    def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> dict[int, Scores]:
+        """Compute nothing."""
+        return dict.fromkeys(self.host.clients, zero_scores(self.host.federation))
+
 
 def _miniature(config: Config, federation: Federation, batches: int) -> tuple[Config, Federation]:
     """Return a run of one client, which has so many batches of each task, one epoch of them in each round."""

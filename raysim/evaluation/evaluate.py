@@ -16,6 +16,7 @@ from raysim.config.error_text import either
 from raysim.config.lookup import only_named_by
 from raysim.data.text import reword
 from raysim.evaluation.metrics import ProtocolMetrics, describe_metric, metric_of, protocol_label
+from raysim.evaluation.own_data import own_accuracies
 from raysim.evaluation.scoring import (
     ClientSummary,
     accuracies,
@@ -41,8 +42,8 @@ class Evaluated:
     `tasks` are the tasks' names and `samples` the sizes of their test sets, or of what is held out for validation
     (`split`). `evaluation` maps a protocol (domain_il, class_il, task_il) to the accuracy on each task (fractions), and
     their average_accuracy; both are top-k accuracies where `top_k` is above 1, and another metric's values where it is
-    named beside them. `per_client` is as in summary.json,
-    where evaluation.per_client asks for it.
+    named beside them. With evaluation.model=global_per_client they are the clients' means, beside the worst and std.
+    `per_client` is as in summary.json, where it is asked for.
     """
 
     directory: Path
@@ -66,13 +67,14 @@ def evaluate(
 
     Raises:
         ConfigError: there is no such run, it names code of its own and is not trusted, an override is of another block,
-            the data do not fit the model, or it was trained on the samples that it would be validated on.
+            the data do not fit the model, it was trained on the samples that it would be validated on, or clients' own
+            models are asked for, which a run does not leave behind.
     """
     own, config = _load_config(Path(directory), overrides, trust)
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
     with torch_untouched():
         set_torch(device, config.resources.deterministic)
-        federation = build_federation(config) if config.evaluation.per_client else undealt(config)
+        federation = build_federation(config) if config.evaluation.by_client else undealt(config)
         if federation.dataset.words is not None and config.dataset != own.dataset:  # the model knows the run's words
             words = undealt(own).dataset.words
             federation = replace(federation, dataset=reword(federation.dataset, words or ()))
@@ -81,16 +83,23 @@ def evaluate(
         module = model.module.to(device)
         source, top_k = federation.source("test", device), config.evaluation.top_k
         counted = score(module, model.dtype, source, federation, chunks, top_k)
+        on_own = config.evaluation.model != "global"
+        rows, spreads = own_accuracies(counted, federation) if on_own else (accuracies(counted, federation), {})
     return Evaluated(
         directory=Path(directory),
         split=config.evaluation.split,
         tasks=[task.name for task in federation.tasks],
         samples=[len(task.test) for task in federation.tasks],
         evaluation={
-            protocol: {**describe_metric(federation.objective.metric), "accuracy": row, "average_accuracy": fmean(row)}
-            for protocol, row in accuracies(counted, federation).items()
+            protocol: {
+                **describe_metric(federation.objective.metric),
+                "accuracy": row,
+                "average_accuracy": fmean(row),
+                **spreads.get(protocol, {}),
+            }
+            for protocol, row in rows.items()
         },
-        per_client=summarise_clients(counted, federation) if config.evaluation.per_client else None,
+        per_client=summarise_clients(counted, federation) if config.evaluation.by_client else None,
         top_k=top_k,
     )
 
@@ -114,7 +123,7 @@ def describe_evaluation(evaluated: Evaluated) -> Iterator[str]:
     """Describe the accuracies in lines of text, in %, or another metric in its unit."""
     for protocol, found in evaluated.evaluation.items():
         metric = metric_of(cast(ProtocolMetrics, found))
-        label = protocol_label(protocol, evaluated.top_k)
+        label = protocol_label(protocol, evaluated.top_k, "global_per_client" if "worst" in found else "global")
         yield f"{metric.title}, {label}, {evaluated.split} samples of each task"
         for number, (name, samples, accuracy) in enumerate(
             zip(evaluated.tasks, evaluated.samples, found["accuracy"], strict=True), 1
@@ -143,6 +152,9 @@ def _load_config(
         own = load(directory / "config.yaml")
     asked = load(own, overrides)
     _check_held_out(own, asked)
+    if asked.evaluation.model == "local":
+        found = "evaluation.model: found local, but a run's directory has the server's model alone"
+        raise ConfigError(f"{found}, allowed: global or global_per_client")
     return own, load(asked, {"model.weights": str(directory / "model.pt")})
 
 

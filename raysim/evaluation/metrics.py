@@ -19,10 +19,17 @@ Matrix = Sequence[Sequence[float]]
 PROTOCOL_LABELS = {"domain_il": "domain-IL", "class_il": "class-IL", "task_il": "task-IL"}
 
 
-def protocol_label(protocol: str, top_k: int = 1) -> str:
-    """Return what a protocol's accuracies are called: class-IL, or class-IL top-5."""
+TESTED_LABELS = {
+    "global": "",
+    "local": " of clients' own models",
+    "global_per_client": " of the global model on clients' own data",
+}
+
+
+def protocol_label(protocol: str, top_k: int = 1, tested: str = "global") -> str:
+    """Return what a protocol's accuracies are called: class-IL, or class-IL top-5, and of what if not of one model."""
     label = PROTOCOL_LABELS.get(protocol, protocol)
-    return label if top_k == 1 else f"{label} top-{top_k}"
+    return (label if top_k == 1 else f"{label} top-{top_k}") + TESTED_LABELS.get(tested, "")
 
 
 def describe_mean(protocol: str, mean: float, metric: Metric, top_k: int = 1) -> str:
@@ -43,7 +50,9 @@ class MetricKeys(TypedDict):
 class ProtocolMetrics(MetricKeys):
     """What summary.json says of one protocol: accuracy is a[t][i], T x T; all are fractions, None where undefined.
 
-    Where they are values of another metric, its name, unit and direction stand first.
+    Where they are values of another metric, its name, unit and direction stand first. Where clients are tested on
+    their own data, a[t][i] is their mean, and worst and std are the matrices of the worst client's accuracy and of the
+    clients' standard deviation.
     """
 
     accuracy: list[list[float]]
@@ -52,6 +61,8 @@ class ProtocolMetrics(MetricKeys):
     final_forgetting: float | None
     backward_transfer: float | None
     forward_transfer: float | None
+    worst: NotRequired[list[list[float]]]
+    std: NotRequired[list[list[float]]]
 
 
 def average_accuracy(matrix: Matrix, after: int | None = None) -> float | None:
@@ -112,8 +123,7 @@ def summarise(
     in_step: row t is the end of task t at all clients. Where it is not, forgetting and the transfers are undefined.
     """
     upward, before = [metric.better(row) for row in matrix], metric.better(untrained)
-    return {
-        **describe_metric(metric),
+    found: ProtocolMetrics = {
         "accuracy": [list(row) for row in matrix],
         "average_accuracy": average_accuracy(matrix),
         "forgetting": forgetting(upward) if in_step else None,
@@ -121,3 +131,4 @@ def summarise(
         "backward_transfer": backward_transfer(upward) if in_step else None,
         "forward_transfer": forward_transfer(upward, before) if in_step else None,
     }
+    return {**describe_metric(metric), **found}

@@ -173,15 +173,23 @@ def client_accuracies(scores: Scores, federation: Federation) -> dict[str, list[
 
     with a(t, c) the accuracy on the test samples of class c in task t, and p_k(t, c) the part of client k's training
     samples, over the whole run, that are of task t and class c: what is expected on test samples in the client's own
-    proportions.
+    proportions. The scores are one model's, or each client's own one's: int64 [clients, tasks, classes].
     """
-    labels, classes = federation.dataset.test.y, federation.classes
-    tested = np.stack([np.bincount(labels[task.test], minlength=classes) for task in federation.tasks])
-    own = [_count_samples(federation, client) * (tested > 0) for client in range(len(federation.streams))]
-    return {
-        protocol: [_weighted_mean(counts, right / np.maximum(tested, 1)) for counts in own]
-        for protocol, right in scores.items()
-    }
+    own, made = federation.own_counts(), dict[str, list[float | None]]()
+    for protocol, right in scores.items():
+        found = np.broadcast_to(class_accuracies(right, federation), own.shape)
+        made[protocol] = [_weighted_mean(counts, of_client) for counts, of_client in zip(own, found, strict=True)]
+    return made
+
+
+def class_accuracies(right: Counts, federation: Federation) -> npt.NDArray[np.float64]:
+    """Return the accuracy on each class of each task, 0 where it has no test samples, given the right answers.
+
+    Both are [..., tasks, classes].
+    """
+    labels = federation.dataset.test.y
+    tested = np.stack([np.bincount(labels[task.test], minlength=federation.classes) for task in federation.tasks])
+    return right / np.maximum(tested, 1)
 
 
 def summarise_clients(scores: Scores, federation: Federation) -> dict[str, ClientSummary]:
@@ -206,15 +214,6 @@ def describe_clients(protocol: str, found: ClientSummary, top_k: int = 1) -> str
     figures = ((key, found[key]) for key in ("mean", "worst", "std"))
     said = ", ".join(f"{key} {'-' if value is None else format(100 * value, '.1f')}" for key, value in figures)
     return f"accuracy in % on the clients' own classes and tasks, {protocol_label(protocol, top_k)}: {said}"
-
-
-def _count_samples(federation: Federation, client: int) -> Counts:
-    """Return how many training samples a client has: int64 [tasks, classes]."""
-    counts = np.zeros((len(federation.tasks), federation.classes), np.int64)
-    stream = federation.streams[client]
-    for task, rows in zip(stream.tasks, stream.rows, strict=True):
-        counts[task] += np.bincount(federation.dataset.train.y[rows], minlength=federation.classes)
-    return counts
 
 
 def _weighted_mean(counts: Counts, accuracies: npt.NDArray[np.float64]) -> float | None:

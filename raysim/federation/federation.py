@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from raysim.config import Config
@@ -94,6 +96,19 @@ class Federation:
         present = stream.tasks_in(stream.stage(window) if logits == "task" else 0, window + 1)
         return tuple(sorted({label for task in present for label in self.tasks[task].classes}))
 
+    def own_counts(self) -> npt.NDArray[np.int64]:
+        """Return how many samples of each class clients have of each task, in the whole run: [clients, tasks, classes].
+
+        Classes of which a task has no test sample count nothing.
+        """
+        classes, labels = self.classes, self.dataset
+        counts = np.zeros((len(self.streams), len(self.tasks), classes), np.int64)
+        for of_client, stream in zip(counts, self.streams, strict=True):
+            for task, rows in zip(stream.tasks, stream.rows, strict=True):
+                of_client[task] += np.bincount(labels.train.y[rows], minlength=classes)
+        tested = [np.bincount(labels.test.y[task.test], minlength=classes) > 0 for task in self.tasks]
+        return counts * np.stack(tested)
+
     def classes_before(self, stage: int) -> tuple[int, ...]:
         """Return the classes of the first so many tasks of all clients, ascending; all where every task has all."""
         if "class_il" not in self.protocols:
@@ -119,6 +134,8 @@ def build_federation(config: Config, download: bool = True, pretend: bool = Fals
     check_augmentation(federation.augment, federation.own_augment, federation.dataset.train)
     streams = deal(config, federation.dataset, federation.tasks)
     federation = replace(federation, streams=streams, availability=plan_availability(config, streams))
+    if config.evaluation.model != "global":
+        _check_own_classes(config, federation)
     if config.dataset.unlabelled is None:
         return federation
     try:
@@ -173,6 +190,17 @@ def _check_top_k(top_k: int, tasks: Sequence[Task]) -> None:
     if top_k > len(smallest.classes):
         found = f"evaluation.top_k: found {top_k}, allowed: 1 to {len(smallest.classes)}"
         raise ConfigError(f"{found}, as many classes as the task with the fewest has ({smallest.name})")
+
+
+def _check_own_classes(config: Config, federation: Federation) -> None:
+    """Check that every task has test samples like those of some client."""
+    held: npt.NDArray[np.int64] = federation.own_counts().sum(axis=(0, 2))
+    for number, task in enumerate(federation.tasks):
+        if not held[number]:
+            raise ConfigError(
+                f"evaluation.model: found {config.evaluation.model}, but no client has samples of the classes that "
+                f"{task.name or 'a task'} is tested on, allowed: global"
+            )
 
 
 def _load(config: Config, download: bool, pretend: bool) -> tuple[Dataset, Sequence[Task]]:

@@ -97,9 +97,9 @@ def _labels_missing(config: Config, federation: Federation) -> bool:
 
 def _data(config: Config, federation: Federation) -> str:
     train, test, missing = federation.dataset.train, federation.dataset.test, federation.dataset.missing
-    shape, split = federation.dataset.dimensions, config.evaluation.split
     targets = f"{federation.classes} classes" if train.labelled else f"targets {train.y.dtype} {[*train.y.shape[1:]]}"
-    said = f"{len(train):,} training and {len(test):,} {split} samples of {shape}, {targets}"
+    sizes = f"{len(train):,} training and {len(test):,} {config.evaluation.split} samples"
+    said = f"{sizes} of {federation.dataset.dimensions}, {targets}"
     if not missing:
         return said
     evenly = ", its classes equally frequent" * _labels_missing(config, federation)

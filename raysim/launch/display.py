@@ -73,9 +73,12 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
     for protocol, values in result.evaluation.items():
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
-        label, metric = protocol_label(protocol, result.top_k), metric_of(values)
+        label, metric = protocol_label(protocol, result.top_k, result.tested), metric_of(values)
         print_line(console, f"{metric.title}, {label}: row t is after {when}, column i is on task i")
         console.print(_tabulate(values["accuracy"], console.width, metric))
+        for name, matrix in (("worst client", values.get("worst")), ("deviation over clients", values.get("std"))):
+            if matrix:
+                print_line(console, f"{name}, by task, at the end: {', '.join(f'{100 * a:.1f}' for a in matrix[-1])}")
         numbers = {key.replace("_", " "): v for key, v in values.items() if v is None or isinstance(v, float)}
         shown = {
             key.replace("accuracy", metric.name): "-" if v is None else metric.figure(v) for key, v in numbers.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -20,16 +20,20 @@ DTYPES = {torch.float32, torch.float64}
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a global model: trainable parameters [P], float buffers [B], integer buffers [I]."""
+    """A model's weights: trainable parameters [P], float buffers [B], integer buffers [I].
+
+    `withheld` are the bytes of what clients have of their own, and are not sent.
+    """
 
     parameters: Tensor
     buffers: Tensor
     integers: Tensor
+    withheld: int = field(default=0, kw_only=True)
 
     @property
     def nbytes(self) -> int:
         """The bytes that a deployment would send."""
-        return self.parameters.nbytes + self.buffers.nbytes + self.integers.nbytes
+        return self.parameters.nbytes + self.buffers.nbytes + self.integers.nbytes - self.withheld
 
 
 class FlatModel:
@@ -80,7 +84,8 @@ class FlatModel:
             trained[name].grad = gradients[name]
         self._buffer_layout = {name: b.shape for name, b in floats.items()}
         self._statistics = [*_views(self._buffer_layout, self.buffers).values()]
-        counts = _views({name: b.shape for name, b in others.items()}, self.integers)
+        self._integer_layout = {name: b.shape for name, b in others.items()}
+        counts = _views(self._integer_layout, self.integers)
         for name, view in (*zip(floats, self._statistics, strict=True), *counts.items()):
             owner, _, leaf = name.rpartition(".")
             module.get_submodule(owner)._buffers[leaf] = view
@@ -95,6 +100,11 @@ class FlatModel:
         """The device of the vectors."""
         return self.parameters.device
 
+    @property
+    def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The parameters, float buffers and integer buffers."""
+        return self.parameters, self.buffers, self.integers
+
     def named(self, vector: Tensor) -> dict[str, Tensor]:
         """Return views of a vector [P] by the parameters' names and in their shapes, for methods that work by layer."""
         return _views(self.layout, vector)
@@ -108,6 +118,21 @@ class FlatModel:
     def widths(self) -> dict[str, int]:
         """By the weights' names, the number of weights d that one output of a linear or convolutional layer has."""
         return {name: self.layout[name][1:].numel() for name in name_layers(self.module).values()}
+
+    @property
+    def layers(self) -> list[str]:
+        """The names of the modules that have trained parameters of their own, in the model's order."""
+        return list(dict.fromkeys(name.rpartition(".")[0] for name in self.layout))
+
+    def begin_of(self, layer: str) -> tuple[int, int, int]:
+        """Return where a layer, and all that the model has after it, begins in parameters, buffers and integers."""
+        places = {name: place for place, (name, _) in enumerate(self.module.named_modules())}
+
+        def before(layout: Mapping[str, torch.Size]) -> int:
+            owned = ((places[name.rpartition(".")[0]], shape.numel()) for name, shape in layout.items())
+            return sum(size for place, size in owned if place < places[layer])
+
+        return before(self.layout), before(self._buffer_layout), before(self._integer_layout)
 
     def logits(self, x: Tensor, parameters: Tensor, buffers: Tensor) -> Tensor:
         """Return the logits [n, classes] of x [n, ...] under other parameters [P] and float buffers [B]: a teacher's.
@@ -167,9 +192,13 @@ class FlatModel:
         self.buffers.copy_(weights.buffers)
         self.integers.copy_(weights.integers)
 
+    def copy(self) -> Weights:
+        """Return a copy of the weights, where they are."""
+        return Weights(*(vector.clone() for vector in self.vectors))
+
     def weights(self) -> Weights:
         """Return a copy of the weights on the CPU."""
-        return Weights(*(v.detach().to("cpu", copy=True) for v in (self.parameters, self.buffers, self.integers)))
+        return Weights(*(v.detach().to("cpu", copy=True) for v in self.vectors))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return a copy of the module's state_dict on the CPU, every tensor contiguous and with its own storage."""

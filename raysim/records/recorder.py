@@ -142,6 +142,7 @@ class Recorder:
             clients=config.clients.count,
             tasks=config.scenario.tasks,
             top_k=config.evaluation.top_k,
+            tested=config.evaluation.model,
             seconds=self._seconds(),
             peak_memory_bytes=self.footprint.peak_bytes,
             recoveries=self._interruptions.count,

@@ -13,11 +13,8 @@ from raysim.evaluation.scoring import ClientSummary
 from raysim.system.errors import ConfigError
 from raysim.system.files import convert_write_errors, write_whole
 
-IF_ASKED_FOR = {
-    "top_k": 1,
-    "per_client": None,
-    "stopped_by": None,
-}  # keys of summary.json, and the values that it leaves out
+# keys of summary.json, and the values that it leaves out
+IF_ASKED_FOR = {"top_k": 1, "tested": "global", "per_client": None, "stopped_by": None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +23,8 @@ class Result:
 
     `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (a[t][i], fractions) and its
     metrics; per_client, if evaluation.per_client asked for it, maps a protocol to the clients' accuracies and their
-    mean, worst and std (see raysim.evaluation.scoring). Where top_k is above 1, these are top-k accuracies. Bytes
+    mean, worst and std (see raysim.evaluation.scoring). Where top_k is above 1, these are top-k accuracies. `tested` is
+    evaluation.model: where it is not global, accuracies are means over clients, and there is always per_client. Bytes
     are the methods' payload, all clients together; steps counts the gradient steps of all clients' local training,
     participation each client's updates; virtual_time is in virtual seconds; seconds_per_round is a median, without
     evaluation; stopped_by is the callback that ended the run before its last round; actors counts Ray's (the
@@ -46,6 +44,7 @@ class Result:
     rounds: int
     updates: int
     top_k: int = 1
+    tested: str = "global"
     evaluation: Mapping[str, ProtocolMetrics]
     per_client: Mapping[str, ClientSummary] | None = None
     bytes_up: int

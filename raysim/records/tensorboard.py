@@ -80,6 +80,11 @@ class Board:
             numbers |= {f"{tag}/task_{i}": value for i, value in enumerate(accuracy, 1)}
             mean = numbers[f"{tag}/{self._called}_so_far"] = fmean(accuracy[: event.so_far])
             self._writer.add_scalar(f"{tag}/{self._called}_by_virtual_ms", mean, round(1000 * event.virtual_time))
+            if event.spread is not None:
+                spread = event.spread[protocol]
+                for figure, row in (("worst", spread["worst"]), ("std", spread["std"])):
+                    numbers |= {f"{tag}/{figure}_task_{i}": value for i, value in enumerate(row, 1)}
+                    numbers[f"{tag}/{figure}_so_far"] = fmean(row[: event.so_far])
             kib = (totals.bytes_up + totals.bytes_down) // 1024
             self._writer.add_scalar(f"{tag}/{self._called}_by_KiB", mean, kib)
         return numbers

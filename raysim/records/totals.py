@@ -8,15 +8,16 @@ from raysim.engine.events import Accuracies, RoundDone
 from raysim.evaluation import metrics
 from raysim.objectives import Metric
 
-OF_ROUNDS_AND_TASKS = ("round_seconds", "untrained", "matrices")  # which become seconds_per_round and evaluation
+# which become seconds_per_round and evaluation
+OF_ROUNDS_AND_TASKS = ("round_seconds", "untrained", "matrices", "spreads")
 
 
 @dataclass
 class Totals:
     """The figures so far, all plain numbers and lists, so that JSON keeps them exactly.
 
-    `matrices` are the accuracy matrices by protocol, `untrained` the accuracies before the first round; `participation`
-    counts each client's updates.
+    `matrices` are the accuracy matrices by protocol, `spreads` matrices of the clients' worst and std, `untrained` the
+    accuracies before the first round; `participation` counts each client's updates.
     """
 
     participation: list[int]
@@ -29,6 +30,7 @@ class Totals:
     round_seconds: list[float] = field(default_factory=list)
     untrained: dict[str, list[float]] = field(default_factory=dict)
     matrices: dict[str, list[list[float]]] = field(default_factory=dict)
+    spreads: dict[str, dict[str, list[list[float]]]] = field(default_factory=dict)
 
     def begin(self, untrained: Accuracies) -> None:
         """Store the untrained model's accuracies by protocol."""
@@ -53,12 +55,19 @@ class Totals:
         """Take a round's accuracies, if it has been evaluated, as the matrices' next row."""
         for protocol, row in (event.evaluation or {}).items():
             self.matrices[protocol].append(list(row))
+        for protocol, spread in (event.spread or {}).items() if event.evaluation is not None else ():
+            of_protocol = self.spreads.setdefault(protocol, {"worst": [], "std": []})
+            of_protocol["worst"].append(list(spread["worst"]))
+            of_protocol["std"].append(list(spread["std"]))
 
     def summarise(self, in_step: bool, metric: Metric) -> dict[str, Any]:
         """Return the keys of summary.json that are counted round by round; the arguments as in metrics.summarise."""
         counted = {key: value for key, value in vars(self).items() if key not in OF_ROUNDS_AND_TASKS}
         evaluation = {
-            protocol: metrics.summarise(matrix, self.untrained[protocol], in_step, metric)
+            protocol: {
+                **metrics.summarise(matrix, self.untrained[protocol], in_step, metric),
+                **self.spreads.get(protocol, {}),
+            }
             for protocol, matrix in self.matrices.items()
         }
         seconds = median(self.round_seconds) if self.round_seconds else None

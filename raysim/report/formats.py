@@ -77,7 +77,7 @@ def _run_row(setting: ExperimentSetting, group: MethodGroup, run: FinishedRun) -
     for key, value in setting.differing.items():
         yield key, value if isinstance(value, str | int | float | None) else json.dumps(value)
     for protocol, values in run.summary.evaluation.items():
-        yield from ((f"{protocol}.{key}", value) for key, value in values.items() if key != "accuracy")
+        yield from ((f"{protocol}.{key}", value) for key, value in values.items() if not isinstance(value, list))
     for protocol, clients in (run.summary.per_client or {}).items():
         yield from ((f"{protocol}.clients.{key}", value) for key, value in clients.items() if key != "accuracy")
     yield from ((key, getattr(run.summary, key)) for key in OF_THE_RUN)

@@ -68,7 +68,7 @@ class ExperimentSetting:
 
     def label(self, protocol: str) -> str:
         """Return what the accuracies of a protocol are called."""
-        return protocol_label(protocol, self.top_k)
+        return protocol_label(protocol, self.top_k, self.runs[0].summary.tested)
 
     @property
     def runs(self) -> list[FinishedRun]:
@@ -120,7 +120,8 @@ def flatten(values: Mapping[str, object], above: str = "") -> dict[str, object]:
 def _of_the_setting(run: FinishedRun) -> dict[str, object]:
     left_out = tuple(f"{key}." for key in NOT_OF_THE_SETTING)
     # older versions have no such keys
-    values = {**flatten({"objective": "classification", **run.config}), "evaluation.top_k": run.summary.top_k}
+    tested = {"evaluation.top_k": run.summary.top_k, "evaluation.model": run.summary.tested}
+    values = {**flatten({"objective": "classification", **run.config}), **tested}
     return {key: value for key, value in values.items() if not f"{key}.".startswith(left_out)}
 
 

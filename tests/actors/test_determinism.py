@@ -45,7 +45,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "dann": DRAWING | {"methods": {"dann": {}}},
     "glfc": DRAWING | {"methods": {"glfc": {}}},
 }
-ELSEWHERE = {"a_gem", "der", "fed_a_gem", "re_fed", "scaffold", "special"}
+ELSEWHERE = {"a_gem", "der", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold", "special"}
 ONE_EACH = {"resources.clients_per_actor": 1}
 TWO_EACH = {"resources.clients_per_actor": 2}
 AUTO = {"resources.clients_per_actor": "auto"}

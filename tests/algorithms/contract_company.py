@@ -40,6 +40,8 @@ REPRESENTATIVES = {
     "conclude": "fed_a_gem",
     "end_task": "fot",
     "tested": "icarl",
+    "receive": "fedper",
+    "personal": "ditto",
     "memory: reservoir": "fed_a_gem",
     "memory: class_balanced": "nccl",
     "memory: importance": "re_fed",

@@ -13,7 +13,8 @@ from softmax_oracle import Softmax, sample_norms
 from torch import nn
 
 from raysim.algorithms import re_fed
-from raysim.algorithms.re_fed import ReFed, step_with_pull
+from raysim.algorithms.parts.own_model import step_with_pull
+from raysim.algorithms.re_fed import ReFed
 from raysim.config import ConfigError
 from raysim.engine.compatibility import check_methods
 from raysim.system import seeding
@@ -98,7 +99,7 @@ def test_without_a_gradient_nothing_moves_and_equals_keep_their_order(tiny, simu
 
 
 def pim(begun, seed, lam, epochs, size, classes):
-    """G^p of every stored sample [epochs, n]: eq. 3 and 4 with the mean loss of a batch and the documented order."""
+    """G^p of every stored sample [epochs, n], and v: eq. 3 and 4 with a batch's mean loss, in the documented order."""
     x, y, w, lr = begun["x"].numpy(), begun["y"].numpy(), begun["w"].numpy(), begun["lr"]
     q = (1 - lam) / (2 * lam)
     stream = seeding.generator(seed, begun["client"], begun["phase"], 0, "re_fed")
@@ -110,7 +111,7 @@ def pim(begun, seed, lam, epochs, size, classes):
             table[p, rows] = sample_norms(v, x[rows], y[rows], classes)  # before the step
             _, gradient = Softmax.of(v, classes, x.shape[1]).loss_and_gradient(x[rows], y[rows])
             v = v - lr * (gradient + q * (v - w))
-    return table
+    return table, v
 
 
 def best(table, count, emphasis, norm, stored):
@@ -149,12 +150,28 @@ def test_the_cache_is_the_best_of_what_is_stored(tiny, simulate, begun, emphasis
         assert b["cache"] == []
     for b in begun[3:]:
         assert b["stored"] == sorted([*b["before"], *b["finished"]])
-        table = pim(b, config.seed, lam, epochs, 4, 6)
+        table, _ = pim(b, config.seed, lam, epochs, 4, 6)
         assert np.allclose(b["norms"].numpy(), table if norm == "squared" else np.sqrt(table), rtol=1e-9)
         assert b["cache"] == best(table, 5, emphasis, norm, b["stored"])
         assert max(b["cache"]) < min(b["arrived"])  # nothing of the arriving task
     late_tasks = [b for b in begun if b["window"] == 2]
     assert any(set(b["cache"]) & set(b["before"]) for b in late_tasks)
+
+
+@pytest.mark.parametrize("personal", ["pim", "trained"])
+def test_the_personal_model_can_be_tested(tiny, simulate, begun, personal):
+    """As NumPy's v at the last boundary; by default, and where no boundary made a PIM, the model as it was trained."""
+    more = {"model": {"name": "probes:softmax"}, "memory__capacity": 5, "evaluation": {"model": "local"}}
+    run = simulate(tiny(scenario=CLASSES, methods=knobs(personal=personal, lam=0.3), **more))
+    scored = {b["client"]: b for b in begun if "norms" in b}
+    assert sorted(scored) == [0, 1, 2]
+    for k, b in scored.items():
+        _, v = pim(b, 0, 0.3, 3, 4, 4)
+        own = run.simulation.runner.host.clients[k].own[0].numpy()
+        assert np.allclose(own, v, rtol=0, atol=1e-11) is (personal == "pim")
+    first = simulate(tiny(scenario__tasks=1, methods=knobs(personal=personal), **more)).simulation.runner.host.clients
+    assert first[0].halves["re_fed"].pim is None
+    assert len(first[0].own) == 3
 
 
 def test_early_average_and_late(monkeypatch):

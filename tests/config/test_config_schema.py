@@ -26,7 +26,7 @@ REQUIRED: dict[str, object] = {
 }
 
 # Section 3 of the design, typed from it; what exists in later versions only (checkpoint) is not there.
-EVALUATED = {"split": "test", "validation_fraction": None, "per_client": False, "top_k": 1}
+EVALUATED = {"split": "test", "validation_fraction": None, "model": "global", "per_client": False, "top_k": 1}
 DEFAULTS: dict[str, object] = {
     "name": "demo",
     "seed": 0,

@@ -23,6 +23,7 @@ from raysim.sweeps.directory import read_labels
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")
 METRICS = ("average_accuracy", "forgetting", "backward_transfer")
+OF_CLIENTS = ("mean", "worst", "std")
 COSTS = {"bytes_up": 2**-20, "bytes_down": 2**-20, "seconds": 1.0}  # in MiB and seconds
 
 
@@ -44,6 +45,9 @@ def measured(directory: Path) -> dict[str, set[str]]:
                 for metric in METRICS:
                     values[others, protocol, metric, "metric" in found].append(found[metric])
                 values[others, protocol, "all rows", "metric" in found].append(all_rows(found["accuracy"]))
+            for protocol, found in summary.get("per_client", {}).items():
+                for metric in OF_CLIENTS:
+                    values[others, protocol, metric, False].append(found[metric])
             for cost, scale in COSTS.items():
                 costs[others, cost].append(scale * summary[cost])
     figures = defaultdict(set)

@@ -34,6 +34,12 @@ RUNS = {
         "clients.dropout": 0.2,
         "aggregation.weights": "samples",
     },
+    "models that are tested": {
+        "methods": {"fedper": {"layers": 2}, "ditto": {}},
+        "model": {"name": "mlp", "hidden": [5], "dropout": 0.3, "batch_norm": True},
+        "participation": {"count": 3},
+        "evaluation": {"model": "local", "every_rounds": 1},
+    },
     "all that came": {"methods": {"joint": {}, "fedadam": {}}, "training.local_epochs": 2},
     "streams of the user's own": {
         "methods": {"er": {}},
@@ -85,6 +91,9 @@ class Wandering(LocalRunner):
 
     def evaluate(self, parts, posts):
         return merge_scores([self.hosts[0].evaluate(parts, posts)])
+
+    def evaluate_clients(self, parts, posts):
+        return {client: found for host in self.hosts for client, found in host.evaluate_clients(parts, posts).items()}
 
     def snapshot(self):
         return [host.snapshot() for host in self.hosts]

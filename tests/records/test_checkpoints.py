@@ -47,6 +47,12 @@ SETTINGS = {
     "FedBuff, SCAFFOLD": {"schedule": FEDBUFF, "methods": {"scaffold": {}}},
     "FedAsync": {"schedule": FEDASYNC, "methods": {"fedprox": {}}},
     "windows": {"scenario": WINDOWS, "training": {"batch_size": 3}, "methods": {"a_gem": {}, "fed_a_gem": {}}},
+    "own models": {
+        "evaluation": {"model": "local", "every_rounds": 1},
+        "methods": {"fedper": {}, "ditto": {}},
+        **TURNS,
+    },
+    "own models, FedBuff": {"evaluation": {"model": "local", "every_rounds": 1}, "schedule": FEDBUFF},
     "windows, FedBuff": {
         "scenario": WINDOWS,
         "training": {"batch_size": 3},

@@ -83,6 +83,9 @@ ALONE = {
     "icarl, ce_kd, linear": Run({**alone("icarl", loss="ce_kd", classifier="linear", strength=2.0), **classes(3)}),
     "icarl, random, batch norm": Run({**alone("icarl", loss="ce_kd", herding=False), **THREE, **BATCH_NORM}),
     "dann": Run({**alone("dann", strength=0.7, hidden=[7]), **THREE, **BATCH_NORM}),
+    "fedper": Run({**alone("fedper", layers=2), **THREE, **BATCH_NORM, "evaluation": {"model": "local"}}),
+    "ditto": Run({**alone("ditto", lam=0.5, rate=0.07), **THREE, **BATCH_NORM, "evaluation": {"model": "local"}}),
+    "re_fed, own": Run({**alone("re_fed", epochs=2, personal="pim"), **THREE, "evaluation": {"model": "local"}}),
     "heads": Run({**THREE, "training.logits": "task"}),
     "glfc": Run(
         {**alone("glfc", strength=0.4, old_model="previous_task"), **classes(3), "memory.capacity": 14, **BATCH_NORM}
@@ -114,6 +117,7 @@ TOGETHER = {
     "fot + fed_a_gem": with_fed_a_gem("fot", epsilon=0.8),
     "icarl + fed_a_gem": with_fed_a_gem("icarl", loss="ce_kd"),
     "dann + fed_a_gem": with_fed_a_gem("dann"),
+    "fedper + ditto": Run({"methods": {"fedper": {}, "ditto": {}}, **classes(3), "evaluation.model": "local"}),
     "glfc + fed_a_gem": with_fed_a_gem("glfc"),
     "joint + fed_a_gem": with_fed_a_gem("joint"),
     "fixed + fed_a_gem": with_fed_a_gem("fixed"),

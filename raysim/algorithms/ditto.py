@@ -1,0 +1,54 @@
+"""Ditto: each client trains a model of its own, pulled to the global one. Li et al., ICML 2021, arXiv 2012.04221.
+
+An add-on at the clients: what is sent, and the global model, are those of the methods beside it, to the last bit. Test
+the clients' own models with evaluation.model=local.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Gt
+
+from raysim.algorithms.parts.own_model import Vectors, in_place_of, step_with_pull
+from raysim.api import Client, ClientHalf, Method, Step, Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ditto(Method):
+    """Ditto: a personal model at each client, pulled to the global one (Li et al., ICML 2021, arXiv 2012.04221)."""
+
+    lam: Annotated[float, Ge(0)] = 1.0  # lambda: at 0 a client trains by itself, a large one keeps to the global model
+    rate: Annotated[float, Gt(0)] | None = None  # eta of the personal model; null is the phase's learning rate
+
+    neutral: ClassVar[Mapping[str, object]] = {}  # the global model never knows of it
+
+    class Client(ClientHalf):
+        """Keeps v_k, with BatchNorm statistics of its own, and trains it beside w_k, Algorithm 1."""
+
+        knobs: Ditto
+        own: Vectors | None = None  # v_k
+
+        def start(self, client: Client, mail: None) -> None:
+            """Begin with the first model that the client is sent."""
+            if self.own is None:
+                self.own = tuple(vector.clone() for vector in client.model.vectors)
+
+        # As the official code does: one step of line 6 for each of w_k's, on the same batch.
+        def observe(self, step: Step) -> None:
+            """Take a step, v_k -= eta (gradient of F_k at v_k + lambda (v_k - w))."""
+            if not len(step.positions):  # data without labels
+                return
+            client, model = step.client, step.client.model
+            assert self.own is not None
+            with client.aside(self.name), in_place_of(model, self.own):
+                gradient = model.gradient_of(client.loss(model(step.x), step.y))
+                rate = client.lr if self.knobs.rate is None else self.knobs.rate
+                step_with_pull(model.parameters, gradient, client.received, rate, self.knobs.lam)
+
+        def personal(self, client: Client, own: Weights) -> Weights:
+            """Return v_k."""
+            assert self.own is not None
+            return Weights(*self.own)

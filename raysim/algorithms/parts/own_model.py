@@ -1,0 +1,39 @@
+"""A client's own model beside the one at hand, and the step that pulls it to another: what Ditto and Re-Fed share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor
+
+from raysim.api import FlatModel
+
+Vectors = tuple[Tensor, ...]
+"""A model, or a part of it, as a half keeps it: parameters, float buffers, integer buffers."""
+
+
+@contextmanager
+def in_place_of(model: FlatModel, own: Vectors) -> Iterator[None]:
+    """Have the client's own model in the place of the one at hand, which comes back to the last bit."""
+    _exchange(model, own)
+    try:
+        yield
+    finally:
+        _exchange(model, own)
+
+
+def _exchange(model: FlatModel, own: Vectors) -> None:
+    for mine, others in zip(model.vectors, own, strict=True):
+        kept = mine.clone()
+        mine.copy_(others)
+        others.copy_(kept)
+
+
+def step_with_pull(v: Tensor, gradient: Tensor, w: Tensor, lr: float, pull: float) -> None:
+    """Take a step on loss + pull/2 ||v - w||^2 in place: v -= lr (gradient + pull (v - w)).
+
+    If lr * pull >= 1 the pull is taken at the new v instead of the old, with the same fixed point and always stable.
+    """
+    if lr * pull < 1:
+        v.sub_(gradient + pull * (v - w), alpha=lr)
+    else:
+        v.sub_(gradient - pull * w, alpha=lr).div_(1 + lr * pull)
