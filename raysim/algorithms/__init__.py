@@ -26,6 +26,8 @@ METHODS = {
     "icarl": "raysim.algorithms.icarl:ICarl",
     "glfc": "raysim.algorithms.glfc:Glfc",
     "dann": "raysim.algorithms.dann:Dann",
+    "top_k": "raysim.algorithms.top_k:TopK",
+    "quantize": "raysim.algorithms.quantize:Quantize",
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }

@@ -4,6 +4,7 @@ from raysim.api import Client, ClientHalf, Delta, Method, Step
 """
 
 from raysim.api.client import Client
+from raysim.api.encoded import Encoded
 from raysim.api.messages import Ask, Delta, Post, Reduction, Term, Terms
 from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf, Setting
 from raysim.api.server import Server
@@ -19,6 +20,7 @@ __all__ = [
     "ClientHalf",
     "Delta",
     "Diverged",
+    "Encoded",
     "Entries",
     "MemoryUse",
     "Method",

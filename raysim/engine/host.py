@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from raysim.api.client import Shared
+from raysim.api.encoded import Encoded, decoded
 from raysim.api.messages import Post, Terms
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
+from raysim.config.signature import place_of
 from raysim.data.pixels import Source
 from raysim.engine.compatibility import choose_memory, make_methods, name_methods
 from raysim.engine.hosted_client import HostedClient
@@ -26,7 +28,7 @@ from raysim.models.graphs import Graphs
 from raysim.models.layers import find_head
 from raysim.models.task_heads import turn_to
 from raysim.system.device import to_device
-from raysim.system.errors import RunError, locate_errors
+from raysim.system.errors import RunError, WrongResult, locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
 
@@ -173,7 +175,8 @@ class ClientHost:
             sent.append((half, own))
         weight = share if order.arrived is None else client.trained / order.arrived
         where = self._where(client, order)
-        reply.take_delta(client.id, delta, self.model.integers, weight * order.discount, where)
+        sent_as = self._encode(client, "update", delta.parameters)
+        reply.take_delta(client.id, delta, self.model.integers, weight * order.discount, where, sent_as)
         self._take_terms(client, order, reply, sent)
         reply.steps += client.steps
 
@@ -191,7 +194,25 @@ class ClientHost:
         for half, name, term in ((half, name, term) for half, terms in sent for name, term in terms.items()):
             if name not in half.knobs.replies:
                 raise RunError(f"{half.name} sends {name}, allowed: what its method's `replies` declare, with how")
-            reply.take_term(client.id, f"{half.name}.{name}", term, half.knobs.replies[name], share, where)
+            how, full = half.knobs.replies[name], f"{half.name}.{name}"
+            if how != "by_client":
+                term = replace(term, value=self._encode(client, full, term.value))
+            reply.take_term(client.id, full, term, how, share, where)
+
+    def _encode(self, client: HostedClient, name: str, value: Tensor | Encoded) -> Tensor | Encoded:
+        """Return a vector as long as the model as a method has it sent, any other as it is. Raises WrongResult."""
+        if isinstance(value, Encoded) or value.shape != self.model.parameters.shape:
+            return value
+        for half in halves_with_hook(client.halves.values(), "encode"):
+            sent = half.encode(name, value, client.generator(f"{half.name}: {name}"))
+            found = decoded(sent)
+            if (found.shape, found.dtype) != (value.shape, value.dtype):
+                raise WrongResult(
+                    f"{half.name}: {place_of(half.encode)} returned what decodes to {found.dtype} {[*found.shape]}, "
+                    f"allowed: what it was given, {value.dtype} {[*value.shape]}"
+                )
+            return sent
+        return value
 
     def _where(self, client: HostedClient, order: Order) -> str:
         method = name_methods(client.halves) if order.op == "train" else order.op

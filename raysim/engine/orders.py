@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raysim.api.encoded import Encoded, decoded
 from raysim.api.messages import Delta, Reduction, Term, count_bytes
 from raysim.engine.exact_sum import DELTAS, NO_SUM, WIDE, ExactSum, Grid, OutOfRange, magnitude
 from raysim.system.errors import Diverged
+from raysim.system.state import map_tensors
 
 
 @dataclass(frozen=True)
@@ -66,19 +68,31 @@ class Reply:
     steps: int = 0
     unchecked: list[tuple[str, Grid, Tensor]] = field(default_factory=list)
 
-    def take_delta(self, client: int, delta: Delta, integers: Tensor, weight: float, where: str) -> None:
-        """Add one client's update; the integer buffers are those of the lowest client id."""
-        self._add("parameters", DELTAS, delta.parameters, weight, f"{where}, the update of its parameters")
+    def take_delta(
+        self,
+        client: int,
+        delta: Delta,
+        integers: Tensor,
+        weight: float,
+        where: str,
+        parameters: Tensor | Encoded | None = None,
+    ) -> None:
+        """Add one client's update; the integer buffers are those of the lowest client id.
+
+        `parameters` is what is sent in place of the delta's, if they are encoded.
+        """
+        sent = delta.parameters if parameters is None else parameters
+        self._add("parameters", DELTAS, sent, weight, f"{where}, the update of its parameters")
         self._add("buffers", WIDE, delta.buffers, weight, f"{where}, the update of its buffers")
         if self.integers is None or client < self.integers[0]:
             self.integers = (client, self._copy(integers, where))
-        self._count(client, delta.nbytes + integers.nbytes)
+        self._count(client, sent.nbytes + delta.buffers.nbytes + integers.nbytes)
 
     def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
         """Add one client's term, reduced as its method declares."""
         self._count(client, count_bytes(term))
         if how == "by_client":
-            self.by_client.setdefault(name, {})[client] = self._copy(term.value, f"{where}, its {name}")
+            self.by_client.setdefault(name, {})[client] = self._copy(decoded(term.value), f"{where}, its {name}")
             return
         weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, term.value, weight, f"{where}, its {name}")
@@ -110,6 +124,7 @@ class Reply:
         self.unchecked.clear()
         for total in self.sums.values():
             total.limbs = None if total.limbs is None else total.limbs.cpu()
+            total.lone = map_tensors(Tensor.cpu, total.lone)
         self.by_client = {name: {k: term.cpu() for k, term in of.items()} for name, of in self.by_client.items()}
         self.integers = self.integers and (self.integers[0], self.integers[1].cpu())
         return self
@@ -156,6 +171,8 @@ class Reply:
 
     def state(self) -> dict[str, Any]:
         """Return the state that a checkpoint keeps of a reply that is not applied yet."""
+        for total in self.sums.values():
+            total.unpack()
         return asdict(self)
 
     @classmethod
@@ -164,8 +181,8 @@ class Reply:
         sums = {name: ExactSum(**{**kept, "grid": Grid(**kept["grid"])}) for name, kept in state["sums"].items()}
         return cls(**{**state, "sums": sums})
 
-    def _add(self, name: str, grid: Grid, value: Tensor, weight: float, what: str) -> None:
-        self.unchecked.append((what, grid, magnitude(value)))
+    def _add(self, name: str, grid: Grid, value: Tensor | Encoded, weight: float, what: str) -> None:
+        self.unchecked.append((what, grid, magnitude(decoded(value))))
         self.sums.setdefault(name, ExactSum(grid)).add_unchecked(value, weight)
 
     def _copy(self, value: Tensor, what: str) -> Tensor:
