@@ -108,12 +108,14 @@ def variance_bound(bucket: int, levels: int) -> float:
 def pack_codes(codes: Tensor, bits: int) -> Tensor:
     """Return codes (uint8 [n], each below 2^bits) as bytes, 8 / bits codes in each."""
     rows = pad(codes, (0, -len(codes) % (8 // bits))).view(-1, 8 // bits)
-    return (rows << _places(codes, bits)).sum(dim=1).to(torch.uint8)
+    packed: Tensor = rows << _places(codes, bits)
+    return packed.sum(dim=1).to(torch.uint8)
 
 
 def unpack_codes(packed: Tensor, bits: int, length: int) -> Tensor:
     """Return the codes (uint8 [length]) that were packed."""
-    return ((packed[:, None] >> _places(packed, bits)) & (2**bits - 1)).view(-1)[:length]
+    codes: Tensor = (packed[:, None] >> _places(packed, bits)) & ((1 << bits) - 1)
+    return codes.view(-1)[:length]
 
 
 def _places(like: Tensor, bits: int) -> Tensor:

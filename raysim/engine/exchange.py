@@ -133,7 +133,8 @@ class Exchange(Kept):
                 half = method.Client(name, method)
                 sent = (half.encode(vector, zeros, np.random.default_rng(0)) for vector in vectors)
                 saved = sum(zeros.nbytes - value.nbytes for value in sent)
-        return 2 * len(vectors) * self.server.model().value.nbytes - saved
+        whole: int = self.server.model().value.nbytes
+        return 2 * len(vectors) * whole - saved
 
     def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
         """Return how many samples had reached these clients, each by its round; None if updates count equally."""

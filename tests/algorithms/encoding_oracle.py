@@ -1,4 +1,4 @@
-"""FedAvg on softmax regression in NumPy, with updates that pass through an encoding: for the tests of top-k and QSGD."""
+"""FedAvg on softmax regression in NumPy, with updates that pass through an encoding: for tests of top-k and QSGD."""
 
 from collections import Counter
 
