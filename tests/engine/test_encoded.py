@@ -46,12 +46,13 @@ def test_in_any_order_and_packing_it_is_the_sum_of_what_they_decode_to(grid):
             oracle.add(value if isinstance(value, torch.Tensor) else value.decode(), weight)
         for order in itertools.permutations(range(3)):
             for hosts in ([order], [order[:1], order[1:]], [order[:2], order[2:]], [[k] for k in order]):
-                total = ExactSum(grid)
+                total, merged = ExactSum(grid), ExactSum(grid)
                 for host in hosts:
                     part = ExactSum(grid)
                     for k in host:
                         part.add_unchecked(sent[k], weights[k])
-                    total.merge(part)
+                    merged.merge(part)
+                total.merge(merged)
                 assert total.weight == oracle.weight
                 assert torch.equal(total.mean(), oracle.mean())
                 assert torch.equal(total.limbs, oracle.limbs)
