@@ -89,6 +89,11 @@ class Notice:
     text: str
 
 
+@dataclass(frozen=True)
+class Waiting(Notice):
+    """A line that says what is waited for in vain and, after a colon, what to look at."""
+
+
 Event = Started | RoundDone | Checkpoint | Finished | Notice
 OWN_PLACE = ("evaluation", "task_done")  # fields of a round that its line has in another place, or not at all
 
