@@ -22,7 +22,7 @@ from raysim.sweeps.directory import read_labels
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")
 METRICS = ("average_accuracy", "forgetting", "backward_transfer")
-COSTS = {"bytes_up": 2**-20, "bytes_down": 2**-20, "seconds": 1.0}  # in MiB and seconds
+COSTS = [("bytes_up", 2**-20), ("bytes_down", 2**-20), ("bytes_up", 2**-10), ("seconds", 1.0)]  # MiB, KiB, seconds
 
 
 def tables() -> Iterator[tuple[str, str, str]]:
@@ -42,14 +42,14 @@ def measured(directory: Path) -> dict[str, set[str]]:
             for protocol, found in summary["evaluation"].items():
                 for metric in METRICS:
                     values[others, protocol, metric].append(found[metric])
-            for cost, scale in COSTS.items():
-                costs[others, cost].append(scale * summary[cost])
+            for cost, scale in COSTS:
+                costs[others, cost, scale].append(scale * summary[cost])
     figures = defaultdict(set)
     for (others, _, _), found in values.items():
         if None not in found:
             for _, name in others:
                 figures[name].add(shown(found))
-    for (others, _), found in costs.items():
+    for (others, *_), found in costs.items():
         for _, name in others:
             figures[name].add(format(fmean(found), ".1f"))
     return figures
