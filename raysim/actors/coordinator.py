@@ -16,7 +16,7 @@ from raysim.actors.runner import RayRunner, start_hosts
 from raysim.actors.wire import register_tensors
 from raysim.actors.workers import choose_start
 from raysim.config import Config
-from raysim.engine.events import STOPPABLE, Checkpoint, Event, Finished, Notice, Stage, Started
+from raysim.engine.events import STOPPABLE, Checkpoint, Event, Finished, Notice, Stage, Started, Waiting
 from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation
@@ -171,7 +171,7 @@ class Remote:
                 for reference in contact.arriving(self._actor.events.options(num_returns="streaming").remote()):
                     if reference is None:
                         if line := self._patience.line(self._actor if started else None):
-                            yield Notice(line)
+                            yield Waiting(line)
                         if not started:
                             yield Stage(self._patience.stage())
                         continue

@@ -28,6 +28,8 @@ METHODS = {
     "dann": "raysim.algorithms.dann:Dann",
     "fedper": "raysim.algorithms.fedper:FedPer",
     "ditto": "raysim.algorithms.ditto:Ditto",
+    "top_k": "raysim.algorithms.top_k:TopK",
+    "quantize": "raysim.algorithms.quantize:Quantize",
     "joint": "raysim.algorithms.joint:Joint",
     "fixed": "raysim.algorithms.fixed:Fixed",
 }

@@ -4,6 +4,7 @@ from raysim.api import Client, ClientHalf, Delta, Method, Step
 """
 
 from raysim.api.client import Client
+from raysim.api.encoded import Encoded
 from raysim.api.messages import Ask, Delta, Post, Reduction, Term, Terms
 from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf
 from raysim.api.server import Server
@@ -20,6 +21,7 @@ __all__ = [
     "ClientHalf",
     "Delta",
     "Diverged",
+    "Encoded",
     "Entries",
     "FlatModel",
     "MemoryUse",

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from raysim.api.encoded import Encoded
+
 Reduction = Literal["mean", "sum", "by_client"]
 
 
@@ -35,7 +37,7 @@ class Post:
 class Term:
     """One client's part of a reply. `weight` None means the client's share of the cohort; all sum to at most 1."""
 
-    value: Tensor
+    value: Tensor | Encoded
     weight: float | None = None
 
 

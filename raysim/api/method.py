@@ -27,10 +27,12 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
+import numpy as np
 from pydantic import ConfigDict
 from torch import Tensor
 
 from raysim.api.client import Client
+from raysim.api.encoded import Encoded
 from raysim.api.messages import Ask, Delta, Post, Reduction, Terms
 from raysim.api.server import Server
 from raysim.api.setting import Setting
@@ -142,6 +144,14 @@ class ClientHalf(Half):
         """
         return own
 
+    def encode(self, name: str, vector: Tensor, draws: np.random.Generator) -> Tensor | Encoded:
+        """EXCLUSIVE: return a vector [P] as it is sent, or the vector itself; `draws` are this client's for it.
+
+        Called after `finish` with the update, as "update", and with every term as long as it that is summed, as
+        "METHOD.TERM".
+        """
+        return vector
+
 
 class ServerHalf(Half):
     """The server's side of a method."""
@@ -234,5 +244,5 @@ def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
     return [half for half in halves if overrides(type(half), hook)]
 
 
-EXCLUSIVE = {ClientHalf: ("samples", "batches", "task_loss", "train"), ServerHalf: ("select", "tested")}
+EXCLUSIVE = {ClientHalf: ("samples", "batches", "task_loss", "train", "encode"), ServerHalf: ("select", "tested")}
 INSIDE_THE_LOOP = ("samples", "batches", "batch", "task_loss", "penalty", "gradient", "observe")

@@ -147,10 +147,10 @@ class AsynchronousUpdates(Kept):
 
 
 def _plan_updates(exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> list[Update]:
-    sent = exchange.vectors() * exchange.server.model().value.nbytes
+    travel = clock.travel(exchange.expected_bytes())
 
     def seconds(client: int, version: int) -> float:
-        return clock.training(client, availability.size(client, version + 1)) + clock.travel(2 * sent)
+        return clock.training(client, availability.size(client, version + 1)) + travel
 
     simulation = EventSimulation(
         seed=exchange.config.seed,

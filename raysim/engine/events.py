@@ -93,6 +93,11 @@ class Notice:
 
 
 @dataclass(frozen=True)
+class Waiting(Notice):
+    """A line that says what is waited for in vain and, after a colon, what to look at."""
+
+
+@dataclass(frozen=True)
 class Stage:
     """What a run is doing before its first round, in a few words."""
 

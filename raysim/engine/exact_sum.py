@@ -19,6 +19,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from raysim.api.encoded import Encoded
+from raysim.system.state import map_tensors
+
 WEIGHT_BITS = 62
 HEAVIEST = 2**62 + 2**40  # weight 1, and a margin for the rounding of shares
 BLOCK = 2**18  # values added at a time, so that a large model needs no more memory than this for what lies between
@@ -65,12 +68,14 @@ class ExactSum:
     """The sum of weight * value over clients, and the sum of the weights, both exact.
 
     `limbs` is int64, of shape [number of limbs, *shape of the values], on the device of the first value that was added;
-    `weight` counts steps of 2^-62.
+    `weight` counts steps of 2^-62. A first value that is encoded stays so, as the `lone` one with its weight, until
+    another is added: what a host says of a single client is as long as what the client sends.
     """
 
     grid: Grid
     limbs: Tensor | None = None
     weight: int = 0
+    lone: tuple[Encoded, float] | None = None
 
     def add(self, value: Tensor, weight: float) -> None:
         """Add weight * value.
@@ -82,13 +87,29 @@ class ExactSum:
         self.grid.check(float(magnitude(value)))
         self.add_unchecked(value, weight)
 
-    def add_unchecked(self, value: Tensor, weight: float) -> None:
+    def add_unchecked(self, value: Tensor | Encoded, weight: float) -> None:
         """Add weight * value, of which `grid.check(magnitude(value))` is still to be asked.
 
         Raises:
             ValueError: the weight is negative, or the sum of the weights exceeds 1.
         """
         self._weigh(round(weight * 2.0**WEIGHT_BITS))
+        if isinstance(value, Tensor):
+            self.unpack()
+            self._accumulate(value, weight)
+        elif self.limbs is None and self.lone is None:
+            self.lone = map_tensors(lambda tensor: tensor.detach().clone(), value), weight
+        else:
+            self.unpack()
+            self._accumulate(value.decode(), weight)
+
+    def unpack(self) -> None:
+        """Decode and weight a lone value."""
+        if self.lone is not None:
+            (value, weight), self.lone = self.lone, None
+            self._accumulate(value.decode(), weight)
+
+    def _accumulate(self, value: Tensor, weight: float) -> None:
         if self.limbs is None:
             self.limbs = torch.zeros(len(self.grid.bits), *value.shape, dtype=torch.int64, device=value.device)
         vectors = value.detach(), *self.limbs.unbind()
@@ -102,17 +123,20 @@ class ExactSum:
 
     def merge(self, other: ExactSum) -> None:
         """Add another host's sum to this one."""
-        if other.limbs is not None:
+        if other.lone is not None:
+            self.add_unchecked(*other.lone)
+        elif other.limbs is not None:
+            self.unpack()
             self._weigh(other.weight)
             self.limbs = other.limbs.clone() if self.limbs is None else self.limbs.add_(other.limbs)
 
     def fresh(self) -> ExactSum:
         """Return an empty sum of the same kind."""
-        return replace(self, limbs=None, weight=0)
+        return replace(self, limbs=None, weight=0, lone=None)
 
     def mean(self) -> Tensor:
         """Return sum(weight * value) / sum(weight), float64."""
-        if self.limbs is None or self.weight == 0:
+        if self.weight == 0:
             raise ValueError("the mean of nothing")
         return self._value().div_(self.weight * 2.0**-WEIGHT_BITS)
 
@@ -127,6 +151,7 @@ class ExactSum:
         self.weight += weight
 
     def _value(self) -> Tensor:
+        self.unpack()
         assert self.limbs is not None
         *higher, lowest = zip(self.limbs, self.grid.bits, strict=True)
         value: Tensor = lowest[0].double().mul_(2.0 ** -lowest[1])

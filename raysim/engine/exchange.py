@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from raysim.api.messages import Delta, Post, count_bytes
-from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook
+from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook, overrides
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.signature import is_own
@@ -115,13 +116,23 @@ class Exchange(Kept):
                 said[half.name] = check_announced(half, half.announce(self.server))
         return {name: mail for name, (mail, _) in said.items()}, [post for _, posts in said.values() for post in posts]
 
-    def vectors(self) -> int:
-        """Return how many vectors of the model's length a client sends in a phase: its delta, and its methods' means.
+    def expected_bytes(self) -> int:
+        """Return the bytes that virtual time assumes of a phase, up and down: the update, and the methods' means.
 
-        Virtual time assumes that it receives as many. Terms that are kept by client are small and not counted.
+        Each is as long as the model, and a client receives as many vectors as it sends. Terms that are kept by client
+        are small and not counted. What a vector takes as a method encodes it is tried on one of zeros.
         """
-        methods: list[Method] = [half.knobs for half in self.halves.values()]
-        return 1 + sum(how != "by_client" for method in methods for how in method.replies.values())
+        methods: dict[str, Method] = {half.name: half.knobs for half in self.halves.values()}
+        replies = [(f"{name}.{term}", how) for name, of in methods.items() for term, how in of.replies.items()]
+        vectors = ["update", *(name for name, how in replies if how != "by_client")]
+        saved, zeros = 0, torch.zeros_like(self.server.parameters)
+        for name, method in methods.items():
+            if overrides(method.Client, "encode"):
+                half = method.Client(name, method)
+                sent = (half.encode(vector, zeros, np.random.default_rng(0)) for vector in vectors)
+                saved = sum(zeros.nbytes - value.nbytes for value in sent)
+        whole: int = self.server.model().value.nbytes
+        return 2 * len(vectors) * whole - saved
 
     def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
         """Return how many samples had reached these clients, each by its round; None if updates count equally."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.api.client import Shared
+from raysim.api.encoded import Encoded, decoded
 from raysim.api.messages import Delta, Post, Terms
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
@@ -30,7 +31,7 @@ from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
 from raysim.models.task_heads import turn_to
 from raysim.system.device import to_device
-from raysim.system.errors import locate_errors
+from raysim.system.errors import WrongResult, locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
 
@@ -214,8 +215,9 @@ class ClientHost:
             client.own = own.parameters, own.buffers, own.integers
             reply.watch(own.parameters, f"{where}, its own model")
         weight = share if order.arrived is None else client.trained / order.arrived
+        sent_as = self._encode(client, "update", delta.parameters)
         reply.take_delta(
-            client.id, delta, self.model.integers, weight * order.discount, where, made, withheld=self._withheld
+            client.id, delta, self.model.integers, weight * order.discount, where, made, sent_as, self._withheld
         )
         self._take_terms(client, order, reply, sent)
         reply.steps += client.steps
@@ -235,7 +237,25 @@ class ClientHost:
         hook = "finish" if order.op == "train" else order.op.partition(".")[2]
         for half, name, term in ((half, name, term) for half, terms in sent for name, term in terms.items()):
             by = f"{where}, returned by {place_of_hook(type(half), hook)}" if is_own(type(half)) else where
-            reply.take_term(client.id, f"{half.name}.{name}", term, half.knobs.replies[name], share, by)
+            how, full = half.knobs.replies[name], f"{half.name}.{name}"
+            if how != "by_client":
+                term = replace(term, value=self._encode(client, full, term.value))
+            reply.take_term(client.id, full, term, how, share, by)
+
+    def _encode(self, client: HostedClient, name: str, value: Tensor | Encoded) -> Tensor | Encoded:
+        """Return a vector as long as the model as a method has it sent, any other as it is. Raises WrongResult."""
+        if isinstance(value, Encoded) or value.shape != self.model.parameters.shape:
+            return value
+        for half in halves_with_hook(client.halves.values(), "encode"):
+            sent = half.encode(name, value, client.generator(f"{half.name}: {name}"))
+            found = decoded(sent)
+            if (found.shape, found.dtype) != (value.shape, value.dtype):
+                raise WrongResult(
+                    f"{half.name}: {place_of_hook(type(half), 'encode')} returned what decodes to {found.dtype} "
+                    f"{[*found.shape]}, allowed: what it was given, {value.dtype} {[*value.shape]}"
+                )
+            return sent
+        return value
 
     def _where(self, client: HostedClient, order: Order) -> str:
         method = name_methods(client.halves) if order.op == "train" else order.op

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raysim.api.encoded import Encoded, decoded
 from raysim.api.messages import Delta, Reduction, Term, count_bytes
 from raysim.engine.exact_sum import DELTAS, NO_SUM, WIDE, ExactSum, Grid, OutOfRange, magnitude
 from raysim.system.errors import Diverged
+from raysim.system.state import map_tensors
 
 
 @dataclass(frozen=True)
@@ -95,25 +97,28 @@ class Reply:
         weight: float,
         where: str,
         made: Sequence[tuple[str, Delta]] = (),
+        parameters: Tensor | Encoded | None = None,
         withheld: int = 0,
     ) -> None:
         """Add one client's update, of which so many bytes are not sent; integer buffers are the lowest client id's.
 
-        `made` are the deltas that it was made from, one after the other, and itself, each with words on who made it.
+        `made` are the deltas that it was made from, one after the other, and itself, each with words on who made it;
+        `parameters` is what is sent in place of the delta's, if they are encoded.
         """
         made, update = made or [("", delta)], f"{where}, the update of its"
-        parameters = [(f"{update} parameters{by}", part.parameters) for by, part in made]
-        self._add("parameters", DELTAS, parameters, weight)
+        sent = delta.parameters if parameters is None else parameters
+        steps: list[tuple[str, Tensor | Encoded]] = [(f"{update} parameters{by}", of.parameters) for by, of in made]
+        self._add("parameters", DELTAS, [*steps[:-1], (steps[-1][0], sent)], weight)
         self._add("buffers", WIDE, [(f"{update} buffers{by}", part.buffers) for by, part in made], weight)
         if self.integers is None or client < self.integers[0]:
             self.integers = (client, self._copy(integers, where))
-        self._count(client, delta.nbytes + integers.nbytes - withheld)
+        self._count(client, sent.nbytes + delta.buffers.nbytes + integers.nbytes - withheld)
 
     def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
         """Add one client's term, reduced as its method declares."""
         self._count(client, count_bytes(term))
         if how == "by_client":
-            self.by_client.setdefault(name, {})[client] = self._copy(term.value, f"{where}, its {name}")
+            self.by_client.setdefault(name, {})[client] = self._copy(decoded(term.value), f"{where}, its {name}")
             return
         weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, [(f"{where}, its {name}", term.value)], weight)
@@ -146,6 +151,7 @@ class Reply:
         self.unchecked.clear()
         for total in self.sums.values():
             total.limbs = None if total.limbs is None else total.limbs.cpu()
+            total.lone = map_tensors(Tensor.cpu, total.lone)
         self.by_client = {name: {k: term.cpu() for k, term in of.items()} for name, of in self.by_client.items()}
         self.integers = self.integers and (self.integers[0], self.integers[1].cpu())
         return self
@@ -192,6 +198,8 @@ class Reply:
 
     def state(self) -> dict[str, Any]:
         """Return the state that a checkpoint keeps of a reply that is not applied yet."""
+        for total in self.sums.values():
+            total.unpack()
         return asdict(self)
 
     @classmethod
@@ -200,9 +208,10 @@ class Reply:
         sums = {name: ExactSum(**{**kept, "grid": Grid(**kept["grid"])}) for name, kept in state["sums"].items()}
         return cls(**{**state, "sums": sums})
 
-    def _add(self, name: str, grid: Grid, made: Sequence[tuple[str, Tensor]], weight: float) -> None:
+    def _add(self, name: str, grid: Grid, made: Sequence[tuple[str, Tensor | Encoded]], weight: float) -> None:
         """Add the last value."""
-        self.unchecked.append(Unchecked([what for what, _ in made], grid, [magnitude(value) for _, value in made]))
+        largest = [magnitude(decoded(value)) for _, value in made]
+        self.unchecked.append(Unchecked([what for what, _ in made], grid, largest))
         self.sums.setdefault(name, ExactSum(grid)).add_unchecked(made[-1][1], weight)
 
     def _copy(self, value: Tensor, what: str) -> Tensor:

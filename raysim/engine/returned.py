@@ -10,6 +10,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from raysim.api.encoded import Encoded
 from raysim.api.messages import Ask, Delta, Post, Reduction, Term, Terms
 from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, Half, Method
 from raysim.api.step import Step
@@ -81,7 +82,7 @@ def check_terms(half: ClientHalf, hook: str, found: object) -> Terms:
         if name not in replies:
             names = ", ".join(replies) or "none"
             raise refuse(half, hook, f"a term {name!r:.60}", f"those that its method's `replies` declare: {names}")
-        if not isinstance(term, Term) or not isinstance(term.value, Tensor):
+        if not isinstance(term, Term) or not isinstance(term.value, Tensor | Encoded):
             raise refuse(half, hook, f"{name}: {describe(getattr(term, 'value', term))}", allowed)
         if term.weight is not None and not 0 <= term.weight <= 1:
             raise refuse(half, hook, f"{name} with the weight {term.weight}", "a weight from 0 to 1, or None")

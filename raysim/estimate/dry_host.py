@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from raysim.api.encoded import Encoded, decoded
 from raysim.api.messages import Post, Reduction, Term, count_bytes
 from raysim.api.method import ClientHalf, overrides
 from raysim.config import Config
@@ -67,9 +68,9 @@ class DryReply(Reply):
             steps=len(clients) * self.steps,
         )
 
-    def _add(self, name: str, grid: Any, made: Sequence[tuple[str, Tensor]], weight: float) -> None:
+    def _add(self, name: str, grid: Any, made: Sequence[tuple[str, Tensor | Encoded]], weight: float) -> None:
         what, value = made[-1]
-        self.sums.setdefault(name, EmptySum(grid, like=self._copy(value, what)))
+        self.sums.setdefault(name, EmptySum(grid, like=self._copy(decoded(value), what)))
 
     def _copy(self, value: Tensor, what: str) -> Tensor:
         return value.detach().to(self.device)

@@ -4,10 +4,12 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Protocol
 
-from raysim.engine.events import Event, RoundDone, Started, WentBack
+from raysim.engine.events import Event, RoundDone, Started, Waiting, WentBack
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.records.recorder import Recorder
 from raysim.system.errors import ConfigError, Lost, RunError
+
+STARTING = "waiting until all hosts have started and answered"
 
 
 class Attempt(Protocol):
@@ -41,11 +43,12 @@ class Recovery:
         self._tries = tries
         self._attempt: Attempt | None = None
         self._stopping = False
-        self._started = False
+        self._rounds = 0
+        self._doing = STARTING
 
     def doing(self) -> str:
         """Return what a stop would wait for now."""
-        return "finishing this round" if self._started else "waiting until all hosts have started and answered"
+        return self._doing
 
     def stop(self) -> None:
         """End the run after the round in progress."""
@@ -71,7 +74,7 @@ class Recovery:
                 with closing(self._begin(apart=losses >= self._tries).events()) as events:
                     for event in events:
                         self._recorder.take(event)
-                        self._started = self._started or isinstance(event, Started)
+                        self._follow(event)
                         if isinstance(event, RoundDone):
                             reached = event.round
                         yield event
@@ -85,8 +88,18 @@ class Recovery:
                     raise RunError(f"{often}: {lost.how}; {lost.advice}") from None
                 yield WentBack(str(lost), self._recorder.go_back(str(lost)))
 
+    def _follow(self, event: Event) -> None:
+        """Note what a stop would wait for after this event."""
+        if isinstance(event, Waiting):
+            self._doing = event.text.partition(": ")[0]
+        elif isinstance(event, Started):
+            self._rounds = event.rounds
+            self._doing = f"finishing round {event.done + 1} of {self._rounds}"
+        elif isinstance(event, RoundDone):
+            self._doing = f"finishing round {min(event.round + 1, self._rounds)} of {self._rounds}"
+
     def _begin(self, apart: bool) -> Attempt:
-        first, self._started = self._attempt is None, False
+        first, self._doing = self._attempt is None, STARTING
         try:
             self._attempt = self._start(self._recorder.saved, apart)
         except ConfigError as error:

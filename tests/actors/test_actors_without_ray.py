@@ -6,6 +6,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +23,11 @@ from raysim.actors.dealing import Dealing
 from raysim.actors.host import Host
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
-from raysim.engine.events import Checkpoint, Finished, RoundDone, Started, WentBack
+from raysim.engine.events import Checkpoint, Finished, RoundDone, Started, Waiting, WentBack
 from raysim.engine.orders import Order
 from raysim.estimate import placement
 from raysim.estimate.memory import MemoryNeed
-from raysim.launch.recovery import Recovery
+from raysim.launch.recovery import STARTING, Recovery
 from raysim.system.capacity import MOST_OF_MEMORY, Capacity
 from raysim.system.errors import ConfigError, Lost, RunError
 
@@ -141,25 +142,33 @@ def test_after_half_a_minute_and_every_minute_it_is_said_which_node_does_not_ans
     assert all(line.startswith(expected) for _, line in said)
 
 
-def test_until_then_a_stop_waits_for_the_start() -> None:
-    """And after a loss again."""
+def test_a_stop_says_what_it_waits_for() -> None:
+    """The start, again after a loss; the round that comes next; hosts that do not answer, until they do."""
+    done = RoundDone(1, [1], [0], None, 0, 0, 0.0, [0], 0.0)
+    late = "waiting for 1 of 3 hosts to go on, 1 on the node 10.0.0.2 beefbeef"
+    attempts = iter(
+        [
+            [Waiting(f"{late}: see whether"), Started(None, 2), done, Waiting(f"{late}: see"), Lost("a host", "ended")],
+            [Started(None, 2, done=1), replace(done, round=2)],
+        ]
+    )
 
-    started = []
-
-    def lost_and_done() -> Iterator[Any]:
-        yield Started(None, 2)
-        said.append(recovery.doing())
-        if not started:
-            started.append(True)
-            raise Lost("a host", "ended")
+    def events() -> Iterator[Any]:
+        for event in next(attempts):
+            if isinstance(event, Lost):
+                raise event
+            yield event
+            said.append(recovery.doing())
 
     said: list[str] = []
-    recorder = SimpleNamespace(saved=None, take=lambda event: None, go_back=lambda why: 0)
-    starting = SimpleNamespace(events=lost_and_done, stop=lambda: None)
-    recovery = Recovery(lambda saved, apart: said.append(recovery.doing()) or starting, recorder, 3)
-    assert [*recovery.events()] == [Started(None, 2), WentBack("a host died: ended", 0), Started(None, 2)]
-    waiting, working = "waiting until all hosts have started and answered", "finishing this round"
-    assert said == [waiting, working, waiting, working]
+    recorder = SimpleNamespace(saved=None, take=lambda event: None, go_back=lambda why: 1)
+    attempt = SimpleNamespace(events=events, stop=lambda: None)
+    recovery = Recovery(lambda saved, apart: said.append(recovery.doing()) or attempt, recorder, 3)
+    found = [*recovery.events()]
+    assert [event for event in found if isinstance(event, WentBack)] == [WentBack("a host died: ended", 1)]
+    assert len(found) == 7
+    start, first, second = STARTING, "finishing round 1 of 2", "finishing round 2 of 2"
+    assert said == [start, late, first, second, late, start, second, second]
 
 
 def test_one_whose_node_is_gone_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,7 +241,8 @@ def test_the_first_interrupt_lets_the_round_end_and_keeps_the_model(raysim: Call
     run.interrupt()
     status, output, errors = run.end()
     assert (status, errors) == (130, "")
-    assert "finishing this round, then stopping with a checkpoint; Ctrl-C again leaves at once, without one" in output
+    waited_for, words = r"finishing round \d+ of 200000", "Ctrl-C again leaves at once, without one"
+    assert re.search(f"^{waited_for}, then stopping with a checkpoint; {words}$", output, re.MULTILINE)
     summary = run.summary
     assert summary["status"] == "interrupted"
     assert summary["rounds"] == len((run.out / "rounds.jsonl").read_text().splitlines()) < 200000

@@ -23,13 +23,18 @@ SECOND = {"name": "synthetic", "classes": 4, "shape": [6], "train": 40, "test": 
 RUNS: dict[str, dict[str, Any]] = {
     "dropout": {
         "model.dropout": 0.5,
-        "methods": {"fedprox": {"mu": 0.1}, "probes:DrawingInPlans": {}},
+        "methods": {"fedprox": {"mu": 0.1}, "probes:DrawingInPlans": {}, "top_k": {"fraction": 0.2}},
         "participation": {"count": 3},
         "aggregation.weights": "samples",
         "partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 3},
         "evaluation.per_client": True,
     },
-    "batch norm": {"model.batch_norm": True, "training.local_epochs": 2, "training.optimizer": {"name": "adam"}},
+    "batch norm": {
+        "model.batch_norm": True,
+        "training.local_epochs": 2,
+        "training.optimizer": {"name": "adam"},
+        "methods": {"quantize": {"bits": 4, "feedback": True}},
+    },
     # the methods that no other test of this folder runs, as many together as go together; ELSEWHERE are the others
     "c_flag and fedavgm": DRAWING | {"methods": {"c_flag": {}, "fedavgm": {}}},
     "joint, flwf, special_c and fedadam": DRAWING

@@ -206,6 +206,18 @@ def test_a_round_of_resnet18_moves_one_broadcast_and_one_sum_per_host(run: Any) 
     assert max(sizes["perform"] + sizes["evaluate"]) <= OVERHEAD
 
 
+def test_what_clients_encode_crosses_encoded_where_a_host_has_one(run: Any) -> None:
+    """A hundredth of 55,004 parameters, 550 in 8 bytes each; a host of two clients sends a sum, 8 bytes for each."""
+    parameters, sparse = 5000 * (6 + 1) + 4 * (5000 + 1), 8 * 550
+    model = {"model": {"name": "mlp", "hidden": [5000]}, "methods": {"top_k": {"fraction": 0.01}}}
+    alone = run(resources__clients_per_actor=1, **model)
+    assert max(alone.sizes()["replies"]) <= sparse + OVERHEAD
+    together = run(resources__clients_per_actor=2, **model)
+    assert min(together.sizes()["replies"]) >= LIMB * parameters
+    for traffic in (alone, together):
+        assert {nbytes for reply in performed(traffic) for nbytes in reply.bytes_up.values()} == {sparse}
+
+
 def test_a_client_that_moves_crosses_by_reference(run: Any) -> None:
     """Four slow clients of which two take part: where both live on one host, one of them moves, with its megabyte."""
     kept = 2**20

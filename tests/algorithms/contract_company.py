@@ -33,6 +33,7 @@ REPRESENTATIVES = {
     "train": "c_flag",
     "observe": "special_c",
     "finish": "fed_a_gem",
+    "encode": "top_k",
     "select": "fixed",
     "prepare": "probes:Noise",
     "announce": "fed_a_gem",

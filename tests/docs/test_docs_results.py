@@ -24,7 +24,7 @@ TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")
 METRICS = ("average_accuracy", "forgetting", "backward_transfer")
 OF_CLIENTS = ("mean", "worst", "std")
-COSTS = {"bytes_up": 2**-20, "bytes_down": 2**-20, "seconds": 1.0}  # in MiB and seconds
+COSTS = [("bytes_up", 2**-20), ("bytes_down", 2**-20), ("bytes_up", 2**-10), ("seconds", 1.0)]  # MiB, KiB, seconds
 
 
 def tables() -> Iterator[tuple[str, str, str]]:
@@ -48,14 +48,14 @@ def measured(directory: Path) -> dict[str, set[str]]:
             for protocol, found in summary.get("per_client", {}).items():
                 for metric in OF_CLIENTS:
                     values[others, protocol, metric, False].append(found[metric])
-            for cost, scale in COSTS.items():
-                costs[others, cost].append(scale * summary[cost])
+            for cost, scale in COSTS:
+                costs[others, cost, scale].append(scale * summary[cost])
     figures = defaultdict(set)
     for (others, _, _, as_it_is), found in values.items():
         if None not in found:
             for _, name in others:
                 figures[name].add(shown(found, *((1, ".3f") if as_it_is else (100, ".1f"))))
-    for (others, _), found in costs.items():
+    for (others, *_), found in costs.items():
         for _, name in others:
             figures[name].add(format(fmean(found), ".1f"))
     return figures

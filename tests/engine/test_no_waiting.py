@@ -39,6 +39,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "special_c": {"special_c": {"prox_every": "step"}},
     "lwf": {"lwf": {}},
     "flwf": {"flwf": {}},
+    "top_k": {"fed_a_gem": {}, "top_k": {"vectors": "all"}},
+    "quantize": {"scaffold": {}, "quantize": {"vectors": "all", "feedback": True}},
 }
 ASKING = ("cpu", "numpy", "tolist", "item", "__float__", "__bool__", "__int__")
 

@@ -27,6 +27,8 @@ METHODS: list[dict[str, Any]] = [
     {"scaffold": {}, "er": {}},
     {"der": {"beta": 0.5}, "fed_a_gem": {}},
     {"a_gem": {}, "special_c": {"prox_every": "step"}},
+    {"scaffold": {}, "quantize": {"vectors": "all", "feedback": True}},
+    {"top_k": {}},
 ]
 
 

@@ -46,6 +46,7 @@ SETTINGS = {
     "FedBuff": {"schedule": FEDBUFF, "methods": {"der": {}, "fed_a_gem": {"reference": "with_update"}}},
     "FedBuff, SCAFFOLD": {"schedule": FEDBUFF, "methods": {"scaffold": {}}},
     "FedAsync": {"schedule": FEDASYNC, "methods": {"fedprox": {}}},
+    "FedBuff, encoded": {"schedule": FEDBUFF, "methods": {"quantize": {"bits": 2, "feedback": True}}},
     "windows": {"scenario": WINDOWS, "training": {"batch_size": 3}, "methods": {"a_gem": {}, "fed_a_gem": {}}},
     "own models": {
         "evaluation": {"model": "local", "every_rounds": 1},
