@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
-from raysim.data.dataset import resolve_root
+from raysim.data.loading import resolve_root
 
 COMMIT = "b84d28cbe9db02e51b3f5fa9c6e31e540b3ad219"
 URL = f"https://raw.githubusercontent.com/KEAML-JLU/DeepTextClustering/{COMMIT}/data/dbpedia/train.csv"

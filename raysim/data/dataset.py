@@ -1,24 +1,16 @@
-"""A data set: a training and a test split of samples and targets, the rules for them, and how it is loaded."""
+"""A data set: a training and a test split of samples and targets; parts of one, and stand-ins for files."""
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from raysim.config.signature import is_own, place_of
 from raysim.system.capacity import GIB, MOST_FOR_DATA, this_machine
-from raysim.system.errors import ConfigError, locate_errors
-
-DEFAULT_ROOT = Path("~/.cache/raysim")
-CLASS_BYTES = 1000  # what a class or an id takes at least: its weights, and what training keeps beside them
+from raysim.system.errors import ConfigError
 
 Array = npt.NDArray[Any]
 """A numpy array whose dtype is given in words where it is used."""
@@ -120,87 +112,6 @@ def blank(samples: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     return np.broadcast_to(np.zeros((), dtype), (samples, *shape))
 
 
-def check_dataset(dataset: Dataset, name: str) -> Dataset:
-    """Return `dataset` if it keeps the rules above; `name` is its name in errors.
-
-    Raises:
-        ConfigError: not a Dataset, an empty or uneven split, a dtype other than uint8, float32 or int64, values that
-            are not finite, labels outside 0..classes-1, ids outside 0..vocabulary-1, more or fewer names than classes,
-            splits whose samples or targets differ in shape or dtype, or client ids that are no whole numbers or
-            strings, one for each sample.
-    """
-    if not isinstance(dataset, Dataset):
-        raise ConfigError(f"data set {name}: got {type(dataset).__name__}; return a raysim.data.dataset.Dataset")
-    for part, split in (("train", dataset.train), ("test", dataset.test)):
-        arrays = () if not isinstance(split, Split) else (split.x, split.y, *[split.clients][split.clients is None :])
-        if not arrays or not all(isinstance(array, np.ndarray) for array in arrays):
-            found = ", ".join(type(array).__name__ for array in arrays or (split,))
-            raise ConfigError(f"data set {name}, {part} split: found {found}; use Split(x, y) of numpy arrays")
-    if not isinstance(dataset.classes, int) or dataset.classes < 1:
-        raise ConfigError(f"data set {name}: classes is {dataset.classes!r}; it must be a whole number, at least 1")
-    require_memory(dataset.classes * CLASS_BYTES, f"data set {name}", f"{dataset.classes} classes")
-    if dataset.names is not None and len(dataset.names) != dataset.classes:
-        raise ConfigError(f"data set {name}: {len(dataset.names)} names for {dataset.classes} classes; name each once")
-    for part, split in (("train", dataset.train), ("test", dataset.test)):
-        _check_split(split, f"data set {name}, {part} split", dataset.classes)
-    train, test = dataset.train.x, dataset.test.x
-    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
-        raise ConfigError(
-            f"data set {name}: training samples are {train.dtype} {train.shape[1:]}, test samples are {test.dtype} "
-            f"{test.shape[1:]}; they must be alike"
-        )
-    y, tested = dataset.train.y, dataset.test.y
-    if y.shape[1:] != tested.shape[1:] or y.dtype != tested.dtype:
-        raise ConfigError(
-            f"data set {name}: training targets are {y.dtype} {y.shape[1:]}, test targets are {tested.dtype} "
-            f"{tested.shape[1:]}; they must be alike"
-        )
-    return _check_ids(dataset, name) if train.dtype == np.int64 else dataset
-
-
-def _check_ids(dataset: Dataset, name: str) -> Dataset:
-    """Return a data set of ids, whose number is known then."""
-    both = (dataset.train.x, dataset.test.x)
-    lowest, highest = min(int(x.min()) for x in both), max(int(x.max()) for x in both)
-    known = dataset.vocabulary or highest + 1
-    if lowest < 0 or highest >= known:
-        raise ConfigError(f"data set {name}: ids (int64) run from {lowest} to {highest}; allowed are 0..{known - 1}")
-    require_memory(known * CLASS_BYTES, f"data set {name}", f"{known} ids")
-    return replace(dataset, vocabulary=known)
-
-
-def _check_split(split: Split, where: str, classes: int) -> None:
-    x, y = split.x, split.y
-    if x.dtype not in (np.uint8, np.float32, np.int64):
-        raise ConfigError(f"{where}: x is {x.dtype}; use uint8 (0..255), float32, or int64 for ids")
-    if y.dtype not in (np.int64, np.float32) or y.ndim < 1 or 0 in y.shape[1:]:
-        words = "use int64 of shape [N], or int64 or float32 of shape [N, ...]"
-        raise ConfigError(f"{where}: y is {y.dtype} of shape {y.shape}; {words}")
-    if x.ndim < 2 or 0 in x.shape[1:]:
-        raise ConfigError(f"{where}: x has shape {x.shape}; use [N, features] or [N, C, H, W]")
-    if len(x) != len(y):
-        raise ConfigError(f"{where}: {len(x)} samples but {len(y)} labels; there must be one label per sample")
-    if not len(y):
-        raise ConfigError(f"{where}: no samples; at least one is needed")
-    if y.dtype == np.float32:
-        if not np.isfinite(y).all():
-            raise ConfigError(f"{where}: y holds NaN or infinite values; every value must be finite")
-    elif y.min() < 0 or y.max() >= classes:
-        raise ConfigError(f"{where}: labels run from {y.min()} to {y.max()}; allowed are 0..{classes - 1}")
-    if x.dtype == np.float32 and not np.isfinite(x).all():
-        raise ConfigError(f"{where}: x holds NaN or infinite values; every value must be finite")
-    if split.clients is not None:
-        check_clients(split.clients, f"{where}: clients", len(y))
-
-
-def check_clients(clients: Array, where: str, samples: int) -> Array:
-    """Return client ids if they are whole numbers or strings, one for each of so many samples. Raises ConfigError."""
-    if clients.dtype.kind not in "iuU" or clients.shape != (samples,):
-        found = f"{clients.dtype} of shape {clients.shape}"
-        raise ConfigError(f"{where}: found {found}; use whole numbers or strings of shape [{samples}], an id each")
-    return clients
-
-
 def draw_for_testing(samples: int, fraction: float, generator: np.random.Generator) -> set[int]:
     """Draw a fraction of so many samples, two or more: the places of those to test on, at least one, and not all."""
     count = min(max(1, round(fraction * samples)), samples - 1)
@@ -228,42 +139,6 @@ def require_memory(nbytes: int, key: str, found: object) -> None:
             f"{key}: found {found}, which takes {nbytes / GIB:,.1f} GiB, allowed: what fits into {most / GIB:.1f} "
             "GiB, half of this machine's memory"
         )
-
-
-def resolve_root(root: str | None) -> Path:
-    """Return the folder of the data sets: `root`, else $RAYSIM_DATA, else ~/.cache/raysim (made if absent).
-
-    Raises:
-        ConfigError: `root` or $RAYSIM_DATA is given and is not a folder; only the default is ever made.
-    """
-    key, given = ("RAYSIM_DATA", os.environ.get("RAYSIM_DATA") or None) if root is None else ("dataset.root", root)
-    if given is not None:
-        path = Path(given).expanduser().absolute()
-        if not path.is_dir():
-            raise ConfigError(f"{key}: there is no folder {path}; make it, or leave {key} out to use {DEFAULT_ROOT}")
-        return path
-    path = DEFAULT_ROOT.expanduser()
-    with suppress(OSError):  # a home that cannot be written to is an error only for a set to be stored there
-        path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def load_dataset(
-    function: Callable[..., Dataset], root: str | None, download: bool, keys: Mapping[str, Any]
-) -> Dataset:
-    """Call a data set's `function` with its YAML `keys` and check what it returns.
-
-    Raises:
-        MissingData: the files are missing or cannot be read.
-        ConfigError: the root is missing, or the data break the rules of `check_dataset`.
-    """
-    name = getattr(function, "__name__", repr(function))
-    try:
-        with locate_errors(f"data set {name}"):
-            made = function(resolve_root(root), download, **keys)
-        return check_dataset(made, place_of(function) if is_own(function) else name)
-    except OSError as error:
-        raise MissingData(f"data set {name}: its files cannot be read: {error}"[:300]) from error
 
 
 def subsample(dataset: Dataset, train_samples: int, generator: np.random.Generator) -> Dataset:

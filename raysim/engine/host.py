@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.api.client import Shared
-from raysim.api.encoded import Encoded, decoded
+from raysim.api.encoded import Encoded
 from raysim.api.messages import Delta, Post, Terms
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
@@ -19,7 +19,14 @@ from raysim.engine.compatibility import make_methods, name_methods
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.memory_choice import choose_memory
 from raysim.engine.orders import Order, Reply
-from raysim.engine.returned import check_delta, check_finished, check_terms, describe_own_steps, place_of_hook
+from raysim.engine.returned import (
+    check_delta,
+    check_encoded,
+    check_finished,
+    check_terms,
+    describe_own_steps,
+    place_of_hook,
+)
 from raysim.evaluation.scoring import Chunk, Scores, score
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -31,7 +38,7 @@ from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
 from raysim.models.task_heads import turn_to
 from raysim.system.device import to_device
-from raysim.system.errors import WrongResult, locate_errors
+from raysim.system.errors import locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
 
@@ -243,18 +250,11 @@ class ClientHost:
             reply.take_term(client.id, full, term, how, share, by)
 
     def _encode(self, client: HostedClient, name: str, value: Tensor | Encoded) -> Tensor | Encoded:
-        """Return a vector as long as the model as a method has it sent, any other as it is. Raises WrongResult."""
+        """Return a vector as long as the model as a method has it sent, any other as it is."""
         if isinstance(value, Encoded) or value.shape != self.model.parameters.shape:
             return value
         for half in halves_with_hook(client.halves.values(), "encode"):
-            sent = half.encode(name, value, client.generator(f"{half.name}: {name}"))
-            found = decoded(sent)
-            if (found.shape, found.dtype) != (value.shape, value.dtype):
-                raise WrongResult(
-                    f"{half.name}: {place_of_hook(type(half), 'encode')} returned what decodes to {found.dtype} "
-                    f"{[*found.shape]}, allowed: what it was given, {value.dtype} {[*value.shape]}"
-                )
-            return sent
+            return check_encoded(half, half.encode(name, value, client.generator(f"{half.name}: {name}")), value)
         return value
 
     def _where(self, client: HostedClient, order: Order) -> str:

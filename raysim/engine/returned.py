@@ -10,7 +10,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from raysim.api.encoded import Encoded
+from raysim.api.encoded import Encoded, decoded
 from raysim.api.messages import Ask, Delta, Post, Reduction, Term, Terms
 from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, Half, Method
 from raysim.api.step import Step
@@ -71,6 +71,16 @@ def check_finished(half: ClientHalf, found: object, like: Delta) -> tuple[Delta,
     if not isinstance(found, tuple) or len(found) != 2:
         raise refuse(half, "finish", found, "a Delta and the terms, a dict, which may be empty")
     return check_delta(half, "finish", found[0], like), check_terms(half, "finish", found[1])
+
+
+def check_encoded(half: ClientHalf, found: object, value: Tensor) -> Tensor | Encoded:
+    """Return what `encode` made of a vector: one that decodes to as much."""
+    if not isinstance(found, Tensor | Encoded):
+        raise refuse(half, "encode", found, "a tensor or an Encoded")
+    back = decoded(found)
+    if (back.shape, back.dtype) != (value.shape, value.dtype):
+        raise refuse(half, "encode", f"what decodes to {describe(back)}", f"what it was given, {describe(value)}")
+    return found
 
 
 def check_terms(half: ClientHalf, hook: str, found: object) -> Terms:

@@ -14,7 +14,8 @@ from raysim.config.component import Component
 from raysim.config.component_blocks import ChannelStatistics
 from raysim.config.scenarios import ClassIncremental, OwnScenario
 from raysim.data.class_incremental import classes
-from raysim.data.dataset import Dataset, MissingData, load_dataset, stand_in, subsample
+from raysim.data.dataset import Dataset, MissingData, stand_in, subsample
+from raysim.data.loading import load_dataset
 from raysim.data.own_tasks import own_tasks
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task, domains, hold_out, permutations, rotations

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from raysim.callbacks.telling import make_callbacks
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
-from raysim.data.dataset import MissingData, resolve_root
+from raysim.data.dataset import MissingData
+from raysim.data.loading import resolve_root
 from raysim.engine.compatibility import check_fit, check_methods
 from raysim.estimate import placement
 from raysim.estimate.dry_run import DryRun, dry_run
@@ -15,9 +16,10 @@ from raysim.estimate.pace import pace
 from raysim.estimate.placement import Placement
 from raysim.evaluation.scoring import chunks_for
 from raysim.federation.federation import Federation, build_federation
+from raysim.launch.amounts import in_hours, in_units
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
-from raysim.system.capacity import GIB, MIB, Capacity, fit, this_machine
+from raysim.system.capacity import Capacity, fit, this_machine
 from raysim.system.errors import RunError, Unreachable
 from raysim.system.seeding import torch_untouched
 
@@ -60,7 +62,7 @@ def estimate_run(config: Config) -> LabelledLines:
     yield "tasks", _tasks([task.name for task in federation.tasks])
     span = f"{min(sizes):,} to {max(sizes):,}" if min(sizes) < max(sizes) else f"{sizes[0]:,}"
     yield "clients", f"{config.clients.count:,}, each with {about}{span} samples at a time"
-    yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {_size(sent)} as sent"
+    yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {in_units(sent)} as sent"
     try:
         cost = dry_run(config, federation)
     except RunError as error:
@@ -123,8 +125,8 @@ def _work(cost: DryRun, about: str) -> LabelledLines:
 
 def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
     total = sum(by_method.values())
-    parts = ", ".join(f"{name} {nbytes:,} ({_size(nbytes / rounds)} a round)" for name, nbytes in by_method.items())
-    return f"{total:,} ({_size(total)}; {_size(total / rounds)} a round)" + f": {parts}" * (len(by_method) > 1)
+    parts = ", ".join(f"{name} {nbytes:,} ({in_units(nbytes / rounds)} a round)" for name, nbytes in by_method.items())
+    return f"{total:,} ({in_units(total)}; {in_units(total / rounds)} a round)" + f": {parts}" * (len(by_method) > 1)
 
 
 def _places(config: Config, capacity: Capacity, need: MemoryNeed) -> LabelledLines:
@@ -138,8 +140,11 @@ def _places(config: Config, capacity: Capacity, need: MemoryNeed) -> LabelledLin
         return
     place = placement.place(config, capacity, need)
     yield "actors", _actors(place, f"on this machine ({_shares(capacity.cpus, capacity.gpus)})")
-    whole = "" if capacity.memory is None else f" of the {_size(capacity.memory)} here"
-    yield "memory", f"about {_size(place.memory_bytes)}{whole}, a host up to {_size(_largest(place, need))}"
+    whole = "" if capacity.memory is None else f" of the {in_units(capacity.memory)} here"
+    yield (
+        "memory",
+        f"about {in_units(place.memory_bytes)}{whole}, a host up to {in_units(_largest(place, need))}",
+    )
     yield from _gpu_memory(config, need, place.clients)
 
 
@@ -165,8 +170,8 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed) -> LabelledLines:
     all_nodes = ", ".join(f"{_count(count, 'node')} with {has}" for has, count in kinds.items())
     yield "actors", _actors(place, f"at {address}, {where} (of {all_nodes})")
     resting, working = most - need.working, placement.at_once(config, hosts[0], place.cpus) * need.working
-    on_a_node = f"about {_size(need.node + hosts[0] * resting + working)} on a node with {_count(hosts[0], 'host')}"
-    yield "memory", f"{on_a_node}, {_size(need.driver)} more on this one, a host up to {_size(most)}"
+    on_a_node = f"about {in_units(need.node + hosts[0] * resting + working)} on a node with {_count(hosts[0], 'host')}"
+    yield "memory", f"{on_a_node}, {in_units(need.driver)} more on this one, a host up to {in_units(most)}"
     yield from _gpu_memory(config, need, place.clients)
 
 
@@ -176,9 +181,9 @@ def _gpu_memory(config: Config, need: MemoryNeed, clients: Iterable[Sequence[int
     if not share:
         return
     most = max(map(need.gpu_with, clients))
-    beside = f", {_size(fit(share, 1) * most)} for the {fit(share, 1)} that share one" if share <= 0.5 else ""
+    beside = f", {in_units(fit(share, 1) * most)} for the {fit(share, 1)} that share one" if share <= 0.5 else ""
     what = "data, vectors of the model's length, what methods keep and a batch's activations; CUDA's own 0.6 GiB beside"
-    yield "GPU memory", f"up to {_size(most)} for a host{beside}, by arithmetic: {what}"
+    yield "GPU memory", f"up to {in_units(most)} for a host{beside}, by arithmetic: {what}"
 
 
 def _actors(place: Placement, where: str) -> str:
@@ -205,7 +210,7 @@ def _asked_for(config: Config, need: MemoryNeed, where: str) -> LabelledLines:
     asks = "; ".join([share, _count(wanted.gpus_per_actor, "GPU"), *own])
     yield "actors", f"1 coordinator and {hosts}, {where}; each host asks for {asks}"
     most = need.host_with(range(packed))
-    yield "memory", f"about {_size(need.node)} on a node, and up to {_size(most)} for each host there"
+    yield "memory", f"about {in_units(need.node)} on a node, and up to {in_units(most)} for each host there"
     yield from _gpu_memory(config, need, [range(packed)])
 
 
@@ -232,7 +237,7 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: DryRun
     evaluating = cost.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample
     each = f"{measured.step * 1e3:.2g} ms a step and {measured.sample * 1e3:.2g} ms a test sample, measured here"
     if config.resources.address is not None:
-        return f"about {_duration(training + evaluating)} of one core like this one: {each}"
+        return f"about {in_hours(training + evaluating)} of one core like this one: {each}"
     place = placement.place(config, capacity)
     hosts, testing = place.actors, placement.at_once(config, place.actors, place.cpus)
     cores, schedule = max(1, min(int(capacity.cpus), hosts)), config.schedule
@@ -241,21 +246,7 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: DryRun
     chunks = len(chunks_for(model, federation))
     calls = cost.evaluations * min(testing, chunks) + sum(min(hosts, k) * many for k, many in cost.orders.items())
     rounds = cost.rounds * measured.round_on_ray + calls * measured.call
-    lasting = _duration(training / busy + evaluating / cores + rounds)
-    alone = _duration(training + evaluating + cost.rounds * measured.round)
+    lasting = in_hours(training / busy + evaluating / cores + rounds)
+    alone = in_hours(training + evaluating + cost.rounds * measured.round)
     also = f"{rounds / cost.rounds * 1e3:.2g} ms more a round"
     return f"about {lasting} beside starting, {_count(busy, 'host')} at a time, or {alone} with --local: {each}; {also}"
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"
-
-
-def _size(nbytes: float) -> str:
-    for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (2**10, "KiB")):
-        if nbytes >= size:
-            return f"{nbytes / size:.1f} {unit}"
-    return f"{nbytes:.0f} bytes"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from raysim.config import Config, load
-from raysim.data.dataset import load_dataset, resolve_root
+from raysim.data.loading import load_dataset, resolve_root
 
 
 def download(

@@ -48,7 +48,7 @@ def test_the_loss_by_hand():
     ):
         client = SimpleNamespace(
             model=model,
-            cross_entropy=functional.cross_entropy,
+            loss=functional.cross_entropy,
             aside=lambda name: torch.no_grad(),
             post=lambda name: SimpleNamespace(parameters="server", buffers=None),
         )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raysim.data.builtin import digit_attributes, digits, friedman
-from raysim.data.dataset import check_dataset
+from raysim.data.loading import check_dataset
 from raysim.system.errors import ConfigError
 
 

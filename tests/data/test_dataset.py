@@ -7,7 +7,8 @@ import pytest
 
 from raysim.data import DATASETS
 from raysim.data.builtin import digits, synthetic
-from raysim.data.dataset import Dataset, Split, channels_first, check_dataset, load_dataset, resolve_root, subsample
+from raysim.data.dataset import Dataset, Split, channels_first, subsample
+from raysim.data.loading import check_dataset, load_dataset, resolve_root
 from raysim.system.errors import ConfigError
 
 

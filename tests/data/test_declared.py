@@ -5,7 +5,8 @@ import pytest
 
 from raysim.config import load
 from raysim.config.lookup import resolve
-from raysim.data.dataset import Declared, MissingData, check_dataset, load_dataset, stand_in
+from raysim.data.dataset import Declared, MissingData, stand_in
+from raysim.data.loading import check_dataset, load_dataset
 from raysim.data.mnist import emnist
 from raysim.federation.federation import build_federation
 

@@ -9,7 +9,8 @@ from raysim.config import ConfigError, build_json_schema, dump, load
 from raysim.config.yaml_reading import parse_value
 from raysim.data import scenario as module
 from raysim.data.builtin import digits
-from raysim.data.dataset import Dataset, Split, check_dataset
+from raysim.data.dataset import Dataset, Split
+from raysim.data.loading import check_dataset
 from raysim.data.scenario import domains, resize
 from raysim.federation.federation import build_federation
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raysim.data import dataset as loading
-from raysim.data.dataset import load_dataset
+from raysim.data.loading import load_dataset
 from raysim.data.own_files import npz
 from raysim.system.capacity import Capacity
 from raysim.system.errors import ConfigError

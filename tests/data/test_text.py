@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from raysim.data import json_lines
-from raysim.data.dataset import Dataset, Split, check_dataset, load_dataset
+from raysim.data.dataset import Dataset, Split
+from raysim.data.loading import check_dataset, load_dataset
 from raysim.data.scenario import domains
 from raysim.data.text import reword, text_jsonl
 from raysim.system.errors import ConfigError

@@ -14,7 +14,7 @@ from pages import ROOT
 
 import raysim
 from raysim.config import load
-from raysim.data.dataset import load_dataset
+from raysim.data.loading import load_dataset
 from raysim.data.text import text_jsonl
 
 

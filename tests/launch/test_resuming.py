@@ -344,8 +344,9 @@ def test_a_diverging_run_keeps_its_checkpoint(tmp_path: Path, capsys: pytest.Cap
     config.write_text(json.dumps(CONFIG | {"methods": {"test_resuming:Bomb": {}}}))
     assert main(["run", str(config), "--out", str(out), "--local", "--quiet"]) == 1
     error = capsys.readouterr().err.splitlines()
-    where = "client 1 diverged in round 6 (Bomb), the update of its parameters: found nan"
-    assert error[-1].startswith(f"the run failed: {where}")
+    where = "client 1 diverged in round 6 (Bomb), the update of its parameters returned by Bomb.Client.finish"
+    assert error[-1].startswith(f"the run failed: {where} ({__file__}:")
+    assert "): found nan, allowed: " in error[-1]
     assert error[:-1] == [f"go on from round 4: raysim run --resume --out {out} --trust"]
     assert json.loads((out / "summary.json").read_text())["status"] == "failed"
 

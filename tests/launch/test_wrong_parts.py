@@ -105,7 +105,7 @@ DATA: list[Case] = [
     ("raises", "KeyError: 'raises' (data, ", "data set data"),
     ("labels", "train split: labels run from 1 to 10; allowed are 0..9", ""),
     ("shapes", "training samples are uint8 (1, 8, 8), test samples are uint8 (1, 8, 7); they must be alike", ""),
-    ("dtype", "train split: x is float64; use uint8 (0..255) or float32", ""),
+    ("dtype", "train split: x is float64; use uint8 (0..255), float32, or int64 for ids", ""),
     ("nan", "train split: x holds NaN or infinite values; every value must be finite", ""),
     ("uneven", "train split: 40 samples but 39 labels; there must be one label per sample", ""),
     ("tensors", "train split: found Tensor, ndarray; use Split(x, y) of numpy arrays", ""),

@@ -5,6 +5,7 @@ Every one of them says no in a process that has another raysim than its tree's, 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -81,8 +82,38 @@ def last(server: Any, count: int, draws: np.random.Generator) -> Sequence[int]:
     return [others[int(draws.integers(len(others)))], *kept]
 
 
+def halves(dataset: Any, tasks: int, generator: np.random.Generator) -> list[Any]:
+    """Return tasks of equal parts of the training samples, each tested on all that there is."""
+    of_this_tree()
+    from raysim.data.scenario import Task
+
+    every, test = tuple(range(dataset.classes)), np.arange(len(dataset.test), dtype=np.int32)
+    parts = np.array_split(np.arange(len(dataset.train), dtype=np.int32), tasks)
+    return [Task(f"part {number}", every, None, rows, test) for number, rows in enumerate(parts, 1)]
+
+
+def _write_texts(folder: Path, draws: np.random.Generator) -> None:
+    """Write texts of six topics, each with words of its own, in JSON lines; and ids beside the ids that follow them."""
+    for name, count in (("train", 72), ("test", 24)):
+        lines = []
+        for number in range(count):
+            words = [f"w{number % 6}", *(f"w{word}" for word in draws.integers(6, 12, draws.integers(3, 8)))]
+            lines.append(json.dumps({"said": " ".join(words), "topic": f"topic {number % 6}"}))
+        (folder / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    tokens = {part: draws.integers(0, 9, (count, 6)) for part, count in (("train", 72), ("test", 24))}
+    arrays: dict[str, Any] = {f"x_{part}": ids[:, :-1] for part, ids in tokens.items()}
+    arrays |= {f"y_{part}": ids[:, 1:] for part, ids in tokens.items()}
+    np.savez(folder / "tokens.npz", **arrays)
+
+
 def _write_lists(folder: Path) -> None:
     """Write lists of the photos: of each kind eight to train on, and four to test on; labels from 1."""
+    whose = [
+        f"photo/{kind}/{number}.png {label} {number % 5}"
+        for label, kind in enumerate(("ant", "bee", "cat", "dog"), 1)
+        for number in range(8)
+    ]
+    (folder / "whose_train.txt").write_text("\n".join(whose), encoding="utf-8")
     for name, numbers in (("train", range(8)), ("test", range(8, 12))):
         kinds = enumerate(("ant", "bee", "cat", "dog"), 1)
         lines = [f"photo/{kind}/{number}.png {label}" for label, kind in kinds for number in numbers]
@@ -121,6 +152,7 @@ def write(folder: Path) -> None:
                 pixels = draws.integers(0, 256, (9, 8, 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(place / f"{number}.png")
     _write_lists(folder)
+    _write_texts(folder, np.random.default_rng(1))
     _write_tiny_imagenet(folder / "tiny-imagenet-200", draws)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)

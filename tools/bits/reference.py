@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bits import of_methods, of_scenarios, of_training
+from bits import of_kinds, of_methods, of_scenarios, of_training
 from bits.run import Run
 
 RUNS: dict[str, Run] = {
@@ -12,6 +12,8 @@ RUNS: dict[str, Run] = {
     **of_methods.TOGETHER,
     **of_scenarios.DATA_AND_TASKS,
     **of_scenarios.IN_TIME,
+    **of_kinds.OTHER_DATA,
+    **of_kinds.SENT_ENCODED,
     **of_training.TRAINING,
     **of_training.MEMORY,
     **of_training.EVALUATION,

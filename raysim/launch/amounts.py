@@ -1,0 +1,19 @@
+"""Durations and bytes in words."""
+
+from raysim.system.capacity import GIB, MIB
+
+
+def in_hours(seconds: float) -> str:
+    """Return seconds as hours, minutes or seconds."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def in_units(nbytes: float) -> str:
+    """Return bytes in the largest unit that they fill."""
+    for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (2**10, "KiB")):
+        if nbytes >= size:
+            return f"{nbytes / size:.1f} {unit}"
+    return f"{nbytes:.0f} bytes"

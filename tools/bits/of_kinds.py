@@ -1,0 +1,79 @@
+"""Runs of other data and aims than images with one label: texts, numbers, several labels, ids of clients, less sent."""
+
+from __future__ import annotations
+
+from bits.run import DATA, Keys, Run, alone, classes, domains
+
+TEXTS: Keys = {
+    "dataset": {"name": "text_jsonl", "root": DATA, "path": "train.jsonl", "test": "test.jsonl", "text": "said"}
+    | {"label": "topic", "token": r"\w+", "length": 6, "vocabulary": 12}
+}
+TRANSFORMER: Keys = {
+    "model": {"name": "transformer", "width": 8, "layers": 1, "heads": 2, "feedforward": 16, "dropout": 0.1}
+}
+NUMBERS: Keys = {
+    "dataset": {"name": "friedman", "train": 96, "test": 24, "third": [0.0, 0.5], "noise": 0.5, "seed": 1},
+    "objective": "regression",
+    **domains(shift="permutation"),
+}
+WRITERS: Keys = {"name": "synthetic", "classes": 4, "shape": [5], "train": 80, "test": 20, "clients": 6}
+LISTED: Keys = {"name": "image_list", "root": DATA, "size": 6, "first_label": 1, "path": ".", "client_ids": True}
+LISTS: Keys = {"train": "whose_train.txt", "test": "photo_test.txt"}
+
+OTHER_DATA = {
+    "texts, bag": Run({**TEXTS, "model": {"name": "bag_of_embeddings", "width": 6}, **alone("er"), **classes(2)}),
+    "texts, transformer": Run({**TEXTS, **TRANSFORMER, "model.vocabulary": 14, **alone("der"), **classes(2)}),
+    "next token": Run(
+        {
+            "dataset": {"name": "npz", "path": "tokens.npz", "root": DATA},
+            **TRANSFORMER,
+            "model.causal": True,
+            "model.output": "token",
+            "objective": {"name": "next_token", "padding": 0},
+            "scenario": {"kind": "bits.own:halves", "tasks": 2},
+            **alone("er"),
+        }
+    ),
+    "numbers": Run({**NUMBERS, **alone("fed_a_gem", sample_size=4)}),
+    "several labels": Run(
+        {
+            "dataset": {"name": "digit_attributes", "train_samples": 120},
+            "objective": {"name": "multi_label", "average": "macro"},
+            **alone("der"),
+        }
+    ),
+    "natural": Run({"dataset": WRITERS, **domains(shift="permutation"), "partition": {"kind": "natural"}}),
+    "natural, left out": Run(
+        {"dataset": {**LISTED, **LISTS}, "partition": {"kind": "natural", "others": "left_out", "min_samples": 2}}
+    ),
+    "blurred": Run({**classes(3), "scenario.blur": 0.4, **alone("er")}),
+    "repeated": Run({**classes(3), "scenario.repetition": {"probability": 0.5, "introduced_by": 2}, **alone("er")}),
+    "repeated, listed": Run(
+        {**classes(3, classes=[[0, 1, 2], [2, 3], [4, 5, 0]]), "scenario.repetition": "listed", **alone("fed_a_gem")}
+    ),
+    "cache by loss": Run({**classes(3), **alone("re_fed", importance="loss")}),
+    "cache by herding": Run({**classes(3), **alone("re_fed", importance="herding")}),
+    "the global model on clients' data": Run({**classes(3), "evaluation.model": "global_per_client"}),
+    "ended early": Run(
+        {"evaluation.every_rounds": 1, **domains()}
+        | {
+            "callbacks": {
+                "early_stopping": {"metric": "loss", "protocol": "domain_il", "patience": 1, "min_delta": 9.0}
+            }
+        }
+        | {"callbacks.early_stopping.mode": "min"}
+    ),
+    "ended early, upwards": Run({"callbacks": {"early_stopping": {"metric": "loss", "patience": 2, "mode": "max"}}}),
+}
+
+SENT_ENCODED = {
+    "top_k": Run({**alone("top_k", fraction=0.2), **domains()}),
+    "top_k, no feedback + er": Run({"methods": {"er": {}, "top_k": {"fraction": 0.1, "feedback": False}}}),
+    "top_k + fed_a_gem": Run(
+        {"methods": {"fed_a_gem": {"sample_size": 4}, "top_k": {"fraction": 0.3, "vectors": "all"}}}
+    ),
+    "quantize": Run({**alone("quantize", bits=4, bucket=16), **domains()}),
+    "quantize + scaffold": Run(
+        {"methods": {"scaffold": {}, "quantize": {"bits": 2, "norm": "max", "feedback": True, "vectors": "all"}}}
+    ),
+}
