@@ -15,18 +15,11 @@ from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
 from raysim.config.signature import is_own
 from raysim.data.pixels import Source
+from raysim.engine import returned
 from raysim.engine.compatibility import make_methods, name_methods
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.memory_choice import choose_memory
 from raysim.engine.orders import Order, Reply
-from raysim.engine.returned import (
-    check_delta,
-    check_encoded,
-    check_finished,
-    check_terms,
-    describe_own_steps,
-    place_of_hook,
-)
 from raysim.evaluation.scoring import Chunk, Scores, score
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -69,7 +62,7 @@ class ClientHost:
             self.model.forward = Graphs(self.model)
         self.posts: dict[str, Post] = {}
         self.seconds: dict[int, float] = {}
-        self._own_code = describe_own_steps(config, self._methods.values())
+        self._own_code = returned.describe_own_steps(config, self._methods.values())
         self._logits = config.training.logits
         self._own_heads = config.heads > 1
         self._top_k = config.evaluation.top_k
@@ -206,15 +199,17 @@ class ClientHost:
             half.start(client, order.mail.get(half.name))
         owner = halves_with_hook(halves, "train")
         like = Delta(self.model.parameters, self.model.buffers)
-        delta = check_delta(owner[0], "train", owner[0].train(client), like) if owner else client.local_training()
+        delta = (
+            returned.check_delta(owner[0], "train", owner[0].train(client), like) if owner else client.local_training()
+        )
         own = self.model.copy() if self._tests_own else None
         sent: list[tuple[ClientHalf, Terms]] = []
         made = [(self._own_code, delta)]
         for half in halves_with_hook(halves, "finish"):
-            delta, terms = check_finished(half, half.finish(client, delta), delta)
+            delta, terms = returned.check_finished(half, half.finish(client, delta), delta)
             sent.append((half, terms))
             if is_own(type(half)):
-                made.append((f" returned by {place_of_hook(type(half), 'finish')}", delta))
+                made.append((f" returned by {returned.place_of_hook(type(half), 'finish')}", delta))
         made[-1] = made[-1][0], delta
         if own is not None:
             for half in halves_with_hook(halves, "personal"):
@@ -234,7 +229,7 @@ class ClientHost:
         half = client.halves[name]
         with client.aside(name):
             found = getattr(half, op)(client, order.mail)
-        terms = check_terms(half, op, {} if found is None else found)
+        terms = returned.check_terms(half, op, {} if found is None else found)
         self._take_terms(client, order, reply, [(half, terms)])
 
     def _take_terms(
@@ -243,7 +238,7 @@ class ClientHost:
         share, where = order.shares[client.id], self._where(client, order)
         hook = "finish" if order.op == "train" else order.op.partition(".")[2]
         for half, name, term in ((half, name, term) for half, terms in sent for name, term in terms.items()):
-            by = f"{where}, returned by {place_of_hook(type(half), hook)}" if is_own(type(half)) else where
+            by = f"{where}, returned by {returned.place_of_hook(type(half), hook)}" if is_own(type(half)) else where
             how, full = half.knobs.replies[name], f"{half.name}.{name}"
             if how != "by_client":
                 term = replace(term, value=self._encode(client, full, term.value))
@@ -251,11 +246,11 @@ class ClientHost:
 
     def _encode(self, client: HostedClient, name: str, value: Tensor | Encoded) -> Tensor | Encoded:
         """Return a vector as long as the model as a method has it sent, any other as it is."""
-        if isinstance(value, Encoded) or value.shape != self.model.parameters.shape:
+        owner = halves_with_hook(client.halves.values(), "encode")
+        if not owner or isinstance(value, Encoded) or value.shape != self.model.parameters.shape:
             return value
-        for half in halves_with_hook(client.halves.values(), "encode"):
-            return check_encoded(half, half.encode(name, value, client.generator(f"{half.name}: {name}")), value)
-        return value
+        sent = owner[0].encode(name, value, client.generator(f"{owner[0].name}: {name}"))
+        return returned.check_encoded(owner[0], sent, value)
 
     def _where(self, client: HostedClient, order: Order) -> str:
         method = name_methods(client.halves) if order.op == "train" else order.op
