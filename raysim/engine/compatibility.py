@@ -94,9 +94,11 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
     """Refuse a model or a number of classes that does not suit the methods.
 
     Raises:
-        ConfigError: a method does not suit the model or finds no head in it; a memory has no room for each class.
+        ConfigError: a method does not suit the model or another, or finds no head; a memory has no room for each class.
     """
-    for name, method in make_methods(config).items():
+    methods = make_methods(config)
+    encoding = _owners(methods, ClientHalf, "encode")
+    for name, method in methods.items():
         wanted = method.head_parts()
         if len(model.head) < wanted:
             raise ConfigError(
@@ -104,6 +106,9 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
                 f"{' with a bias' * (wanted > 1)}, the last one of the forward pass, whose output is what the model "
                 "returns; end the model with one"
             )
+        if encoding and method.withheld(model):
+            words = f"layers that stay at the client beside {encoding[0]}, which encodes the whole update"
+            raise ConfigError(f"methods.{name}: found {words}, allowed: one of the two")
         if why := method.unfit(model):
             raise ConfigError(f"methods.{name}: {why}")
         if method.memory is not None and method.memory.by_class and config.memory.capacity < classes:

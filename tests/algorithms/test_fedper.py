@@ -146,3 +146,18 @@ def test_more_layers_than_there_are_are_refused(tiny):
     with pytest.raises(ConfigError, match=r"methods\.fedper: found layers 3, allowed with this model: 0 to 2"):
         check_fit(config, check_model(config, federation.shape, federation.classes), federation.classes)
     assert FedPer(layers=2).unfit(check_model(config, federation.shape, federation.classes)) is None
+
+
+def test_layers_that_stay_are_not_encoded(tiny):
+    """What encodes counts the whole update, of which a part is not sent."""
+    for layers, refused in ((1, True), (0, False)):
+        config = tiny(methods={"fedper": {"layers": layers}, "top_k": {}})
+        federation = build_federation(config)
+        model = check_model(config, federation.shape, federation.classes)
+        if refused:
+            with pytest.raises(
+                ConfigError, match=r"methods\.fedper: found layers that stay at the client beside top_k"
+            ):
+                check_fit(config, model, federation.classes)
+        else:
+            check_fit(config, model, federation.classes)
