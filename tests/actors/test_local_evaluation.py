@@ -26,8 +26,8 @@ RUN = {
 WAYS: dict[str, dict[str, Any]] = {
     "one actor each": {"resources.clients_per_actor": 1},
     "packed": {"resources.clients_per_actor": "auto"},
-    "two each, spawned": {"resources.clients_per_actor": 2, "resources.workers": "spawned"},
 }
+SPAWNED = {"resources.clients_per_actor": 2, "resources.workers": "spawned"}
 
 
 class KillsAHost:
@@ -63,6 +63,6 @@ def test_so_they_are_after_a_host_was_killed(
 ) -> None:
     """Killed in round 3 or 4: the own models come from the checkpoint of round 2, whoever trained since."""
     display = KillsAHost()
-    result = raysim.run(small, RUN | WAYS["two each, spawned"], out=tmp_path / "run", display=display)
+    result = raysim.run(small, RUN | SPAWNED, out=tmp_path / "run", display=display)
     assert display.killed == result.recoveries == 1
     assert facts(result) == here

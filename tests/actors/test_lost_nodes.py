@@ -57,6 +57,7 @@ class LosesANode(RunDisplay):
         self.gone = False
 
     def take(self, event: Event) -> None:
+        super().take(event)
         if isinstance(event, RoundDone) and event.round == self.after and not self.gone:
             self.gone = True
             (lost,) = self.nodes.worker_nodes

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 import raysim
-from raysim.engine.events import Checkpoint, Event, RoundDone, Started
+from raysim.engine.events import Checkpoint, Event, RoundDone, Started, WentBack
 from raysim.records.checkpoints import Checkpoints
 from raysim.system.errors import RunError
 
@@ -86,6 +86,9 @@ class Killer:
         self.after, self.delay = draws.randint(1, LAST), draws.uniform(0, 0.1)
 
     def take(self, event: Event) -> None:
+        if isinstance(event, WentBack):
+            self.say(f"{event.why}; going on from round {event.round}")
+            return
         name, _, when = self.left[0].partition(" ") if self.left else ("", "", "")
         if (when == "at the start" and isinstance(event, Started)) or (
             when == "in a round" and isinstance(event, RoundDone) and event.round == self.after
