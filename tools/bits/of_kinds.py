@@ -18,7 +18,7 @@ NUMBERS: Keys = {
 }
 WRITERS: Keys = {"name": "synthetic", "classes": 4, "shape": [5], "train": 80, "test": 20, "clients": 6}
 LISTED: Keys = {"name": "image_list", "root": DATA, "size": 6, "first_label": 1, "path": ".", "client_ids": True}
-LISTS: Keys = {"train": "whose_train.txt", "test": "photo_test.txt"}
+LISTS: Keys = {"train": "whose_train.txt", "test": "whose_test.txt"}
 
 OTHER_DATA = {
     "texts, bag": Run({**TEXTS, "model": {"name": "bag_of_embeddings", "width": 6}, **alone("er"), **classes(2)}),

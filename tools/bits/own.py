@@ -108,15 +108,11 @@ def _write_texts(folder: Path, draws: np.random.Generator) -> None:
 
 def _write_lists(folder: Path) -> None:
     """Write lists of the photos: of each kind eight to train on, and four to test on; labels from 1."""
-    whose = [
-        f"photo/{kind}/{number}.png {label} {number % 5}"
-        for label, kind in enumerate(("ant", "bee", "cat", "dog"), 1)
-        for number in range(8)
-    ]
-    (folder / "whose_train.txt").write_text("\n".join(whose), encoding="utf-8")
     for name, numbers in (("train", range(8)), ("test", range(8, 12))):
         kinds = enumerate(("ant", "bee", "cat", "dog"), 1)
         lines = [f"photo/{kind}/{number}.png {label}" for label, kind in kinds for number in numbers]
+        whose = [f"{line} {number % 5}" for number, line in enumerate(lines)]
+        (folder / f"whose_{name}.txt").write_text("\n".join(whose), encoding="utf-8")
         (folder / f"photo_{name}.txt").write_text("\n".join(lines), encoding="utf-8")
 
 
