@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format docs site wheel bits clean
+.PHONY: help install demo test lint check format docs site wheel bits clean
 
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -27,10 +27,12 @@ test: $(INSTALLED) ## run the whole suite
 	$(BIN)/python -m pytest -n auto -m "not ray"
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m ray
 
-check: $(INSTALLED) ## format, lint, types, and the tests that need no Ray
+lint: $(INSTALLED) ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+check: lint ## the same, and the tests that need no Ray
 	$(BIN)/python -m pytest -n auto -m "not ray and not slow"
 
 format: $(INSTALLED) ## put the code into its format
