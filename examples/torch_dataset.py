@@ -4,8 +4,9 @@
 write `as_split(torchvision.datasets.SVHN(str(root), "train", download=download))`.
 """
 
+from collections.abc import Sized
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ class Bars(TorchDataset[tuple[Tensor, int]]):
 
 def as_split(samples: TorchDataset[Any]) -> Split:
     """Return all samples: tensors and arrays as they are (images [C, H, W]), PIL's images as uint8."""
-    pairs = [samples[index] for index in range(len(samples))]  # type: ignore[arg-type]
+    pairs = [samples[index] for index in range(len(cast(Sized, samples)))]
     x = np.stack([np.asarray(sample) for sample, _ in pairs])
     if not isinstance(pairs[0][0], Tensor | np.ndarray):
         x = channels_first(x)

@@ -4,7 +4,7 @@ The optimizers call torch's functional ones. The classes torch.optim.SGD, Adam a
 import torch's compiler at their first step: 2 s and 150 MB in every host.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Protocol
 
 import torch
@@ -158,8 +158,9 @@ def try_optimizer(wanted: Optimizer, kept: bool = False) -> None:
     vectors = getattr(made, "vectors", USUAL_VECTORS)
     if not isinstance(vectors, tuple) or len(vectors) != 2 or not all(isinstance(n, int) and n >= 0 for n in vectors):
         raise RunError(f"{who} has vectors {vectors!r:.60}, allowed: two whole numbers >= 0, kept and taken beside")
+    step: Callable[..., object] = made.step
     for _ in range(2):
-        returned: object = made.step(parameters, gradient, wanted.lr)  # type: ignore[func-returns-value]
+        returned = step(parameters, gradient, wanted.lr)
         if returned is not None:
             raise RunError(
                 f"{who} has a step that returned {type(returned).__name__}, allowed: parameters changed in place"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import ClassVar
 
 from torch import Tensor
@@ -26,3 +28,11 @@ class Classification(Objective):
     def predict(self, outputs: Tensor) -> Tensor:
         """Return the class [n] of the largest logit, the lowest of equal ones."""
         return outputs.argmax(-1)
+
+    def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        """Return 1 for each sample whose class is predicted, else 0: [n, 1]."""
+        return (predictions == targets).double()[:, None]
+
+    def value(self, sums: Sequence[Fraction], samples: int) -> Fraction:
+        """Return the accuracy; a run counts the same by class."""
+        return sums[0] / samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -49,7 +50,7 @@ class Metric:
         return values if self.higher_is_better else [-value for value in values]
 
 
-class Objective:
+class Objective(ABC):
     """What is learned of samples and their targets. A subclass's constructor has the keys, keyword-only.
 
     `metric` is what a model is tested by. `classes` says whether targets are labels of classes (int64 [n]) and outputs
@@ -82,18 +83,18 @@ class Objective:
         """Return the shape of a model's output for one sample of `shape`, its last layer being of size `outputs`."""
         return (*shape, outputs) if self.positions else (outputs,)
 
+    @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss [] of a batch, of one sample at least, in the outputs' dtype."""
-        raise NotImplementedError
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return what the model says of each sample [n, ...], given its outputs [n, ...]: here the outputs."""
         return outputs
 
+    @abstractmethod
     def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """Return what the metric adds up of each sample, [n, m]; the sums over all samples of a task are exact."""
-        raise NotImplementedError
 
+    @abstractmethod
     def value(self, sums: Sequence[Fraction], samples: int) -> float | Fraction:
         """Return the metric of so many samples from the sums of what was measured, m of them."""
-        raise NotImplementedError

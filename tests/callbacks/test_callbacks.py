@@ -5,7 +5,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -188,18 +188,18 @@ class Loses(Method):
 
 
 def test_a_round_that_is_computed_again_is_told_once(
-    told: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    told: list[tuple[object, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lost in rounds 5 and 8 with checkpoints after 3 and 6: rounds 4, and 7, come twice."""
     monkeypatch.setattr(Loses, "left", [5, 8])
     methods = {"methods": {f"{__name__}:Loses": {}}, "logging.tensorboard": True}
     result = raysim.run(CONFIG, methods, tmp_path / "run", True, callbacks=[Watch()])
     assert (result.recoveries, result.rounds_recomputed) == (2, 2)
-    assert [one for one in told if one[0] == "loss"] == [  # type: ignore[index]
+    assert [one for one in told if one[0] == "loss"] == [
         ("loss", "a host died: somebody killed it", 3),
         ("loss", "a host died: somebody killed it", 6),
     ]
-    assert [one for one in told if one[0] != "loss"] == WHOLE  # type: ignore[index]
+    assert [one for one in told if one[0] != "loss"] == WHOLE
     lines = [json.loads(line) for line in (tmp_path / "run" / "callbacks.jsonl").read_text().splitlines()]
     assert [(line["round"], line["value"]) for line in lines] == [(n, n / 2) for n in range(1, 9)]
     board = EventAccumulator(str(tmp_path / "run")).Reload()
@@ -354,7 +354,7 @@ def test_what_is_wrong_is_said_before_anything_starts(case: str, tmp_path: Path)
 
 def test_what_is_no_callback_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"callbacks: found 3, allowed: names and objects of raysim.callbacks.Callb"):
-        raysim.run(CONFIG, out=tmp_path / "run", local=True, callbacks=[3])  # type: ignore[list-item]
+        raysim.run(CONFIG, out=tmp_path / "run", local=True, callbacks=cast(list[Any], [3]))
     assert not (tmp_path / "run").exists()
 
 

@@ -13,16 +13,6 @@ from pages import ROOT
 
 import raysim
 
-TINY = {
-    "name": "tiny",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 36, "test": 20},
-    "scenario": {"kind": "domain_incremental", "tasks": 2, "shift": "permutation"},
-    "clients": {"count": 3},
-    "model": {"name": "mlp", "hidden": [5]},
-    "training": {"rounds_per_task": 2, "batch_size": 4, "optimizer": {"lr": 0.1}},
-    "logging": {"tensorboard": False},
-}
-
 
 @pytest.fixture
 def example(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -58,14 +48,14 @@ class Tracked:
         self.ended.append(exit_code)
 
 
-def test_weights_and_biases(example: Any, tmp_path: Path) -> None:
+def test_weights_and_biases(example: Any, tiny: Any, tmp_path: Path) -> None:
     begun: list[Tracked] = []
     script = example(
         "wandb",
         init=lambda **given: begun.append(Tracked(**given)) or begun[-1],  # type: ignore[func-returns-value]
     )
     named = {"callbacks": {"examples.with_wandb:WeightsAndBiases": {"project": "mine"}}}
-    result = raysim.run(TINY, named, tmp_path / "run", True)
+    result = raysim.run(tiny(logging__tensorboard=False), named, tmp_path / "run", True)
     (run,) = begun
     assert (run.given["project"], run.given["mode"]) == ("mine", "offline")
     assert run.given["id"] == (tmp_path / "run" / "wandb-id.txt").read_text()
@@ -116,13 +106,13 @@ class Store:
         self.kept["ended"].append(status)
 
 
-def test_mlflow(example: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_mlflow(example: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     entities = ModuleType("mlflow.entities")
     vars(entities).update(Metric=lambda *fields: fields, Param=lambda *fields: fields)
     monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
     example("mlflow", MlflowClient=Store)
     named = {"callbacks": {"examples.with_mlflow:MLflow": {"uri": "sqlite:///x.db"}}}
-    result = raysim.run(TINY, named, tmp_path / "run", True)
+    result = raysim.run(tiny(logging__tensorboard=False), named, tmp_path / "run", True)
     kept = Store.kept
     assert (kept["uri"], kept["name"], kept["ended"]) == ("sqlite:///x.db", "tiny-0", ["FINISHED"])
     assert kept["params"]["training.optimizer.lr"] == "0.1"

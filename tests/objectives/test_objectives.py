@@ -13,6 +13,7 @@ from torch import Tensor
 from raysim.config.lookup import resolve, table
 from raysim.evaluation.measuring import add_exactly, evaluate_metric, merge_sums, stack_sums
 from raysim.objectives import Objective
+from raysim.objectives.classification import Classification
 from raysim.objectives.multi_label import MultiLabel
 from raysim.objectives.next_token import NextToken
 from raysim.objectives.regression import Regression
@@ -127,3 +128,17 @@ def test_every_objective_is_whole() -> None:
 def test_a_metric_without_a_value_is_one_line() -> None:
     with pytest.raises(RunError, match=r"Regression \(.*\) has no finite R2 on the test samples of task 1"):
         metric_value(Regression(), np.ones((2, 1)), np.ones((2, 1), np.float32))
+
+
+def test_the_accuracy_as_a_sum() -> None:
+    """The largest logits are of 1, 0 (the first of equals) and 2; two of three labels are these."""
+    logits = [[0.0, 2.0, 1.0], [3.0, 3.0, 0.0], [0.0, 1.0, 5.0]]
+    assert metric_value(Classification(), logits, [1, 1, 2]) == pytest.approx(2 / 3)
+
+
+def test_an_objective_that_lacks_a_part_cannot_be_made() -> None:
+    class Lossless(Regression):
+        loss = Objective.loss
+
+    with pytest.raises(TypeError, match=r"abstract method '?loss"):
+        Lossless()
