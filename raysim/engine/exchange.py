@@ -77,7 +77,7 @@ def guard_hook(half: ServerHalf, hook: str) -> AbstractContextManager[None]:
 class Exchange(Kept):
     """The exchange of messages under both kinds of schedule, between the methods' server halves and the clients."""
 
-    made_again: ClassVar = frozenset({"config", "server", "runner"})
+    made_again: ClassVar = frozenset({"config", "server", "runner", "_rate"})
 
     def __init__(self, config: Config, server: Server, runner: Runner) -> None:
         self.config = config
@@ -88,6 +88,7 @@ class Exchange(Kept):
         self.halves = {name: method.Server(name, method) for name, method in methods.items()}
         self.traffic = Traffic()
         self.steps = 0
+        self._rate = 0, 0.0
 
     def halves_with(self, hook: str) -> list[ServerHalf]:
         """Return the server halves that override this hook, in the listed order."""
@@ -158,14 +159,15 @@ class Exchange(Kept):
         server = self.server
         windows = {client: server.window(client) for client in clients}
         usual = next(iter(windows.values()), 0)
-        lr = learning_rate(self.config.training, server.progress)
+        if self._rate[0] != server.round:
+            self._rate = server.round, learning_rate(self.config.training, server.progress)
         return Order(
             op=op,
             clients=tuple(clients),
             mail=mail,
             shares=shares,
             cohort=len(clients) if cohort is None else cohort,
-            phase=Phase(server.round, usual, lr),
+            phase=Phase(server.round, usual, self._rate[1]),
             windows={client: window for client, window in windows.items() if window != usual},
             arrived=arrived,
             discount=discount,
