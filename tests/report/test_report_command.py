@@ -21,7 +21,7 @@ Captured = pytest.CaptureFixture[str]
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # what is written is looked at elsewhere
-    monkeypatch.setattr("raysim.report.write.draw_plots", lambda setting, folder: ([], []))
+    monkeypatch.setattr("raysim.report.write.draw_plots", lambda *given: ([], []))
 
 
 def test_a_real_run_is_reported_with_the_numbers_of_its_summary(written: Written) -> None:

@@ -80,7 +80,7 @@ def spread(values: npt.NDArray[np.float64], bounds: Bounds) -> npt.NDArray[np.fl
     """Return the mean of values [seed, ...] less and plus their deviation, [2, ...], within what they can be at all."""
     mean, std = values.mean(axis=0), values.std(axis=0, ddof=1)
     low, high = (end if end is not None else outside for end, outside in zip(bounds, (-np.inf, np.inf), strict=True))
-    return np.clip([mean - std, mean + std], low, high)
+    return np.stack([mean - std, mean + std]).clip(low, high)
 
 
 def make_figure(width: float, height: float) -> Figure:
