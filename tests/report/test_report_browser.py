@@ -77,7 +77,7 @@ def test_nothing_is_wrong_with_the_page(written: Written, tmp_path: Path) -> Non
 
 
 def test_a_faulty_page_is_noticed(written: Written, tmp_path: Path) -> None:
-    """A page for light screens only, with a dead link, tables that do not say that they scroll, small figures, faint words.
+    """For light screens only, with a dead link, small figures, faint words and tables that do not say that they scroll.
 
     At 1,400 pixels the tables fit and have nothing to say.
     """

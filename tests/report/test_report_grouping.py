@@ -195,7 +195,7 @@ def test_runs_from_before_a_key_are_of_the_same_setting(tmp_path: Path) -> None:
 
 
 def test_methods_are_called_as_their_papers_spell_them() -> None:
-    """The titles and texts of the papers that the methods' pages name; Joint, Fixed and FedAvg have none of their own."""
+    """By the papers that the methods' pages name; Joint, Fixed and FedAvg have none of their own."""
     published = {
         "fedprox": "FedProx", "scaffold": "SCAFFOLD", "fedavgm": "FedAvgM", "fedadam": "FedAdam", "fedyogi": "FedYogi",
         "ewc": "EWC", "fedcurv": "FedCurv", "a_gem": "A-GEM", "er": "ER", "der": "DER", "fed_a_gem": "Fed-A-GEM",

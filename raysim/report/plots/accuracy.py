@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from raysim.records.figures import draw_matrix
+from raysim.records.figures import draw_matrix, number_columns, number_rows
 from raysim.report.grouping import ExperimentSetting, MethodGroup
 from raysim.report.naming import derive_label, spell_method
 from raysim.report.plots import style
@@ -110,16 +110,16 @@ def _draw_matrices(setting: ExperimentSetting, protocol: str, label: str, matric
     rows = math.ceil(count / columns)
     width, height = 1.2 + 0.42 * tasks, max(1.2 + 0.32 * tasks, 2.4)
     figure = style.make_figure(max(columns * width + 0.8, 4.5), rows * height)
-    ticks = [tick - 1 for tick in style.choose_ticks(tasks)]
     for index, (group, found) in enumerate(zip(setting.groups, matrices, strict=True), 1):
         axes = figure.add_subplot(rows, columns, index)
-        image = draw_matrix(axes, (found.mean(axis=0) / metric.scale).tolist(), setting.in_step, metric)
-        axes.set_xticks(ticks, [str(tick + 1) for tick in ticks])
-        axes.set_yticks(ticks, [str(tick + 1) for tick in ticks])
+        image = draw_matrix(axes, (found.mean(axis=0) / metric.scale).tolist(), metric)
+        if index % columns == 1 or columns == 1:
+            number_rows(axes, tasks, setting.in_step)
+        if index > count - columns:
+            number_columns(axes, tasks)
         axes.grid(False)
         for number in axes.texts:
             number.set_in_layout(False)  # those within the axes; there are many
-        axes.label_outer()
         axes.set_title(fill(group.label, max(12, int((width - 0.5) / 0.1))))
     figure.colorbar(image, ax=figure.axes, label=f"{metric.name}{metric.axis}, {label}", shrink=0.6)
     moment = "after task t" if setting.in_step else f"after t of {tasks} equal parts of the run"

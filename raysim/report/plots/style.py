@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -122,9 +123,5 @@ def choose_ticks(last: int, most: int = 12) -> Sequence[int]:
 def save_drawing(drawing: Drawing, folder: Path) -> Plot:
     """Write STEM.svg into a folder that exists."""
     plot = Plot(folder, drawing.stem, drawing.caption, drawing.figure.get_figwidth())
-    layout = drawing.figure.get_layout_engine()
-    if layout is not None:
-        layout.execute(drawing.figure)
-        drawing.figure.set_layout_engine("none")  # savefig would draw it all a first time to lay it out
-    drawing.figure.savefig(plot.file, metadata={"Date": None})
+    FigureCanvasSVG(drawing.figure).print_svg(plot.file, metadata={"Date": None})  # savefig would draw it all twice
     return plot
