@@ -89,10 +89,8 @@ class Report:
 
     @property
     def title(self) -> str:
-        """What the sweep is called that all runs are of, or else the runs."""
-        runs = [run for section in self.sections for run in section.setting.runs]
-        sweeps = {run.sweep for run in runs}
-        return (sweeps.pop() if len(sweeps) == 1 else "") or join_names(runs)
+        """What the sweeps are called that the runs are of, or the runs themselves."""
+        return join_names(run.sweep or run.summary.name for one in self.sections for run in one.setting.runs)
 
     @property
     def extent(self) -> str:

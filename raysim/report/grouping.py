@@ -15,7 +15,7 @@ from raysim.config.lookup import only_named_by
 from raysim.evaluation.metrics import metric_of, protocol_label
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
-from raysim.report.naming import derive_label, join_names, row_axes, sweep_label, sweep_title, unique_names
+from raysim.report.naming import derive_label, entitle, row_axes, sweep_label, unique_names
 from raysim.report.reading import FinishedRun, Methods
 from raysim.system.errors import ConfigError
 
@@ -99,7 +99,8 @@ def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[Experim
     keys = _telling_keys(flats)
     differing = [{key: flat[key] for key in flat if key in keys} for flat in flats]
     axes = row_axes(members)
-    titles = unique_names([sweep_title(alike, axes) for alike in members]) or list(map(join_names, members))
+    several = len({run.sweep for run in runs}) > 1
+    titles = [entitle(alike, axes, several) for alike in members]
     found = sorted(
         zip(titles, differing, members, strict=True),
         key=lambda one: (_place(one[2]), [_rank(one[1].get(key)) for key in keys]),

@@ -15,7 +15,7 @@ LATEX = {
 }
 MINUS = re.compile(r"(?<![\w$])-(?=\d)")  # a hyphen is no minus
 IN_A_COLUMN = 58  # letters in footnotesize in a column of 3.3 inches
-UNBROKEN = 12  # the longest heading, or cell of words, that stands in one line
+UNBROKEN = 13  # the longest heading, or cell of words, that stands in one line
 
 
 def escape_latex(text: str) -> str:

@@ -1,11 +1,11 @@
 """What groups and settings are called, by their runs.
 
 A group is called by its methods as their papers spell them, with the knobs only where two groups of the setting differ
-in them; a setting by its runs' names. The names that a sweep gave go before both, where they tell all apart.
+in them; a setting by its runs' names. The names that a sweep gave go before both, for groups where they tell all apart.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from raysim.config.error_text import show
 from raysim.config.listing import first_line
@@ -39,10 +39,10 @@ def spell_method(name: str, knobs: Mapping[str, object] = {}) -> str:
     return found["other"] if isinstance(value, int | float) and value > 0 else found["name"]
 
 
-def join_names(runs: Sequence[FinishedRun]) -> str:
-    """Return what some runs are called, at most three names."""
-    names = sorted({run.summary.name for run in runs})
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more names" if len(names) > 3 else "")
+def join_names(names: Iterable[str]) -> str:
+    """Return the different ones of some names in a line, three at most."""
+    found = sorted(set(names))
+    return ", ".join(found[:3]) + (f" and {len(found) - 3} more names" if len(found) > 3 else "")
 
 
 def unique_names(names: Sequence[str | None]) -> list[str]:
@@ -63,10 +63,16 @@ def sweep_label(runs: Sequence[FinishedRun], rows: set[str]) -> str | None:
     return ", ".join(found.pop()) or None if len(found) == 1 else None
 
 
-def sweep_title(runs: Sequence[FinishedRun], rows: set[str]) -> str | None:
-    """Return what a sweep calls the runs of a setting, by their names on all other axes but seed; None without such."""
+def entitle(runs: Sequence[FinishedRun], rows: set[str], several: bool) -> str:
+    """Return what the runs of a setting are called: by a sweep, by their names on all other axes, or by themselves.
+
+    Where a report has the runs of `several` sweeps, the sweep's name goes before.
+    """
+    sweeps = {run.sweep for run in runs}
     found = {tuple(item for item in run.names.items() if item[0] not in {"seed", *rows}) for run in runs}
-    return ", ".join(_say(axis, name) for axis, name in found.pop()) or None if len(found) == 1 else None
+    title = ", ".join(_say(axis, name) for axis, name in found.pop()) if len(found) == 1 else ""
+    sweep = sweeps.pop() if several and len(sweeps) == 1 else ""
+    return ": ".join(filter(None, (sweep, title or join_names(run.summary.name for run in runs))))
 
 
 def show_bare(value: object) -> str:

@@ -121,7 +121,7 @@ def tabulate_settings(settings: Sequence[ExperimentSetting]) -> ReportTable | No
         ]
         for setting in settings
     ]
-    return ReportTable("What differs between the settings", ("setting", *keys), rows, texts=1 + len(keys))
+    return ReportTable("What differs between the settings", ("setting", *keys), rows)
 
 
 def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:

@@ -58,6 +58,7 @@ SCRIPT = r"""
     const wide = box.scrollWidth > box.clientWidth + 1;
     const said = box.querySelector(".hint").getBoundingClientRect().height > 15;
     if (wide !== said) faults.push((wide ? "does not say" : "says wrongly") + " that it scrolls: " + box.ariaLabel);
+    if (wide && box.closest("figure:not(.wide)")) faults.push("a chart does not fit: " + box.ariaLabel);
     if (box.getBoundingClientRect().right > innerWidth) faults.push("a box sticks out");
   }
 """

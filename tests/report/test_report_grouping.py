@@ -265,6 +265,15 @@ def test_any_axis_of_choices_within_a_setting_names_its_rows(tmp_path: Path) -> 
     assert shape(found) == [("made", [("SPECIAL lam=0.5", [0]), ("SPECIAL lam=0.1", [0])])]
 
 
+def test_of_several_sweeps_each_says_whose_setting_it_is(tmp_path: Path) -> None:
+    swept(tmp_path / "a", ({}, {"pace": "slow"}), ({"training.batch_size": 8}, {"pace": "fast"}))
+    swept(tmp_path / "b", ({"clients.count": 5}, {"methods": "FL"}))
+    path = tmp_path / "b" / "sweep.yaml"
+    path.write_text(path.read_text().replace("name: made", "name: another"))
+    found = group_runs(find_runs([tmp_path], []), [])
+    assert [setting.title for setting in found] == ["made: slow", "made: fast", "another: made"]
+
+
 def test_a_number_of_a_key_s_axis_is_called_with_the_key(tmp_path: Path) -> None:
     rates = (0.5, 0.1)
     found = swept(

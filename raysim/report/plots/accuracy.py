@@ -121,7 +121,7 @@ def _draw_matrices(setting: ExperimentSetting, protocol: str, label: str, matric
         for number in axes.texts:
             number.set_in_layout(False)  # those within the axes; there are many
         axes.set_title(fill(group.label, max(12, int((width - 0.5) / 0.1))))
-    figure.colorbar(image, ax=figure.axes, label=f"{metric.name}{metric.axis}, {label}", shrink=0.6)
+    figure.colorbar(image, ax=figure.axes, label=f"{metric.name}{metric.axis}", shrink=0.6)
     moment = "after task t" if setting.in_step else f"after t of {tasks} equal parts of the run"
     name = f"{metric.name[0].upper()}{metric.name[1:]}"
     words = f"{name} matrices, {label}: mean over seeds; row t is {moment}, column i task i."
