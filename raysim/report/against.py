@@ -4,12 +4,23 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from raysim.config.error_text import either, show
 from raysim.config.lookup import resolve
-from raysim.report.claims import CHANGE, QUANTITIES, ComparedRow, find_gains, name_metric, tabulate_claims, to_cells
+from raysim.report.claims import (
+    CHANGE,
+    MEANING,
+    QUANTITIES,
+    ComparedRow,
+    find_gains,
+    name_metric,
+    tabulate_claims,
+    to_cells,
+)
 from raysim.report.content import ComparedPair, Comparison
 from raysim.report.grouping import ExperimentSetting, MethodGroup, flatten
 from raysim.report.published import PublishedColumn, PublishedPaper
 from raysim.report.statistics import MeanOverSeeds
 from raysim.report.tables import ACCURACY, NOTHING, ReportTable
+
+AGREE = "Agree: the difference is at most the sum of both standard deviations."
 
 
 def compare_with_paper(paper: PublishedPaper, setting: ExperimentSetting) -> list[Comparison]:
@@ -52,21 +63,26 @@ def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) ->
         return None
     title = f"{paper.paper}, {name}"
     gains = find_gains(paper, rows)
-    pairs = [*(gain.shown for gain in gains), *filter(None, (_level(*row) for row in rows))]
+    pairs = [*(gain.shown for one in gains for gain in one), *filter(None, (_level(*row) for row in rows))]
     stated = paper.settings[name].stated
     departures = dict.fromkeys(line for *_, group in rows for line in _departures(stated, group))
-    tables = [*([tabulate_claims(title, gains)] if gains else []), _tabulate_levels(title, rows, paper.note)]
+    columns = [[row for row in rows if row[0] is column] for column in paper.tables]
+    measured = [one for one in columns if one]
+    tables = [  # how they are to be read stands below the first of each kind
+        *(tabulate_claims(title, one, MEANING * (one is gains[0])) for one in gains),
+        *(_tabulate_levels(title, one, f"{AGREE} {paper.note}" * (one is measured[0])) for one in measured),
+    ]
     return Comparison(title, tables, pairs, [*departures], paper.citation)
 
 
 def _tabulate_levels(title: str, rows: Sequence[ComparedRow], note: str) -> ReportTable:
-    headings = ("in the paper", "here", "table", "metric", "paper, %", "measured, %", "seeds", "difference", "agree")
+    headings = ("in the paper", "here", "paper, %", "measured, %", "seeds", "difference", "agree")
     table = [_level_row(*row) for row in rows]
     judged = [row[-1] for row in table if row[-1] != NOTHING]
-    verdict = f"Levels: {judged.count('yes')} of {len(judged)} agree." if judged else "Levels: none can be judged."
-    note = f"Agree: the difference is at most the sum of both standard deviations. {note}"
-    caption = f"{title}: levels, published and measured"
-    return ReportTable(caption, headings, to_cells(table), note, texts=4, verdict=verdict)
+    verdict = f"{judged.count('yes')} of {len(judged)} levels agree." if judged else "No level can be judged."
+    column = rows[0][0]
+    caption = f"{title}, Table {column.table}: {name_metric(column)}, published and measured"
+    return ReportTable(caption, headings, to_cells(table), note, texts=2, verdict=verdict)
 
 
 def _has_methods(group: MethodGroup, wanted: Mapping[str, object] | None) -> bool:
@@ -94,8 +110,6 @@ def _level_row(column: PublishedColumn, method: str, group: MethodGroup) -> tupl
     return (
         method,
         group.label,
-        column.table,
-        name_metric(column),
         quantity.show_mean(MeanOverSeeds(mean, std)),
         quantity.show_mean(measured),
         str(len(group.runs)),

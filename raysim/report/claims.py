@@ -70,9 +70,9 @@ class Gain:
         return ComparedPair("gain", name_metric(self.column), self.group.label, published, measured, CHANGE)
 
 
-def find_gains(paper: PublishedPaper, rows: Sequence[ComparedRow]) -> list[Gain]:
-    """Return the gains that the paper claims and of which both ends were measured, by column."""
-    found: list[Gain] = []
+def find_gains(paper: PublishedPaper, rows: Sequence[ComparedRow]) -> list[list[Gain]]:
+    """Return the gains that the paper claims and of which both ends were measured, for every column that has some."""
+    found: list[list[Gain]] = []
     for column in paper.tables:
         here = [(method, group) for other, method, group in rows if other is column]
         pairs = [
@@ -87,11 +87,12 @@ def find_gains(paper: PublishedPaper, rows: Sequence[ComparedRow]) -> list[Gain]
             for _, group, _, over in pairs
         ]
         corrected = correct_by_holm([None if one is None else one.p for one in measured])
-        found += [
+        gains = [
             Gain(column, group, over, column.cells[method][0] - column.cells[other][0], difference, p)
             for (method, group, other, over), difference, p in zip(pairs, measured, corrected, strict=True)
             if difference is not None
         ]
+        found += [gains] if gains else []
     return found
 
 
@@ -107,15 +108,13 @@ def _alike(paper: PublishedPaper, one: tuple[str, MethodGroup], other: tuple[str
     )
 
 
-def tabulate_claims(title: str, gains: Sequence[Gain]) -> ReportTable:
-    """Return the table of some gains, with how many of them are supported."""
-    headings = ("gain of", "over", "table", "metric", "published, points", "measured, points", "seeds", "verdict")
+def tabulate_claims(title: str, gains: Sequence[Gain], note: str) -> ReportTable:
+    """Return the table of the gains in a column of a paper, with how many of them are supported."""
+    headings = ("gain of", "over", "published, points", "measured, points", "seeds", "verdict")
     rows = [
         (
             gain.group.label,
             gain.over.label,
-            gain.column.table,
-            name_metric(gain.column),
             gain.quantity.show(gain.published, sign=True),
             show_change(gain.quantity, gain.measured, gain.p),
             str(count_common_seeds(gain.over, gain.group)),
@@ -126,8 +125,9 @@ def tabulate_claims(title: str, gains: Sequence[Gain]) -> ReportTable:
     counts = Counter(gain.verdict for gain in gains)
     told = ", ".join(f"{counts[word]} {word}" for word in VERDICTS)
     verdict = f"Of {len(gains)} published gain{'s' * (len(gains) > 1)}: {told}."
-    caption = f"{title}: gains, published and measured"
-    return ReportTable(caption, headings, to_cells(rows), MEANING, texts=4, verdict=verdict)
+    column = gains[0].column
+    caption = f"{title}, Table {column.table}: gains in {name_metric(column)}"
+    return ReportTable(caption, headings, to_cells(rows), note, texts=2, verdict=verdict)
 
 
 def to_cells(rows: Sequence[Sequence[str]]) -> list[list[TableCell]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import make_run
+from made_runs import levels, make_run
 
 from raysim.config import load
 from raysim.report.against import compare_with_paper, explain_misfit
@@ -112,7 +112,7 @@ def test_measured_stands_beside_published_with_what_departs(tmp_path: Path) -> N
     Forgetting (Table 14, 25.98 ± 3.2) is 10 in both: the deviation is 0 and |-15.98| > 3.2.
     """
     (found,) = compare_with_paper(load_paper("fed_a_gem"), setting(tmp_path, ({}, 0.60), ({}, 0.68)))
-    assert [[cell.text for cell in row] for row in found.tables[-1].rows] == [
+    assert levels(found) == [
         ["FL", "FedAvg", "1", "domain-IL average accuracy", "68.02 ± 3.10", "64.00 ± 5.66", "2", "-4.02", "yes"],
         ["FL", "FedAvg", "14", "domain-IL forgetting", "25.98 ± 3.20", "10.00 ± 0.00", "2", "-15.98", "no"],
     ]
@@ -122,7 +122,7 @@ def test_measured_stands_beside_published_with_what_departs(tmp_path: Path) -> N
 
 def test_one_seed_is_not_judged(tmp_path: Path) -> None:
     (found,) = compare_with_paper(load_paper("fed_a_gem"), setting(tmp_path, ({"fed_a_gem": {}}, 0.79)))
-    assert [(row[0].text, row[5].text, row[8].text) for row in found.tables[-1].rows] == [
+    assert [(row[0], row[5], row[8]) for row in levels(found)] == [
         ("FL w/ Fed-A-GEM", "79.00", "-"),
         ("FL w/ Fed-A-GEM", "10.00", "-"),
     ]
@@ -137,9 +137,7 @@ def test_methods_are_the_same_ones_in_order_with_the_knobs_that_count(tmp_path: 
         {"scaffold": {}},
     ]
     (found,) = compare_with_paper(load_paper("fed_a_gem"), setting(tmp_path, *((block, 0.7) for block in blocks)))
-    assert {(row[0].text, row[1].text) for row in found.tables[-1].rows} == {
-        ("FL+DER w/ Fed-A-GEM", "DER beta=0.0 + Fed-A-GEM")
-    }
+    assert {(row[0], row[1]) for row in levels(found)} == {("FL+DER w/ Fed-A-GEM", "DER beta=0.0 + Fed-A-GEM")}
     assert found.departures == [
         "scenario.tasks is 2, in the paper 10",
         "methods.der.alpha is 0.5, in the paper 1.0 (DER beta=0.0 + Fed-A-GEM)",
@@ -184,8 +182,8 @@ def test_a_variant_is_set_beside_its_own_figures(tmp_path: Path) -> None:
     )
     (made,) = group_runs(find_runs([tmp_path], []), [])
     (found,) = compare_with_paper(load_paper("fed_a_gem"), made)
-    accuracy = [row for row in found.tables[-1].rows if row[3].text == "class-IL average accuracy"]
-    assert [(row[0].text, row[2].text, row[4].text) for row in accuracy] == [
+    accuracy = [row for row in levels(found) if row[3] == "class-IL average accuracy"]
+    assert [(row[0], row[2], row[4]) for row in accuracy] == [
         ("FL w/ Fed-A-GEM", "1", "17.08 ± 1.80"),
         ("Rotate (Always)", "11", "7.59 ± 0.89"),
         ("p = 80%", "12", "10.36 ± 0.42"),
@@ -213,7 +211,7 @@ def test_top_10_accuracies_are_compared_with_top_10_accuracies_alone(tmp_path: P
     assert compare_with_paper(paper, by_one) == []
     assert explain_misfit(paper, by_one).endswith("nearest DomainNet: evaluation.top_k is 1, in the paper 10")
     (found,) = compare_with_paper(paper, by_ten)
-    rows = {row[0].text: [cell.text for cell in row] for row in found.tables[-1].rows}
+    rows = {row[0]: row for row in levels(found)}
     assert rows["Re-Fed"][2:6] == ["1", "domain-IL top-10 average accuracy", "56.66 ± 0.50", "50.00"]
     cifar = {"dataset": {"name": "cifar10"}, "scenario": {"kind": "class_incremental", "tasks": 5}}
     values = {key: value for key, value in merged(ROTATED, given).items() if key not in ("dataset", "scenario")}
@@ -239,7 +237,7 @@ def test_a_setting_like_another_has_the_rest_of_it(tmp_path: Path) -> None:
     assert there.departures == ["scenario.tasks is 2, in the paper 10", "memory.capacity is 500, in the paper 200"]
     assert own.title == "Fed-A-GEM, rotated-MNIST, buffer of 500"
     assert own.departures == ["scenario.tasks is 2, in the paper 10"]
-    assert [cell.text for cell in own.tables[-1].rows[0]][:5] == [
+    assert levels(own)[0][:5] == [
         "FL+DER", "DER", "3", "domain-IL average accuracy", "60.00 ± 7.20"
     ]  # fmt: skip
 
@@ -252,7 +250,7 @@ def test_domains_are_compared_by_what_is_named_of_them(tmp_path: Path) -> None:
     make_run(tmp_path / "a", overrides, {"domain_il": matrix})
     (found,) = group_runs(find_runs([tmp_path], []), [])
     (compared,) = compare_with_paper(load_paper("special"), found)
-    assert [(row[0].text, row[3].text, row[4].text) for row in compared.tables[-1].rows] == [
+    assert [(row[0], row[3], row[4]) for row in levels(compared)] == [
         ("SPECIAL", "domain-IL average accuracy", "62.12 ± 0.18"),
         ("SPECIAL", "domain-IL backward transfer", "-21.78 ± 2.94"),
     ]
