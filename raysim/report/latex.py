@@ -28,7 +28,7 @@ def fold(text: str, side: str = "r") -> str:
     first, second = _halves(text)
     if not second:
         return escape_latex(first)
-    room = r"\rule{0pt}{5ex}"  # so that the rows of two lines are apart
+    room = r"\rule{0pt}{6ex}"  # so that the rows of two lines are apart
     return rf"{room}\shortstack[{side}]{{{escape_latex(first)}\\{escape_latex(second)}}}"
 
 
