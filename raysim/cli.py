@@ -191,10 +191,11 @@ def _report(given: Sequence[str]) -> int:
     parser.add_argument("--trust", action="store_true", help=TRUST)
     asked = parser.parse_args(given)
     from raysim.launch.display import result_console
-    from raysim.report.terminal import show_report
+    from raysim.report.terminal import open_report_display, show_report
     from raysim.report.write import write_report
 
-    report = write_report(asked.directories, asked.out, asked.against, trust=asked.trust)
+    with open_report_display() as tell:
+        report = write_report(asked.directories, asked.out, asked.against, trust=asked.trust, tell=tell)
     show_report(report, result_console())
     return 0
 

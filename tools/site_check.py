@@ -56,6 +56,7 @@ addEventListener("load", () => setTimeout(() => {
     if (!name.startsWith("file:") && !name.startsWith("data:")) faults.push("loaded from elsewhere: " + name);
   const [red, green, blue] = getComputedStyle(document.body).backgroundColor.match(/[\d.]+/g).map(Number);
   const scheme = red + green + blue > 384 ? "light" : "dark";
+  MORE
   parent.postMessage({ page: PAGE, width: innerWidth, scheme, faults }, "*");
 }, 2000));
 </script>"""
@@ -100,15 +101,19 @@ def find_faults(site: Path) -> Iterator[str]:
     yield from (f"api.html: {name} is missing" for name in DOCUMENTED if name not in there)
 
 
-def look(site: Path, pages: Sequence[str] = SEEN) -> Iterator[str]:
-    """Yield what is wrong with pages in a browser, at every width, light and dark."""
+def look(site: Path, pages: Sequence[str] = SEEN, more: str = "") -> Iterator[str]:
+    """Yield what is wrong with pages in a browser, at every width, light and dark.
+
+    `more` is script that adds to the list `faults` what else is wrong with a page.
+    """
     with tempfile.TemporaryDirectory() as made:
         copy = Path(made) / "site"
         shutil.copytree(site, copy)
         frames = ""
         for page in pages:
             whole = (copy / page).read_text(encoding="utf-8")
-            (copy / page).write_text(whole.replace("<head>", "<head>" + LOOK.replace("PAGE", json.dumps(page)), 1))
+            script = LOOK.replace("PAGE", json.dumps(page)).replace("MORE", more)
+            (copy / page).write_text(whole.replace("<head>", "<head>" + script, 1))
             frames += "".join(f'<iframe src="site/{page}" width="{width}" height="900"></iframe>' for width in WIDTHS)
         for scheme in SCHEMES:  # frames have the scheme of the page around them
             around = Path(made) / f"{scheme}.html"

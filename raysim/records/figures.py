@@ -27,18 +27,18 @@ def matrix_image(
     """Draw the accuracy matrix so far, or that of another metric; `in_step` as in metrics.summarise."""
     inches = min(len(matrix[0]), MOST_NUMBERED)
     figure, axes = _figure(1.6 + 0.55 * inches, 1.4 + 0.5 * inches)
-    image = draw_matrix(axes, matrix, in_step, metric)
+    image = draw_matrix(axes, matrix, metric)
+    number_rows(axes, len(matrix[0]), in_step)
+    number_columns(axes, len(matrix[0]))
     axes.set_title(f"{metric.title}, {protocol_label(protocol, top_k)}")
     figure.colorbar(image)
     return pixels(figure)
 
 
-def draw_matrix(axes: Axes, matrix: Matrix, in_step: bool, metric: Metric = ACCURACY_METRIC) -> AxesImage:
-    """Draw the matrix as it is shown, a small one with its numbers; rows not evaluated yet stay white.
+def draw_matrix(axes: Axes, matrix: Matrix, metric: Metric = ACCURACY_METRIC) -> AxesImage:
+    """Draw the matrix as it is shown, a small one with its numbers, without ticks; rows not evaluated yet stay white.
 
     The better a value, the lighter it is. A metric without a least or a largest value is drawn from its own.
-
-    Row t is after task t, or, where clients are not in step, after part t of the run; column i is test set i.
     """
     values = metric.scale * np.asarray(matrix)
     columns = values.shape[1]
@@ -47,16 +47,30 @@ def draw_matrix(axes: Axes, matrix: Matrix, in_step: bool, metric: Metric = ACCU
     image = axes.imshow(values, vmin=low, vmax=high, cmap=colours, aspect="auto")
     digits = ".0f" if metric.unit == "%" else ".2f"
     if columns <= MOST_NUMBERED:
+        dark = np.less(image.norm(values), 0.6) == metric.higher_is_better
         for (row, column), value in np.ndenumerate(values):
-            dark = bool(np.less(image.norm(value), 0.6)) == metric.higher_is_better
-            colour = "white" if dark else "black"
+            colour = "white" if dark[row, column] else "black"
             axes.text(column, row, format(value, digits), ha="center", va="center", color=colour)
-    ticks = range(0, columns, -(-columns // MOST_NUMBERED))
-    axes.set_xticks(ticks, [str(i + 1) for i in ticks])
-    axes.set_yticks(ticks, [str(i + 1) for i in ticks])
+    axes.set(xticks=[], yticks=[])
     axes.set_ylim(columns - 0.5, -0.5)  # all tasks from the start, so that the images of a run are alike
-    axes.set(xlabel="test set of task", ylabel="after task" if in_step else "after part of the run")
     return image
+
+
+def number_columns(axes: Axes, tasks: int) -> None:
+    """Number the columns of a matrix: column i is test set i."""
+    axes.set_xticks(*_task_numbers(tasks))
+    axes.set_xlabel("test set of task")
+
+
+def number_rows(axes: Axes, tasks: int, in_step: bool) -> None:
+    """Number the rows of a matrix: row t is after task t, or, where clients are not in step, part t of the run."""
+    axes.set_yticks(*_task_numbers(tasks))
+    axes.set_ylabel("after task" if in_step else "after part of the run")
+
+
+def _task_numbers(tasks: int) -> tuple[range, list[str]]:
+    ticks = range(0, tasks, -(-tasks // MOST_NUMBERED))
+    return ticks, [str(tick + 1) for tick in ticks]
 
 
 def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:

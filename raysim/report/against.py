@@ -1,99 +1,26 @@
-"""Published figures beside measured ones.
-
-raysim/published/PAPER.yaml holds a paper's tables. A setting of the paper has a `config`, the part of a run's config
-that makes it that setting, and what else is `stated`, from which a run may depart: the departures are listed. A setting
-that is `like` an earlier one has all of that one in which it says nothing else.
-"""
+"""Published figures beside measured ones: first the gains that a paper claims, then the levels."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator
-
-from raysim.config.error_text import either, nearest, show
+from raysim.config.error_text import either, show
 from raysim.config.lookup import resolve
-from raysim.config.yaml_reading import parse_value
-from raysim.evaluation.metrics import protocol_label
-from raysim.report.content import Comparison
+from raysim.report.claims import (
+    CHANGE,
+    MEANING,
+    QUANTITIES,
+    ComparedRow,
+    find_gains,
+    name_metric,
+    tabulate_claims,
+    to_cells,
+)
+from raysim.report.content import ComparedPair, Comparison
 from raysim.report.grouping import ExperimentSetting, MethodGroup, flatten
+from raysim.report.published import PublishedColumn, PublishedPaper
 from raysim.report.statistics import MeanOverSeeds
-from raysim.report.tables import ACCURACY, FINAL_FORGETTING, LEARNING, NOTHING, ReportTable, TableCell
-from raysim.system.errors import ConfigError
+from raysim.report.tables import ACCURACY, NOTHING, ReportTable
 
-QUANTITIES = {quantity.key: (quantity, 1) for quantity in (*LEARNING, FINAL_FORGETTING)} | {
-    "top10_accuracy": (ACCURACY, 10)
-}
-"""By a column's metric: the quantity, and the evaluation.top_k of the runs that have it."""
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class PublishedSetting(_Strict):
-    """`config` is null where raysim has no such data set or scenario: no run can be of this setting."""
-
-    config: dict[str, object] | None
-    stated: dict[str, object] = {}
-    like: str | None = None
-
-
-class PublishedColumn(_Strict):
-    """A column of a table, in %: the mean and the standard deviation by method, null where the paper gives none."""
-
-    table: str
-    setting: str
-    protocol: Literal["domain_il", "class_il", "task_il"]
-    metric: Literal["average_accuracy", "forgetting", "final_forgetting", "backward_transfer", "top10_accuracy"]
-    cells: dict[str, tuple[float, float | None]]
-
-
-class PublishedCost(_Strict):
-    """A column of what a paper's systems cost: rounds to the best accuracy, summed over the tasks; seconds of a round.
-
-    Nothing measured is set beside it: raysim does not count the first, and the second says nothing about another
-    machine.
-    """
-
-    table: str
-    setting: str
-    metric: Literal["rounds_to_best", "seconds_per_round"]
-    cells: dict[str, tuple[float, float | None]]
-
-
-class PublishedPaper(_Strict):
-    """A paper. `methods` maps its names to methods blocks, null where raysim has no such method."""
-
-    paper: str
-    citation: str
-    note: str
-    settings: dict[str, PublishedSetting]
-    methods: dict[str, dict[str, dict[str, object]] | None]
-    tables: list[PublishedColumn]
-    costs: list[PublishedCost] = []
-
-    @field_validator("settings")
-    @classmethod
-    def _whole(cls, settings: dict[str, PublishedSetting]) -> dict[str, PublishedSetting]:
-        whole: dict[str, PublishedSetting] = {}
-        for name, setting in settings.items():
-            whole[name] = setting if setting.like is None else _over(whole[setting.like], setting)
-        return whole
-
-
-def load_paper(paper: str) -> PublishedPaper:
-    """Return the figures of a paper.
-
-    Raises:
-        ConfigError: there is no such paper.
-    """
-    folder = files("raysim") / "published"
-    known = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
-    if paper not in known:
-        near = nearest(paper, known)
-        raise ConfigError(f"--against {paper}: found no figures of such a paper, allowed: {', '.join(known)}{near}")
-    return PublishedPaper.model_validate(parse_value((folder / f"{paper}.yaml").read_text(encoding="utf-8")))
+AGREE = "Agree: the difference is at most the sum of both standard deviations."
 
 
 def compare_with_paper(paper: PublishedPaper, setting: ExperimentSetting) -> list[Comparison]:
@@ -123,39 +50,39 @@ def explain_misfit(paper: PublishedPaper, setting: ExperimentSetting) -> str:
     return f"setting {setting.number}: no comparison with {paper.paper}; nearest {nearest_one}: {why}"
 
 
-def _over(below: PublishedSetting, above: PublishedSetting) -> PublishedSetting:
-    """Return a setting with what it leaves to another; what its own config asks for is not `stated` otherwise."""
-    own = above.config or {}
-    stated = _merged(_merged(below.stated, above.stated), own)
-    return PublishedSetting(config=_merged(below.config or {}, own), stated=stated)
-
-
-def _merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
-    found = dict(below)
-    for key, value in above.items():
-        under = found.get(key)
-        found[key] = _merged(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
-    return found
-
-
 def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) -> Comparison | None:
-    matched = [
+    rows = [
         (column, method, group)
         for column in paper.tables
         if column.setting == name and QUANTITIES[column.metric][1] == setting.top_k
-        for method in column.cells
         for group in setting.groups
+        for method in column.cells
         if _has_methods(group, paper.methods[method])
     ]
-    if not matched:
+    if not rows:
         return None
-    headings = ("in the paper", "here", "table", "metric", "paper, %", "measured, %", "seeds", "difference", "agree")
-    caption = f"{paper.paper}, {name}: published and measured"
-    note = f"Agree: the difference is at most the sum of both standard deviations. {paper.note}"
+    title = f"{paper.paper}, {name}"
+    gains = find_gains(paper, rows)
+    pairs = [*(gain.shown for one in gains for gain in one), *filter(None, (_level(*row) for row in rows))]
     stated = paper.settings[name].stated
-    departures = dict.fromkeys(line for _, _, group in matched for line in _departures(stated, group))
-    table = ReportTable(caption, headings, [_row(*one) for one in matched], note, texts=4)
-    return Comparison(table, [*departures], paper.citation)
+    departures = dict.fromkeys(line for *_, group in rows for line in _departures(stated, group))
+    columns = [[row for row in rows if row[0] is column] for column in paper.tables]
+    measured = [one for one in columns if one]
+    tables = [  # how they are to be read stands below the first of each kind
+        *(tabulate_claims(title, one, MEANING * (one is gains[0])) for one in gains),
+        *(_tabulate_levels(title, one, f"{AGREE} {paper.note}" * (one is measured[0])) for one in measured),
+    ]
+    return Comparison(title, tables, pairs, [*departures], paper.citation)
+
+
+def _tabulate_levels(title: str, rows: Sequence[ComparedRow], note: str) -> ReportTable:
+    headings = ("in the paper", "here", "paper, %", "measured, %", "seeds", "difference", "agree")
+    table = [_level_row(*row) for row in rows]
+    judged = [row[-1] for row in table if row[-1] != NOTHING]
+    verdict = f"{judged.count('yes')} of {len(judged)} levels agree." if judged else "No level can be judged."
+    column = rows[0][0]
+    caption = f"{title}, Table {column.table}: {name_metric(column)}, published and measured"
+    return ReportTable(caption, headings, to_cells(table), note, texts=2, verdict=verdict)
 
 
 def _has_methods(group: MethodGroup, wanted: Mapping[str, object] | None) -> bool:
@@ -168,22 +95,27 @@ def _has_methods(group: MethodGroup, wanted: Mapping[str, object] | None) -> boo
     return _holds({name: {**vars(resolve("method", name)()), **knobs} for name, knobs in group.methods.items()}, wanted)
 
 
-def _row(column: PublishedColumn, method: str, group: MethodGroup) -> Sequence[TableCell]:
-    quantity, top_k = QUANTITIES[column.metric]
+def _level(column: PublishedColumn, method: str, group: MethodGroup) -> ComparedPair | None:
+    quantity, published = QUANTITIES[column.metric][0], MeanOverSeeds(*column.cells[method])
     measured = quantity.average_group(group, column.protocol)
-    mean, std = column.cells[method]
-    texts = (
+    bounds = (0.0, 100.0) if quantity == ACCURACY else CHANGE
+    if measured is None:
+        return None
+    return ComparedPair("level", name_metric(column), group.label, published, measured, bounds)
+
+
+def _level_row(column: PublishedColumn, method: str, group: MethodGroup) -> tuple[str, ...]:
+    quantity, (mean, std) = QUANTITIES[column.metric][0], column.cells[method]
+    measured = quantity.average_group(group, column.protocol)
+    return (
         method,
         group.label,
-        column.table,
-        f"{protocol_label(column.protocol, top_k)} {quantity.heading}",
         quantity.show_mean(MeanOverSeeds(mean, std)),
         quantity.show_mean(measured),
         str(len(group.runs)),
         NOTHING if measured is None else quantity.show(measured.mean - mean, sign=True),
         _agreement(mean, std, measured),
     )
-    return [TableCell(text) for text in texts]
 
 
 def _agreement(mean: float, std: float | None, measured: MeanOverSeeds | None) -> str:

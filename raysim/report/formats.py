@@ -1,7 +1,6 @@
 """The files of a report: documents, which are the templates filled in; report.csv, one row per run in summary.json's
 units; means.csv, the result tables with all their digits."""
 
-import base64
 import csv
 import io
 import json
@@ -10,9 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
 
 from raysim.report.content import Plot, Report
 from raysim.report.grouping import ExperimentSetting, MethodGroup
+from raysim.report.latex import escape_latex, fold, split_columns
+from raysim.report.plots.style import FAINT, INK
 from raysim.report.reading import FinishedRun
 from raysim.report.tables import COSTS, FAIRNESS, learning_of
 from raysim.system.errors import single_line
@@ -21,15 +23,7 @@ OF_THE_RUN = (
     *("rounds", "updates", "seconds", "seconds_per_round"),
     *("bytes_up", "bytes_down", "peak_memory_bytes", "model_sha256"),
 )
-LATEX = {
-    **{letter: f"\\{letter}" for letter in "{}$&#_%"},
-    **{sign: f"${sign}$" for sign in "<>|"},
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"±": r"$\pm$", "−": "$-$", "†": r"\dag{}"},
-}
-
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how text begins that spreadsheets compute
-MINUS = re.compile(r"(?<![\w$])-(?=\d)")  # a hyphen is no minus
 
 
 def runs_to_csv(report: Report) -> str:
@@ -102,7 +96,8 @@ def _mean_row(setting: ExperimentSetting, group: MethodGroup, protocol: str) -> 
 def fill_template(name: str, report: Report) -> str:
     """Return report.md, report.tex or report.html.
 
-    Markdown links the plots relative to the report's directory; the page has them inside it and loads nothing.
+    Markdown links the plots relative to the report's directory; the page has them inside it and loads nothing. LaTeX
+    needs the packages booktabs and graphicx.
     """
     templates = Environment(
         loader=PackageLoader("raysim.report"),
@@ -112,7 +107,8 @@ def fill_template(name: str, report: Report) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {"markdown": escape_markdown, "latex": escape_latex, "as_data": _as_data}
+    templates.filters |= {"markdown": escape_markdown, "latex": escape_latex, "inline": inline_svg}
+    templates.filters |= {"fold": fold, "in_columns": split_columns}
     return templates.get_template(name).render(report=report)
 
 
@@ -121,15 +117,19 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", single_line(text))
 
 
-def escape_latex(text: str) -> str:
-    """Return text in which nothing means anything to LaTeX."""
-    return MINUS.sub("$-$", "".join(LATEX.get(letter, letter) for letter in single_line(text)))
-
-
-def _as_data(plot: Plot) -> str:
-    """Return an SVG as a data URI: as an image of its own, so that no two plots share their ids."""
-    content = (plot.folder / f"{plot.stem}.svg").read_bytes()
-    return f"data:image/svg+xml;base64,{base64.b64encode(content).decode('ascii')}"
+def inline_svg(plot: Plot) -> Markup:
+    """Return a plot as an element of the page, whose ids are its own, in the page's inks and with words for it."""
+    text = plot.file.read_text(encoding="utf-8")
+    text = re.sub(
+        r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL
+    )
+    used = {*re.findall(r"""(?:url\(|href=")#([^")]+)""", text)}
+    text = re.sub(r' id="([^"]*)"', lambda found: f' id="{plot.stem}-{found[1]}"' if found[1] in used else "", text)
+    text = re.sub(r"""((?:url\(|href=")#)""", rf"\g<1>{plot.stem}-", text)
+    text = text.replace("fill: #ffffff", "fill: none", 1)  # the paper
+    text = text.replace(INK, "currentColor").replace(FAINT, "var(--line)")
+    # what is in it was escaped when it was drawn
+    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{escape(plot.caption)}"', 1))
 
 
 FORMATS: dict[str, Callable[[Report], str]] = {

@@ -2,20 +2,22 @@
 
 Two runs are of the same setting where their configs agree in all but what a comparison varies (the methods, the seed)
 and what does not change results (the name, how the run was carried out).
-
-A group is called by its methods, with the knobs only where two groups of the setting differ in them; a setting by the
-keys in which it differs from the others. The names that a sweep gave go before both, where they tell all apart.
+Groups and settings have the order of the sweep that they are of, and without one that of their methods and keys.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from raysim.config.error_text import show
+from raysim.config import load
+from raysim.config.lookup import only_named_by
 from raysim.evaluation.metrics import metric_of, protocol_label
 from raysim.objectives import Metric
+from raysim.objectives.classification import ACCURACY_METRIC
+from raysim.report.naming import derive_label, entitle, row_axes, sweep_label, unique_names
 from raysim.report.reading import FinishedRun, Methods
-from raysim.system.errors import single_line
+from raysim.system.errors import ConfigError
 
 NOT_OF_THE_SETTING = ("name", "seed", "methods", "resources", "logging", "checkpoint", "evaluation.per_client")
 
@@ -61,10 +63,18 @@ class ExperimentSetting:
         """Among how many largest logits the label counts as right, the same in all runs."""
         return self.runs[0].summary.top_k
 
-    @property
+    @cached_property
     def metric(self) -> Metric:
-        """What its runs are tested by, the same in all."""
-        return metric_of(next(iter(self.runs[0].summary.evaluation.values())))
+        """What its runs are tested by, the same in all; its range is known where the objective is."""
+        found = metric_of(next(iter(self.runs[0].summary.evaluation.values())))
+        if found == ACCURACY_METRIC:
+            return found
+        try:
+            with only_named_by():
+                own = load(self.runs[0].config).objective.make().metric
+        except ConfigError:  # of a component of one's own, or of a version that is no longer read
+            return found
+        return replace(found, range=own.range) if own.name == found.name else found
 
     def label(self, protocol: str) -> str:
         """Return what the accuracies of a protocol are called."""
@@ -88,22 +98,17 @@ def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[Experim
     flats = [_of_the_setting(alike[0]) for alike in members]
     keys = _telling_keys(flats)
     differing = [{key: flat[key] for key in flat if key in keys} for flat in flats]
-    titles = _unique([_sweep_title(alike) for alike in members]) or list(map(_title, differing, members))
+    axes = row_axes(members)
+    several = len({run.sweep for run in runs}) > 1
+    titles = [entitle(alike, axes, several) for alike in members]
     found = sorted(
-        zip(titles, differing, members, strict=True), key=lambda one: [_rank(one[1].get(key)) for key in keys]
+        zip(titles, differing, members, strict=True),
+        key=lambda one: (_place(one[2]), [_rank(one[1].get(key)) for key in keys]),
     )
     return [
-        ExperimentSetting(number, title, apart, _groups(alike, left_out))
+        ExperimentSetting(number, title, apart, _groups(alike, axes, left_out))
         for number, (title, apart, alike) in enumerate(found, 1)
     ]
-
-
-def derive_label(methods: Methods, among: Sequence[Methods]) -> str:
-    """Return a label made of the methods, such as `FedAvg`, `der + fed_a_gem` or `special lam=0.1`.
-
-    `among` has the methods of every group of the setting.
-    """
-    return " + ".join(_with_knobs(name, knobs, among) for name, knobs in methods.items()) or "FedAvg"
 
 
 def flatten(values: Mapping[str, object], above: str = "") -> dict[str, object]:
@@ -139,26 +144,11 @@ def _telling_keys(flats: Sequence[Flat]) -> list[str]:
     return telling if len(apart) == len(flats) else differing
 
 
-def _unique(names: Sequence[str | None]) -> list[str]:
-    """Return the names where none is missing and no two are the same, else no names."""
-    given = [name for name in names if name is not None]
-    return given if len(set(given)) == len(names) else []
+def _place(runs: Sequence[FinishedRun]) -> tuple[str, int]:
+    return min(run.place for run in runs)
 
 
-def _sweep_title(runs: Sequence[FinishedRun]) -> str | None:
-    """Return what a sweep calls the runs' setting: their names on its axes but seed and methods; None without such."""
-    found = {tuple((axis, name) for axis, name in run.names.items() if axis not in ("seed", "methods")) for run in runs}
-    return ", ".join(name for _, name in found.pop()) or None if len(found) == 1 else None
-
-
-def _title(differing: Flat, runs: Sequence[FinishedRun]) -> str:
-    if differing:
-        return ", ".join(f"{key}={_show_bare(value)}" for key, value in differing.items())
-    names = sorted({run.summary.name for run in runs})
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more names" if len(names) > 3 else "")
-
-
-def _groups(runs: Sequence[FinishedRun], left_out: list[str]) -> list[MethodGroup]:
+def _groups(runs: Sequence[FinishedRun], rows: set[str], left_out: list[str]) -> list[MethodGroup]:
     by_methods: dict[str, dict[int, FinishedRun]] = {}
     for run in runs:
         identity = json.dumps([[name, _identity(knobs)] for name, knobs in run.methods.items()])
@@ -167,25 +157,16 @@ def _groups(runs: Sequence[FinishedRun], left_out: list[str]) -> list[MethodGrou
             left_out.append(f"{earlier.directory}: the same config and seed as {run.directory}, which is counted")
         group[run.summary.seed] = run
     grouped = [[group[seed] for seed in sorted(group)] for group in by_methods.values()]
-    grouped.sort(
-        key=lambda group: [(name, [*map(_rank, flatten(knobs).values())]) for name, knobs in group[0].methods.items()]
-    )
+    grouped.sort(key=lambda group: (_place(group), _rank_methods(group[0].methods)))
     methods = [group[0].methods for group in grouped]
-    labels = _unique([group[0].names.get("methods") for group in grouped])
-    labels = labels or [derive_label(one, methods) for one in methods]
+    labels = unique_names([sweep_label(group, rows) for group in grouped])
+    labels = labels or unique_names([derive_label(one, methods) for one in methods])
+    labels = labels or [derive_label(one, methods, spelled=False) for one in methods]
     return list(map(MethodGroup, labels, methods, grouped))
 
 
-def _with_knobs(name: str, knobs: Mapping[str, object], among: Sequence[Methods]) -> str:
-    others = [methods[name] for methods in among if name in methods]
-    keys = dict.fromkeys(key for other in others for key in other)
-    telling = [key for key in keys if any(other.get(key) != knobs.get(key) for other in others)]
-    return " ".join([name, *(f"{key}={_show_bare(knobs.get(key))}" for key in telling)])
-
-
-def _show_bare(value: object) -> str:
-    """Return a config's value in one line, texts without quotes."""
-    return single_line(value) if isinstance(value, str) else show(value)
+def _rank_methods(methods: Methods) -> list[tuple[str, list[tuple[float, str]]]]:
+    return [(name, [*map(_rank, flatten(knobs).values())]) for name, knobs in methods.items()]
 
 
 def _rank(value: object) -> tuple[float, str]:

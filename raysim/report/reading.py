@@ -20,9 +20,6 @@ from raysim.sweeps.cells import SWEEP_FILE
 from raysim.sweeps.directory import RunLabels, read_labels
 from raysim.system.errors import ConfigError, single_line
 
-SweepLabels = Mapping[str, RunLabels]
-"""By a run's folder below its sweep's: what the sweep calls the run on each axis."""
-
 Methods = Mapping[str, Mapping[str, object]]
 """By method, in their order: its knobs."""
 
@@ -44,18 +41,30 @@ class RoundRecord(BaseModel):
     evaluation: dict[str, list[float]] | None = None
 
 
+@dataclass(frozen=True)
+class NamedRuns:
+    """A sweep's directory and name, and, by the folder of each run in the sweep's order, its names on the axes."""
+
+    directory: Path
+    name: str
+    runs: Mapping[str, RunLabels]
+
+
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
     """A finished run: its directory as the user wrote it, its summary, and its config.yaml as plain values.
 
     The config has today's keys where it is still a valid one; a run whose own components have moved is reported too.
-    `names` is what the sweep that it belongs to calls it on each axis; a run of no sweep has none.
+    `names` is what the sweep that it belongs to calls it on each axis; a run of no sweep has none. `place` orders the
+    runs as their sweeps do, of one directory after the other.
     """
 
     directory: Path
     summary: Result
     config: Mapping[str, object]
     names: RunLabels
+    sweep: str = ""
+    place: tuple[str, int] = ("", 0)
 
     @property
     def command(self) -> str:
@@ -70,23 +79,26 @@ class FinishedRun:
         return {name: knobs if isinstance(knobs, Mapping) else {} for name, knobs in blocks.items()}
 
 
-def find_runs(directories: Sequence[Path], left_out: list[str]) -> list[FinishedRun]:
+def find_runs(
+    directories: Sequence[Path], left_out: list[str], tell: Callable[[str], None] = lambda text: None
+) -> list[FinishedRun]:
     """Return the finished runs at any depth below the directories, by path; each once.
 
-    `left_out` gets one line for every other directory that looks like a run's.
+    `left_out` gets one line for every other directory that looks like a run's; `tell` is told how far the reading is.
 
     Raises:
         ConfigError: a directory cannot be read, or no finished run is below any.
     """
-    runs = []
-    labels_in = cache(_labels_in)  # many runs belong to one sweep
+    runs: list[FinishedRun] = []
+    sweep_in = cache(_sweep_in)  # many runs belong to one sweep
     for directory in directories:
         if not directory.is_dir():
             found = "this is a file" if directory.exists() else "there is no such directory"
             raise ConfigError(f"{directory}: {found}, allowed: a directory with runs below it")
     for path in _candidates(directories, left_out):
         try:
-            runs.append(_read_run(path, labels_in))
+            runs.append(_read_run(path, sweep_in))
+            tell(f"reading runs: {len(runs)}")
         except ConfigError as error:
             left_out.append(str(error))
     if not runs:
@@ -139,7 +151,7 @@ def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Pa
                 left_out.append(f"{path}: no summary.json: the run is under way or was killed")
 
 
-def _read_run(directory: Path, labels_in: Callable[[Path], SweepLabels | None]) -> FinishedRun:
+def _read_run(directory: Path, sweep_in: Callable[[Path], NamedRuns | None]) -> FinishedRun:
     path, summary = directory / "summary.json", load_result(directory)
     if summary.status != "done":
         raise ConfigError(f"{directory}: found the status {summary.status}, counted: done")
@@ -150,10 +162,13 @@ def _read_run(directory: Path, labels_in: Callable[[Path], SweepLabels | None]) 
             size = f"{summary.tasks} x {summary.tasks} tasks"
             size += f", as {summary.stopped_by} stopped the run before the last task" * (summary.stopped_by is not None)
             raise ConfigError(f"{path}: evaluation.{protocol}.accuracy: found no matrix of {size}")
-    # the nearest sweep above a run names it
-    sweeps = ((above, found) for above in directory.parents if (found := labels_in(above)) is not None)
-    names = next((found.get(directory.relative_to(above).as_posix(), {}) for above, found in sweeps), {})
-    return FinishedRun(directory, summary, _complete(read_yaml(directory / "config.yaml")), names)
+    config = _complete(read_yaml(directory / "config.yaml"))
+    sweep = next(filter(None, map(sweep_in, directory.parents)), None)  # the nearest one above a run names it
+    folder = "" if sweep is None else directory.relative_to(sweep.directory).as_posix()
+    if sweep is None or folder not in sweep.runs:
+        return FinishedRun(directory, summary, config, {})
+    place = (str(sweep.directory), [*sweep.runs].index(folder))
+    return FinishedRun(directory, summary, config, sweep.runs[folder], sweep.name, place)
 
 
 def _complete(document: Document) -> Mapping[str, object]:
@@ -165,9 +180,10 @@ def _complete(document: Document) -> Mapping[str, object]:
         return document.values
 
 
-def _labels_in(directory: Path) -> SweepLabels | None:
-    """Return the labels of a sweep's runs; None where there is no sweep.yaml, or one of another program."""
+def _sweep_in(directory: Path) -> NamedRuns | None:
+    """Return what a directory's sweep.yaml says; None where there is none, or one of another program."""
     if (directory / SWEEP_FILE).is_file():
         with suppress(ConfigError):
-            return read_labels(directory)
+            name = read_yaml(directory / SWEEP_FILE).values.get("name", "")
+            return NamedRuns(directory, str(name), read_labels(directory))
     return None

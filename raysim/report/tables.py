@@ -6,7 +6,8 @@ from typing import Literal
 
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
-from raysim.report.grouping import ExperimentSetting, MethodGroup, derive_label
+from raysim.report.grouping import ExperimentSetting, MethodGroup
+from raysim.report.naming import derive_label, show_bare
 from raysim.report.reading import Methods
 from raysim.report.statistics import MeanOverSeeds, PairedDifference, average, compare_pairs, correct_by_holm, mark_best
 
@@ -86,13 +87,17 @@ class TableCell:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A caption, headings, and rows of as many cells; the first `texts` columns are words, the others numbers."""
+    """A caption, headings, and rows of as many cells; the first `texts` columns are words, the others numbers.
+
+    `verdict` says in a line what the table comes to, `note` how it is to be read.
+    """
 
     caption: str
     headings: Sequence[str]
     rows: Sequence[Sequence[TableCell]]
     note: str = ""
     texts: int = 1
+    verdict: str = ""
 
 
 def learning_of(metric: Metric) -> Sequence[Quantity]:
@@ -102,6 +107,21 @@ def learning_of(metric: Metric) -> Sequence[Quantity]:
     average = replace(ACCURACY, heading=f"average {metric.name}", higher_is_better=metric.higher_is_better)
     digits = ACCURACY.digits if metric.unit == "%" else DIGITS
     return [replace(q, unit=metric.unit, scale=metric.scale, digits=digits) for q in (average, *LEARNING[1:])]
+
+
+def tabulate_settings(settings: Sequence[ExperimentSetting]) -> ReportTable | None:
+    """Return the keys in which the settings differ, a row for each setting; None where there is one setting."""
+    keys = dict.fromkeys(key for setting in settings for key in setting.differing)
+    if len(settings) < 2 or not keys:
+        return None
+    rows = [
+        [
+            TableCell(f"{setting.number}: {setting.title}"),
+            *(TableCell(show_bare(setting.differing[key]) if key in setting.differing else NOTHING) for key in keys),
+        ]
+        for setting in settings
+    ]
+    return ReportTable("What differs between the settings", ("setting", *keys), rows)
 
 
 def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
@@ -149,8 +169,8 @@ def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | N
         (
             TableCell(derive_label(added, among)),
             TableCell(base.label),
-            TableCell(str(len(_seeds(base) & _seeds(extended)))),
-            *map(TableCell, map(_show_change, learning, row, p)),
+            TableCell(str(count_common_seeds(base, extended))),
+            *map(TableCell, map(show_change, learning, row, p)),
         )
         for (added, base, extended), row, p in zip(pairs, found, corrected, strict=True)
     ]
@@ -160,20 +180,8 @@ def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | N
     return ReportTable(caption, headings, rows, note, texts=2)
 
 
-def _column(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str) -> list[TableCell]:
-    marks = mark_best([quantity.by_seed(group, protocol) for group in groups], quantity.higher_is_better)
-    means = [quantity.show_mean(quantity.average_group(group, protocol)) for group in groups]
-    return [
-        TableCell(f"{mean} {TIED}" if mark == "tied" else mean, mark == "best")
-        for mean, mark in zip(means, marks, strict=True)
-    ]
-
-
-def _seeds(group: MethodGroup) -> set[int]:
-    return {run.summary.seed for run in group.runs}
-
-
-def _show_change(quantity: Quantity, found: PairedDifference | None, p: float | None) -> str:
+def show_change(quantity: Quantity, found: PairedDifference | None, p: float | None) -> str:
+    """Return a mean of paired differences with its 95% interval and p, as far as there are such, or a dash."""
     if found is None:
         return NOTHING
     mean = quantity.show(found.mean, sign=True)
@@ -181,6 +189,20 @@ def _show_change(quantity: Quantity, found: PairedDifference | None, p: float | 
         return mean
     ends = (quantity.show(end, sign=True) for end in (found.mean - found.half, found.mean + found.half))
     return f"{mean} ({' to '.join(ends)}), p {'< 0.001' if p < 0.001 else format(p, '.3f')}"
+
+
+def count_common_seeds(base: MethodGroup, extended: MethodGroup) -> int:
+    """Return how many seeds two groups both have."""
+    return len({run.summary.seed for run in base.runs} & {run.summary.seed for run in extended.runs})
+
+
+def _column(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str) -> list[TableCell]:
+    marks = mark_best([quantity.by_seed(group, protocol) for group in groups], quantity.higher_is_better)
+    means = [quantity.show_mean(quantity.average_group(group, protocol)) for group in groups]
+    return [
+        TableCell(f"{mean} {TIED}" if mark == "tied" else mean, mark == "best")
+        for mean, mark in zip(means, marks, strict=True)
+    ]
 
 
 def _added(base: Methods, extended: Methods) -> Methods | None:

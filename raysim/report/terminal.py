@@ -1,4 +1,8 @@
-"""What `raysim report` prints: all tables, what was left out and where the files are."""
+"""What `raysim report` prints: how far it is, then all tables, what was left out and where the files are."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -9,18 +13,31 @@ from raysim.launch.display import print_line
 from raysim.report.content import Report
 from raysim.report.tables import ReportTable
 from raysim.system.errors import single_line
+from raysim.system.output import unfailing_stream
+
+
+@contextmanager
+def open_report_display() -> Iterator[Callable[[str], None]]:
+    """Yield what shows a line about the report that is being made, in place of the last one, on a terminal."""
+    console = Console(file=unfailing_stream(sys.stdout))
+    status = console.status("reading runs")
+    with status if console.is_terminal else nullcontext():
+        yield lambda text: status.update(single_line(text))
 
 
 def show_report(report: Report, console: Console) -> None:
     """Print a report; the best of each column is bold where the console can show it."""
+    if report.settings:
+        _show_table(report.settings, console)
     for section in report.sections:
         print_line(console, section.heading)
-        for table in section.tables:
-            _show_table(table, console)
         for comparison in section.comparisons:
-            _show_table(comparison.table, console)
+            for table in comparison.tables:
+                _show_table(table, console)
             for line in comparison.departures:
                 print_line(console, f"departure: {line}")
+        for table in section.tables:
+            _show_table(table, console)
     for line in report.left_out:
         print_line(console, f"left out: {line}")
     print_line(console, f"report: {report.out / 'report.html'} (and .md, .tex, .csv, means.csv, plots/)")
@@ -28,6 +45,8 @@ def show_report(report: Report, console: Console) -> None:
 
 def _show_table(table: ReportTable, console: Console) -> None:
     print_line(console, table.caption)
+    if table.verdict:
+        print_line(console, table.verdict)
     shown = Table(box=SIMPLE, padding=(0, 1, 0, 0))
     for index, heading in enumerate(table.headings):
         shown.add_column(Text(single_line(heading)), justify="left" if index < table.texts else "right")

@@ -1,21 +1,26 @@
 """A report from its runs to its files: sections with their tables and plots, then every format."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib import rc_context
 
 from raysim.config.lookup import only_named_by
-from raysim.report.against import PublishedPaper, compare_with_paper, explain_misfit, load_paper
-from raysim.report.content import Plot, Report, Section
+from raysim.report.against import compare_with_paper, explain_misfit
+from raysim.report.content import Comparison, Plot, Report, Section
 from raysim.report.formats import FORMATS
 from raysim.report.grouping import ExperimentSetting, group_runs
 from raysim.report.plots.accuracy import draw_over_rounds, draw_over_tasks, draw_tradeoffs
+from raysim.report.plots.compared import draw_compared
 from raysim.report.plots.data import draw_data_distribution
 from raysim.report.plots.style import STYLE, Drawing, save_drawing
+from raysim.report.published import PublishedPaper, load_paper
 from raysim.report.reading import find_runs
 from raysim.report.tables import tabulate_gains, tabulate_results
 from raysim.system.errors import ConfigError, single_line
+
+Tell = Callable[[str], None]
 
 PLOTS: dict[str, Callable[[ExperimentSetting], Iterator[Drawing]]] = {
     "plots by task": draw_over_tasks,
@@ -31,6 +36,7 @@ def write_report(
     against: str | None = None,
     *,
     trust: bool = False,
+    tell: Tell = lambda text: None,
 ) -> Report:
     """Write a report and return what it says.
 
@@ -39,6 +45,7 @@ def write_report(
         out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory.
         against: the name of a paper whose published figures stand beside the measured ones.
         trust: import what the runs' configs name and raysim does not have, to plot who holds what.
+        tell: is called with a line at every step, such as `reading runs: 12`.
 
     Raises:
         ConfigError: no finished run was found, the paper is not known, or `out` cannot be written to.
@@ -46,14 +53,18 @@ def write_report(
     directories = [directories] if isinstance(directories, str | Path) else directories
     paper = None if against is None else load_paper(against)
     left_out: list[str] = []
-    settings = group_runs(find_runs([Path(directory) for directory in directories], left_out), left_out)
+    settings = group_runs(find_runs([Path(directory) for directory in directories], left_out, tell), left_out)
     target = Path(directories[0] if out is None else out)
     try:
         (target / "plots").mkdir(parents=True, exist_ok=True)
         with only_named_by(trust=trust):
-            sections = [_make_section(setting, target / "plots", paper, left_out) for setting in settings]
-        report = Report(sections, [single_line(line) for line in left_out], target)
+            sections = [
+                _make_section(setting, target / "plots", paper, left_out, _telling(tell, setting, len(settings)))
+                for setting in settings
+            ]
+        report = Report([*_show_once(sections)], [single_line(line) for line in left_out], target)
         for name, convert in FORMATS.items():
+            tell(f"writing {name}")
             (target / name).write_text(convert(report), encoding="utf-8")
     except OSError as error:
         found = f"{error.filename or target}: {error.strerror}"
@@ -61,24 +72,42 @@ def write_report(
     return report
 
 
+def _telling(tell: Tell, setting: ExperimentSetting, settings: int) -> Tell:
+    return lambda text: tell(f"setting {setting.number} of {settings}: {text}")
+
+
 def _make_section(
-    setting: ExperimentSetting, folder: Path, paper: PublishedPaper | None, left_out: list[str]
+    setting: ExperimentSetting, folder: Path, paper: PublishedPaper | None, left_out: list[str], tell: Tell
 ) -> Section:
-    plots, missing = draw_plots(setting, folder)
-    left_out += missing
     results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
     gains = [table for protocol in setting.protocols if (table := tabulate_gains(setting, protocol))]
     comparisons = compare_with_paper(paper, setting) if paper else []
     if paper and not comparisons:
         left_out.append(explain_misfit(paper, setting))
+    comparisons = [_with_plot(setting, *one, folder) for one in enumerate(comparisons, 1)]
+    plots, missing = draw_plots(setting, folder, tell)
+    left_out += missing
     return Section(setting, [*results, *gains], comparisons, plots)
 
 
-def draw_plots(setting: ExperimentSetting, folder: Path) -> tuple[list[Plot], list[str]]:
+def _with_plot(setting: ExperimentSetting, number: int, comparison: Comparison, folder: Path) -> Comparison:
+    if not comparison.pairs:
+        return comparison
+    with rc_context(STYLE):
+        return replace(comparison, plots=[save_drawing(draw_compared(setting, comparison, number), folder)])
+
+
+def draw_plots(
+    setting: ExperimentSetting, folder: Path, tell: Tell = lambda text: None
+) -> tuple[list[Plot], list[str]]:
     """Draw a setting's plots into a folder that exists; return them, and a line for each kind that cannot be drawn."""
     left_out: list[str] = []
+    plots: list[Plot] = []
     with rc_context(STYLE):
-        return [save_drawing(drawing, folder) for drawing in draw_setting(setting, left_out)], left_out
+        for drawing in draw_setting(setting, left_out):
+            plots.append(save_drawing(drawing, folder))
+            tell(f"plots: {len(plots)}")
+    return plots, left_out
 
 
 def draw_setting(setting: ExperimentSetting, left_out: list[str]) -> Iterator[Drawing]:
@@ -88,3 +117,19 @@ def draw_setting(setting: ExperimentSetting, left_out: list[str]) -> Iterator[Dr
             yield from draw(setting)
         except (ConfigError, OSError) as error:
             left_out.append(f"setting {setting.number}: {kind}: {error}")
+
+
+def _show_once(sections: Sequence[Section]) -> Iterator[Section]:
+    """Yield the sections, with a line in place of every plot that is one of an earlier section; its file is deleted."""
+    first: dict[bytes, Plot] = {}
+    for section in sections:
+        plots: list[Plot] = []
+        before: list[str] = []
+        for plot in section.plots:
+            earlier = first.setdefault(plot.file.read_bytes(), plot)
+            if earlier is plot:
+                plots.append(plot)
+            else:
+                plot.file.unlink()
+                before.append(f"{plot.caption} It is the same as setting {earlier.stem.partition('-')[0]}'s.")
+        yield replace(section, plots=plots, shown_before=before)

@@ -177,7 +177,9 @@ def register_runs(out: Path, name: str, cells: Sequence[Cell]) -> None:
     here = {cell.folder: dict(cell.labels) for cell in cells}
     before = read_labels(out) if (out / SWEEP_FILE).exists() else {}
     kept = {folder: names for folder, names in before.items() if folder not in here and (out / folder).is_dir()}
+    # reports have the order of this file, which a part of the grid leaves as it was
+    earlier = {folder: here.get(folder) or kept[folder] for folder in before if folder in here or folder in kept}
     try:
-        write_whole(out / SWEEP_FILE, to_yaml({"name": name, "runs": {**here, **kept}}))
+        write_whole(out / SWEEP_FILE, to_yaml({"name": name, "runs": {**(earlier if kept else {}), **here}}))
     except OSError as error:
         raise ConfigError(f"--out {out}: it cannot be written to: {error.strerror or error}") from error

@@ -17,7 +17,7 @@ import pytest
 from leaderboard import insert_tables, read_boards, render_boards
 from pages import GUIDES, ROOT, names
 
-from raysim.report.against import load_paper
+from raysim.report.published import load_paper
 from raysim.sweeps.directory import read_labels
 
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")

@@ -10,7 +10,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import raysim
-from raysim.records.figures import draw_matrix, matrix_image, timeline_image
+from raysim.records.figures import matrix_image, number_rows, timeline_image
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_nothing_is_forgotten_where_no_task_ends(tiny, tmp_path):
     assert np.array_equal(pixels, matrix_image(matrix, "domain_il", in_step=False))
     assert not np.array_equal(pixels, matrix_image(matrix, "domain_il"))
     axes = Figure().add_subplot()
-    draw_matrix(axes, matrix, in_step=False)
+    number_rows(axes, len(matrix), in_step=False)
     assert axes.get_ylabel() == "after part of the run"
 
 

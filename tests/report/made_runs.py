@@ -1,12 +1,14 @@
 """Run directories as a run leaves them, with numbers of the tests' own and without running anything."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from raysim.config import dump, load
 from raysim.evaluation.metrics import Matrix, summarise
+from raysim.report.content import Comparison
 
 BASE = {
     "name": "made",
@@ -69,3 +71,12 @@ ROUND = {
     "virtual_time": None,
     "records": {},
 }
+
+
+def levels(comparison: Comparison) -> list[list[str]]:
+    """By row of the tables of levels: its two names, the paper's table and metric, and the other cells."""
+    found = []
+    for table in comparison.tables:
+        if said := re.search(r", Table (.*): (.*), published and measured$", table.caption):
+            found += [[*texts[:2], *said.groups(), *texts[2:]] for texts in ([c.text for c in r] for r in table.rows)]
+    return found

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from made_runs import make_run
+from made_runs import levels, make_run
 from torch import Tensor, nn
 
 from raysim.federation.federation import Federation, build_federation
-from raysim.report.against import compare_with_paper, load_paper
+from raysim.report.against import compare_with_paper
 from raysim.report.grouping import group_runs
+from raysim.report.published import load_paper
 from raysim.report.reading import find_runs
 
 RE_FED = load_paper("re_fed")
@@ -155,7 +156,7 @@ def test_the_run_of_a_mapped_system_stands_beside_its_figures(
     make_run(tmp_path / "a", {**given, **model, **keys}, {"class_il": [[0.5] * 5] * 5, "task_il": [[0.5] * 5] * 5})
     (made,) = group_runs(find_runs([tmp_path], []), [])
     found = compare_with_paper(RE_FED, made)
-    assert [[tuple(row[i].text for i in (0, 3, 4)) for row in one.table.rows] for one in found] == (
+    assert [[tuple(row[i] for i in (0, 3, 4)) for row in levels(one)] for one in found] == (
         [] if rows is None else [rows]
     )
 
@@ -172,8 +173,8 @@ def test_glfcs_rows_say_that_the_old_model_is_another(
     make_run(tmp_path / "a", given, {"class_il": [[0.5] * 5] * 5, "task_il": [[0.5] * 5] * 5})
     (made,) = group_runs(find_runs([tmp_path], []), [])
     (found,) = compare_with_paper(load_paper(paper), made)
-    assert wanted in [(row[0].text, row[4].text) for row in found.table.rows]
-    assert "methods.glfc.old_model is 'previous_task', in the paper 'proxy' (glfc)" in found.departures
+    assert wanted in [(row[0], row[4]) for row in levels(found)]
+    assert "methods.glfc.old_model is 'previous_task', in the paper 'proxy' (GLFC)" in found.departures
 
 
 def test_a_random_cache_in_new_domains_stands_beside_both(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ def test_a_random_cache_in_new_domains_stands_beside_both(tmp_path: Path) -> Non
     make_run(tmp_path / "a", given, {"domain_il": [[0.5] * 4] * 4})
     (made,) = group_runs(find_runs([tmp_path], []), [])
     (found,) = compare_with_paper(RE_FED, made)
-    assert [(row[0].text, row[4].text) for row in found.table.rows] == [
+    assert [(row[0], row[4]) for row in levels(found)] == [
         ("FedAvg", "77.59 ± 0.39"),
         ("FCIL in domain-IL", "77.59 ± 0.39"),
     ]

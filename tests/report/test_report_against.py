@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import make_run
+from made_runs import levels, make_run
 
 from raysim.config import load
-from raysim.report.against import PublishedPaper, compare_with_paper, explain_misfit, load_paper
+from raysim.report.against import compare_with_paper, explain_misfit
 from raysim.report.grouping import ExperimentSetting, group_runs
+from raysim.report.published import PublishedPaper, load_paper
 from raysim.report.reading import find_runs
 
 PAPERS = ("c_flag", "fed_a_gem", "re_fed", "special")
@@ -39,6 +40,8 @@ def test_every_column_is_of_a_setting_and_every_cell_of_a_method(paper: Publishe
     assert len(set(costs)) == len(costs)
     assert {column.setting for column in paper.costs} <= set(paper.settings)
     assert {method for column in paper.costs for method in column.cells} <= set(paper.methods)
+    assert paper.claims
+    assert {name for own, others in paper.claims.items() for name in (own, *others)} <= set(paper.methods)
 
 
 def test_every_number_is_a_percentage_in_its_range(paper: PublishedPaper) -> None:
@@ -109,7 +112,7 @@ def test_measured_stands_beside_published_with_what_departs(tmp_path: Path) -> N
     Forgetting (Table 14, 25.98 ± 3.2) is 10 in both: the deviation is 0 and |-15.98| > 3.2.
     """
     (found,) = compare_with_paper(load_paper("fed_a_gem"), setting(tmp_path, ({}, 0.60), ({}, 0.68)))
-    assert [[cell.text for cell in row] for row in found.table.rows] == [
+    assert levels(found) == [
         ["FL", "FedAvg", "1", "domain-IL average accuracy", "68.02 ± 3.10", "64.00 ± 5.66", "2", "-4.02", "yes"],
         ["FL", "FedAvg", "14", "domain-IL forgetting", "25.98 ± 3.20", "10.00 ± 0.00", "2", "-15.98", "no"],
     ]
@@ -119,7 +122,7 @@ def test_measured_stands_beside_published_with_what_departs(tmp_path: Path) -> N
 
 def test_one_seed_is_not_judged(tmp_path: Path) -> None:
     (found,) = compare_with_paper(load_paper("fed_a_gem"), setting(tmp_path, ({"fed_a_gem": {}}, 0.79)))
-    assert [(row[0].text, row[5].text, row[8].text) for row in found.table.rows] == [
+    assert [(row[0], row[5], row[8]) for row in levels(found)] == [
         ("FL w/ Fed-A-GEM", "79.00", "-"),
         ("FL w/ Fed-A-GEM", "10.00", "-"),
     ]
@@ -134,12 +137,10 @@ def test_methods_are_the_same_ones_in_order_with_the_knobs_that_count(tmp_path: 
         {"scaffold": {}},
     ]
     (found,) = compare_with_paper(load_paper("fed_a_gem"), setting(tmp_path, *((block, 0.7) for block in blocks)))
-    assert {(row[0].text, row[1].text) for row in found.table.rows} == {
-        ("FL+DER w/ Fed-A-GEM", "der beta=0.0 + fed_a_gem")
-    }
+    assert {(row[0], row[1]) for row in levels(found)} == {("FL+DER w/ Fed-A-GEM", "DER beta=0.0 + Fed-A-GEM")}
     assert found.departures == [
         "scenario.tasks is 2, in the paper 10",
-        "methods.der.alpha is 0.5, in the paper 1.0 (der beta=0.0 + fed_a_gem)",
+        "methods.der.alpha is 0.5, in the paper 1.0 (DER beta=0.0 + Fed-A-GEM)",
     ]
 
 
@@ -156,7 +157,7 @@ def test_another_setting_is_not_compared(more: dict[str, object], why: str | Non
     made, paper = setting(tmp_path, ({}, 0.5), **more), load_paper("fed_a_gem")
     if why is None:
         (found,) = compare_with_paper(paper, made)
-        assert found.table.caption == "Fed-A-GEM, permuted-MNIST: published and measured"
+        assert found.title == "Fed-A-GEM, permuted-MNIST"
     else:
         assert compare_with_paper(paper, made) == []
         assert explain_misfit(paper, made) == f"setting 1: no comparison with Fed-A-GEM; {why}"
@@ -181,8 +182,8 @@ def test_a_variant_is_set_beside_its_own_figures(tmp_path: Path) -> None:
     )
     (made,) = group_runs(find_runs([tmp_path], []), [])
     (found,) = compare_with_paper(load_paper("fed_a_gem"), made)
-    accuracy = [row for row in found.table.rows if row[3].text == "class-IL average accuracy"]
-    assert [(row[0].text, row[2].text, row[4].text) for row in accuracy] == [
+    accuracy = [row for row in levels(found) if row[3] == "class-IL average accuracy"]
+    assert [(row[0], row[2], row[4]) for row in accuracy] == [
         ("FL w/ Fed-A-GEM", "1", "17.08 ± 1.80"),
         ("Rotate (Always)", "11", "7.59 ± 0.89"),
         ("p = 80%", "12", "10.36 ± 0.42"),
@@ -206,11 +207,11 @@ def test_top_10_accuracies_are_compared_with_top_10_accuracies_alone(tmp_path: P
     for top_k in (1, 10):
         make_run(tmp_path / str(top_k), merged(ROTATED, given), matrices, top_k=top_k)
     by_one, by_ten = group_runs(find_runs([tmp_path], []), [])
-    assert [by_one.title, by_ten.title] == ["evaluation.top_k=1", "evaluation.top_k=10"]
+    assert [by_one.differing, by_ten.differing] == [{"evaluation.top_k": 1}, {"evaluation.top_k": 10}]
     assert compare_with_paper(paper, by_one) == []
     assert explain_misfit(paper, by_one).endswith("nearest DomainNet: evaluation.top_k is 1, in the paper 10")
     (found,) = compare_with_paper(paper, by_ten)
-    rows = {row[0].text: [cell.text for cell in row] for row in found.table.rows}
+    rows = {row[0]: row for row in levels(found)}
     assert rows["Re-Fed"][2:6] == ["1", "domain-IL top-10 average accuracy", "56.66 ± 0.50", "50.00"]
     cifar = {"dataset": {"name": "cifar10"}, "scenario": {"kind": "class_incremental", "tasks": 5}}
     values = {key: value for key, value in merged(ROTATED, given).items() if key not in ("dataset", "scenario")}
@@ -234,10 +235,10 @@ def test_a_setting_like_another_has_the_rest_of_it(tmp_path: Path) -> None:
     made = setting(tmp_path, ({"der": {"alpha": 1.0}}, 0.6), memory={"capacity": 500})
     there, own = compare_with_paper(load_paper("fed_a_gem"), made)
     assert there.departures == ["scenario.tasks is 2, in the paper 10", "memory.capacity is 500, in the paper 200"]
-    assert own.table.caption == "Fed-A-GEM, rotated-MNIST, buffer of 500: published and measured"
+    assert own.title == "Fed-A-GEM, rotated-MNIST, buffer of 500"
     assert own.departures == ["scenario.tasks is 2, in the paper 10"]
-    assert [cell.text for cell in own.table.rows[0]][:5] == [
-        "FL+DER", "der", "3", "domain-IL average accuracy", "60.00 ± 7.20"
+    assert levels(own)[0][:5] == [
+        "FL+DER", "DER", "3", "domain-IL average accuracy", "60.00 ± 7.20"
     ]  # fmt: skip
 
 
@@ -249,8 +250,8 @@ def test_domains_are_compared_by_what_is_named_of_them(tmp_path: Path) -> None:
     make_run(tmp_path / "a", overrides, {"domain_il": matrix})
     (found,) = group_runs(find_runs([tmp_path], []), [])
     (compared,) = compare_with_paper(load_paper("special"), found)
-    assert [(row[0].text, row[3].text, row[4].text) for row in compared.table.rows] == [
+    assert [(row[0], row[3], row[4]) for row in levels(compared)] == [
         ("SPECIAL", "domain-IL average accuracy", "62.12 ± 0.18"),
         ("SPECIAL", "domain-IL backward transfer", "-21.78 ± 2.94"),
     ]
-    assert "methods.special.lam is 0.5, in the paper 0.25 (special)" in compared.departures
+    assert "methods.special.lam is 0.5, in the paper 0.25 (SPECIAL)" in compared.departures

@@ -1,109 +1,102 @@
-"""report.html in a real browser, headless, on a wide and a narrow screen: complaints, what is seen, where links lead.
+"""report.html in a real browser, headless, at three widths, light and dark: what is seen, and what is wrong with it.
 
-A script is added to a copy of the page: it looks at the page when everything is loaded and leaves what it saw as JSON
-in the page, which Chromium then prints.
+tools/site_check.py, which looks at the documentation's site, looks for what is wrong with any page. Here it asks beside
+that whether figures and text can be seen, whether links lead somewhere and whether what scrolls says so.
 """
 
-import json
-import re
 import shutil
-import subprocess
-from dataclasses import dataclass
-from html import unescape
 from pathlib import Path
-from typing import Any
 
 import pytest
+import site_check
 from made_runs import make_run
 from written_report import Written
 
 from raysim.report.write import write_report
 
 WITHOUT = "no Chromium to draw the page, whose HTML test_report_page.py reads in any case: apt install chromium"
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-QUIET = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--disable-dev-shm-usage"),
-    *("--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--enable-logging=stderr", "--virtual-time-budget=5000"),
-]
-SCRIPT = """
-<script>
-addEventListener("load", () => {
-  const box = (element) => element.getBoundingClientRect();
-  const seen = (element) => element.checkVisibility() && box(element).width > 100 && box(element).height > 100;
-  const images = [...document.images].map((image) => ({
-    drawn: image.complete && image.naturalWidth > 0, seen: seen(image), inside: box(image).right <= innerWidth + 1 }));
-  const links = [...document.links].map((link) => {
-    link.click();
-    return { hash: location.hash, there: document.querySelector(":target") !== null };
-  });
-  const tables = [...document.querySelectorAll(".scroll")].map((scroll) => box(scroll).right <= innerWidth + 1);
-  const found = { width: document.documentElement.scrollWidth, room: innerWidth, images, links, tables };
-  const result = document.createElement("pre");
-  result.id = "found";
-  result.textContent = JSON.stringify(found);
-  document.body.append(result);
-});
-</script>
+SCRIPT = r"""
+  const light = (colour) => {
+    const [red, green, blue] = colour.match(/[\d.]+/g).slice(0, 3).map((part) => {
+      const of = part / 255;
+      return of <= 0.04045 ? of / 12.92 : ((of + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const contrast = (one, other) => {
+    const [high, low] = [light(one), light(other)].sort((a, b) => b - a);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const behind = (element) => {
+    for (let around = element; around; around = around.parentElement) {
+      const colour = getComputedStyle(around).backgroundColor;
+      if (!/, 0\)$/.test(colour)) return colour;
+    }
+  };
+  const words = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  for (const element of document.body.querySelectorAll("*")) {
+    if (!words(element) || !element.checkVisibility()) continue;
+    const inside = element.closest("svg");
+    const colour = getComputedStyle(element)[inside ? "fill" : "color"];
+    if (inside && /rgb\((0, 0, 0|255, 255, 255)\)/.test(colour)) continue;  // a number on a field of colour
+    if (contrast(colour, behind(inside ? inside.parentElement : element)) < 4.5)
+      faults.push("hard to read: " + element.textContent);
+  }
+  for (const line of document.querySelectorAll("svg [style*='currentColor']"))
+    if (contrast(getComputedStyle(line).color, behind(line.closest("figure"))) < 4.5) faults.push("a faint line");
+  for (const figure of document.querySelectorAll("figure")) {
+    const drawn = figure.querySelector("svg");
+    const { width, height } = drawn ? drawn.getBoundingClientRect() : { width: 0, height: 0 };
+    if (width < 200 || height < 100) faults.push("a figure is not seen");
+    const small = [...figure.querySelectorAll("text")].some((text) => text.getBoundingClientRect().height < 5);
+    if (small) faults.push("a figure's text is too small");
+  }
+  for (const link of document.querySelectorAll("a[href^='#']"))
+    if (!document.getElementById(link.hash.slice(1))) faults.push("a dead link: " + link.hash);
+  for (const box of document.querySelectorAll(".scroll")) {
+    if (!box.checkVisibility()) continue;
+    const wide = box.scrollWidth > box.clientWidth + 1;
+    const said = box.querySelector(".hint").getBoundingClientRect().height > 15;
+    if (wide !== said) faults.push((wide ? "does not say" : "says wrongly") + " that it scrolls: " + box.ariaLabel);
+    if (wide && box.closest("figure:not(.wide)")) faults.push("a chart does not fit: " + box.ariaLabel);
+    if (box.getBoundingClientRect().right > innerWidth) faults.push("a box sticks out");
+  }
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=WITHOUT)]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(site_check.BROWSER is None, reason=WITHOUT)]
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What the script saw, and what the browser's console said."""
-
-    found: dict[str, Any]
-    console: list[str]
-
-
-def look(page: Path, width: int, folder: Path) -> Seen:
-    copy = folder / "page.html"
-    copy.write_text(page.read_text().replace("</head>", f"{SCRIPT}</head>"))
-    options = [f"--user-data-dir={folder / 'profile'}", f"--window-size={width},900", "--dump-dom", copy.as_uri()]
-    done = subprocess.run([str(BROWSER), *QUIET, *options], capture_output=True, text=True, timeout=120)
-    result = re.search(r'<pre id="found">(.*?)</pre>', done.stdout)
-    assert result is not None, done.stderr
-    return Seen(json.loads(unescape(result[1])), [line for line in done.stderr.splitlines() if "CONSOLE" in line])
-
-
-@pytest.fixture(scope="module", params=[1280, 500])
-def seen(written: Written, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    return look(written.out / "report.html", request.param, tmp_path_factory.mktemp("browser"))
-
-
-def test_the_console_is_silent(seen: Seen) -> None:
-    assert seen.console == []
-
-
-def test_every_plot_is_seen_and_inside_the_screen(seen: Seen, written: Written) -> None:
-    assert len(seen.found["images"]) == len(written.report.sections[0].plots)
-    assert all(image == {"drawn": True, "seen": True, "inside": True} for image in seen.found["images"])
-
-
-def test_the_page_is_no_wider_than_the_screen(seen: Seen) -> None:
-    assert seen.found["width"] <= seen.found["room"]
-    assert seen.found["tables"]
-    assert all(seen.found["tables"])
-
-
-def test_links_lead_to_their_targets(tmp_path: Path) -> None:
-    make_run(tmp_path / "runs" / "one")
-    make_run(tmp_path / "runs" / "other", {"clients.count": 5})
+def test_nothing_is_wrong_with_the_page(written: Written, tmp_path: Path) -> None:
+    """One setting, whose figures are of every kind; and two settings, one of them with tables too wide for a phone."""
+    shutil.copy(written.out / "report.html", tmp_path / "one.html")
+    for name, overrides in {"one": {}, "other": {"clients.count": 5}, "more": {"methods": {"er": {}}}}.items():
+        make_run(tmp_path / "runs" / name, overrides)
     write_report([tmp_path / "runs"], tmp_path / "out")
-    seen = look(tmp_path / "out" / "report.html", 1280, tmp_path)
-    assert [link["hash"] for link in seen.found["links"]] == ["#setting-1", "#setting-2"]
-    assert all(link["there"] for link in seen.found["links"])
+    shutil.copy(tmp_path / "out" / "report.html", tmp_path / "two.html")
+    assert (tmp_path / "two.html").read_text().count('href="#setting-') == 2
+    assert [*site_check.look(tmp_path, ["one.html", "two.html"], SCRIPT)] == []
 
 
-def test_a_faulty_page_is_noticed(tmp_path: Path) -> None:
-    """The script sees what is there: an error on the console, a picture that is none, a dead link, a wide page."""
-    page = tmp_path / "faulty.html"
-    faults = '<script>undefined.x</script><img src="data:image/svg+xml;base64,AA=="><div style="width: 3000px">x</div>'
-    page.write_text(f"<!DOCTYPE html><html><head></head><body>{faults}<a href='#nowhere'>link</a></body></html>")
-    seen = look(page, 1280, tmp_path)
-    assert len(seen.console) == 1
-    assert seen.found["images"][0]["drawn"] is False
-    assert seen.found["links"] == [{"hash": "#nowhere", "there": False}]
-    assert seen.found["width"] > seen.found["room"]
+def test_a_faulty_page_is_noticed(written: Written, tmp_path: Path) -> None:
+    """For light screens only, with a dead link, small figures, faint words and tables that do not say that they scroll.
+
+    At 1,400 pixels the tables fit and have nothing to say.
+    """
+    page = (written.out / "report.html").read_text()
+    for sound, broken in {
+        "prefers-color-scheme: dark": "prefers-color-scheme: none",
+        'id="setting-1"': 'id="nowhere"',
+        "<h1>": '<a href="#setting-1">x</a><h1>',
+        "padding-top: clamp(": "--none: clamp(",
+        "figure svg { display: block; width: 100%": "figure svg { display: block; width: 90px",
+        "--dim: #505050": "--dim: #d0d0d0",
+    }.items():
+        assert page.count(sound) == 1
+        page = page.replace(sound, broken)
+    (tmp_path / "faulty.html").write_text(page)
+    faults = [*site_check.look(tmp_path, ["faulty.html"], SCRIPT)]
+    assert sum(fault.endswith("dark: it is light") for fault in faults) == 3
+    assert sum("a dead link: #setting-1" in fault for fault in faults) == 6
+    assert sum("does not say that it scrolls: domain-IL: mean" in fault for fault in faults) == 4
+    assert sum("a figure is not seen" in fault for fault in faults) == 6 * len(written.report.sections[0].plots)
+    assert any("hard to read: " in fault for fault in faults)

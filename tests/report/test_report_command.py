@@ -2,6 +2,7 @@
 
 import json
 import re
+from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -13,6 +14,7 @@ from written_report import Written
 import raysim
 from raysim.cli import main
 from raysim.config import load
+from raysim.report.write import write_report
 
 Captured = pytest.CaptureFixture[str]
 
@@ -21,7 +23,7 @@ Captured = pytest.CaptureFixture[str]
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # what is written is looked at elsewhere
-    monkeypatch.setattr("raysim.report.write.draw_plots", lambda setting, folder: ([], []))
+    monkeypatch.setattr("raysim.report.write.draw_plots", lambda *given: ([], []))
 
 
 def test_a_real_run_is_reported_with_the_numbers_of_its_summary(written: Written) -> None:
@@ -107,6 +109,70 @@ def test_what_is_wrong_is_told_in_one_line(capsys: Captured) -> None:
         output, errors = capsys.readouterr()
         assert (output, errors.count("\n")) == ("", 1)
         assert fragment in errors
+
+
+class Terminal(StringIO):
+    """A screen, of which all that was ever on it stays."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_terminal_is_told_how_far_it_is_and_a_pipe_is_not(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in (0, 1):
+        make_run(Path(f"run/{seed}"), {"seed": seed})
+    assert main(["report", "run"]) == 0
+    assert "writing" not in capsys.readouterr().out
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["report", "run"]) == 0
+    assert "writing report.html" in screen.getvalue()
+    assert "domain-IL: mean ± standard deviation over seeds" in screen.getvalue()
+
+
+def test_every_step_is_told(tmp_path: Path) -> None:
+    """Two runs read; five plots of one setting: matrices, by task, forgetting, against bytes, who holds what."""
+    for seed in (0, 1):
+        make_run(tmp_path / "runs" / str(seed), {"seed": seed})
+    told: list[str] = []
+    report = write_report(tmp_path / "runs", tmp_path / "out", tell=told.append)
+    assert told == [
+        "reading runs: 1",
+        "reading runs: 2",
+        *(f"setting 1 of 1: plots: {number}" for number in range(1, 6)),
+        *(f"writing {name}" for name in ("report.csv", "means.csv", "report.md", "report.tex", "report.html")),
+    ]
+    assert len(report.sections[0].plots) == 5
+
+
+def test_a_figure_that_is_another_setting_s_is_there_once(tmp_path: Path) -> None:
+    """Both settings deal the same samples to the same clients, and train on them at different rates."""
+    for rate in (0.1, 0.2):
+        matrix = [[rate, 0.0], [0.0, rate]]
+        rounds = [{"tasks": [t], "evaluation": {"domain_il": row}} for t, row in enumerate(matrix, 1)]
+        make_run(tmp_path / f"runs/{rate}", {"training.optimizer.lr": rate}, {"domain_il": matrix}, rounds)
+    first, second = write_report(tmp_path / "runs", tmp_path / "out").sections
+    stems = ["accuracy-matrix", "accuracy-after-task", "forgetting", "accuracy-bytes"]
+    assert [plot.stem for plot in second.plots] == [f"2-domain_il-{stem}" for stem in stems]
+    assert [plot.stem for plot in first.plots][-1] == "1-who-holds-what"
+    assert not (tmp_path / "out" / "plots" / "2-who-holds-what.svg").exists()
+    (line,) = second.shown_before
+    assert line.endswith("seed 0. It is the same as setting 1's.")
+    for name in ("report.html", "report.md"):
+        assert (tmp_path / "out" / name).read_text().count("It is the same as setting 1") == 1
+
+
+def test_a_directory_without_finished_runs_leaves_the_report_that_is_there(tmp_path: Path) -> None:
+    make_run(tmp_path / "bad", status="failed")
+    out = tmp_path / "out"
+    (out / "plots").mkdir(parents=True)
+    (out / "report.html").write_text("an earlier one")
+    with pytest.raises(raysim.ConfigError, match="found no finished run"):
+        write_report(tmp_path / "bad", out)
+    assert [path.name for path in sorted(out.iterdir())] == ["plots", "report.html"]
+    assert (out / "report.html").read_text() == "an earlier one"
 
 
 @pytest.mark.usefixtures("_here")

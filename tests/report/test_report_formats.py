@@ -11,8 +11,9 @@ from made_runs import make_run
 from rich.console import Console
 
 from raysim.report.content import Comparison, Plot, Report, Section
-from raysim.report.formats import escape_latex, fill_template, means_to_csv, runs_to_csv
+from raysim.report.formats import fill_template, means_to_csv, runs_to_csv
 from raysim.report.grouping import group_runs
+from raysim.report.latex import escape_latex, fold, split_columns
 from raysim.report.reading import find_runs
 from raysim.report.tables import ReportTable, TableCell, tabulate_results
 from raysim.report.terminal import show_report
@@ -31,7 +32,7 @@ def report(tmp_path: Path) -> Report:
     make_run(tmp_path / "a", {"seed": 5})
     make_run(tmp_path / "b", {"seed": 6, "methods": {"fedprox": {"mu": 0.1}}, "training.batch_size": 8})
     first, second = group_runs(find_runs([tmp_path], []), [])
-    comparison = Comparison(TABLE, ["lr is 0.1, in the paper 0.01"], "Somebody, 2024.")
+    comparison = Comparison("Paper, x", [TABLE], [], ["lr is 0.1, in the paper 0.01"], "Somebody, 2024.")
     sections = [
         Section(
             first,
@@ -51,7 +52,7 @@ def test_markdown_has_tables_plots_commands_and_what_was_left_out(report: Report
     assert {"| --- | ---: |", "| --- | --- |"} <= set(lines)
     assert r"| der + fed\_a\_gem | **-1.50 ± 0.25** |" in lines
     assert r"| a\|b | 2.00 |" in lines
-    assert "![What it shows.](plots/1-x.png)" in lines
+    assert "![What it shows.](plots/1-x.svg)" in lines
     assert "- departure: lr is 0.1, in the paper 0.01" in lines
     assert f"    raysim run {tmp_path}/a/config.yaml" in lines
     assert r"- runs/x\_y: why \*not\*" in lines
@@ -85,10 +86,13 @@ def test_latex_specials_are_escaped() -> None:
 
 def test_latex_is_balanced_and_every_row_has_as_many_cells(report: Report) -> None:
     text = fill_template("report.tex", report)
-    assert text.count(r"\begin{") == text.count(r"\end{") == 2 * 4
+    # that of the settings, and four, of which the results' is in two parts
+    assert [text.count(f"\\{word}{{{what}}}") for word in ("begin", "end") for what in ("table", "tabular")] == [6] * 4
+    assert text.count(", continued.}") == 1
+    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 6
     assert r"{\boldmath\bfseries $-$1.50 $\pm$ 0.25} \\" in text
-    assert r"\caption{Setting 1: training.batch\_size=8. a\_b: 50 \% \& more. A note on \#1.}" in text
-    assert {r"\begin{tabular}{lr}", r"\begin{tabular}{ll}"} <= set(text.splitlines())
+    assert r"\caption{Setting 1: made. a\_b: 50 \% \& more. A note on \#1.}" in text
+    assert {"lr", "ll"} <= {*re.findall(r"\\begin\{tabular\}\{([lr]+)\}", text)}
     code = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
     assert code.isascii()
     bare = re.sub(r"\\[\\{}$&#%_]", "", code)  # what is left of these characters has its meaning
@@ -98,6 +102,26 @@ def test_latex_is_balanced_and_every_row_has_as_many_cells(report: Report) -> No
     for columns, body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end", text, re.S):
         rows = [line for line in body.splitlines() if line.endswith(r"\\")]
         assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {len(columns)}
+
+
+def test_latex_is_in_parts_that_fit_a_column() -> None:
+    """Of 58 letters the words take 11 (FL + A-GEM | + Fed-A-GEM in two lines), numbers 13 each: three, then two.
+
+    A folded text is as wide as the longer of its lines, which break where they are most alike; words that fit stay.
+    """
+    assert fold("FL + A-GEM + Fed-A-GEM", "l") == r"\rule{0pt}{6ex}\shortstack[l]{FL + A-GEM\\+ Fed-A-GEM}"
+    assert (fold("average accuracy, %"), fold("one_long-word"), fold("a + b")) == (
+        r"\rule{0pt}{6ex}\shortstack[r]{average\\accuracy, \%}",
+        r"one\_long-word",
+        "a + b",
+    )
+    row = ["FL + A-GEM + Fed-A-GEM", *["60.00 ± 10.00"] * 5]
+    table = ReportTable("caption", ["methods", *"abcde"], [[*map(TableCell, row)]])
+    parts = [*split_columns(table)]
+    assert [part.headings for part in parts] == [["methods", "a", "b", "c"], ["methods", "d", "e"]]
+    assert [[len(cells) for cells in part.rows] for part in parts] == [[4], [3]]
+    (whole,) = split_columns(replace(table, texts=6))  # nothing but words
+    assert whole.headings == table.headings
 
 
 def test_csv_has_one_row_per_run_and_numbers_come_back_as_they_were(report: Report, tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
-"""What is one setting, what is one group in it, and what both are called."""
+"""What is one setting, what is one group in it, and what both are called by their configs."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from made_runs import make_run
 
-from raysim.report.grouping import ExperimentSetting, derive_label, group_runs
+from raysim.report.grouping import ExperimentSetting, group_runs
+from raysim.report.naming import derive_label
 from raysim.report.reading import find_runs
+from raysim.report.tables import tabulate_settings
 
 
 def settings(directory: Path, *overrides: Mapping[str, object]) -> list[ExperimentSetting]:
@@ -27,10 +29,10 @@ def test_seeds_methods_names_and_resources_make_no_setting(tmp_path: Path) -> No
         {"seed": 0, "name": "other", "resources": {"clients_per_actor": "auto"}, "logging": {"tensorboard": False}},
         {"seed": 1, "methods": {"er": {}}, "evaluation": {"per_client": True}},
     )
-    assert shape(found) == [("made, other", [("FedAvg", [0, 2]), ("er", [1])])]
+    assert shape(found) == [("made, other", [("FedAvg", [0, 2]), ("ER", [1])])]
 
 
-def test_settings_are_called_by_what_differs(tmp_path: Path) -> None:
+def test_settings_are_called_by_their_runs_and_what_differs_is_a_table(tmp_path: Path) -> None:
     found = settings(
         tmp_path,
         {"partition": {"kind": "dirichlet", "alpha": 10.0, "min_samples": 1}},
@@ -38,20 +40,24 @@ def test_settings_are_called_by_what_differs(tmp_path: Path) -> None:
         {},
         {"training.rounds_per_task": 9},
     )
-    assert [setting.title for setting in found] == [
-        "partition.kind=dirichlet, partition.alpha=0.5, training.rounds_per_task=2",
-        "partition.kind=dirichlet, partition.alpha=10.0, training.rounds_per_task=2",
-        "partition.kind=iid, training.rounds_per_task=2",
-        "partition.kind=iid, training.rounds_per_task=9",
+    assert [setting.title for setting in found] == ["made"] * 4
+    table = tabulate_settings(found)
+    assert table is not None
+    assert table.headings == ("setting", "partition.kind", "partition.alpha", "training.rounds_per_task")
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["1: made", "dirichlet", "0.5", "2"],
+        ["2: made", "dirichlet", "10.0", "2"],
+        ["3: made", "iid", "-", "2"],
+        ["4: made", "iid", "-", "9"],
     ]
-    assert [setting.number for setting in found] == [1, 2, 3, 4]
+    assert tabulate_settings(found[:1]) is None
 
 
 def test_keys_that_only_one_setting_has_tell_settings_apart_where_no_other_does(tmp_path: Path) -> None:
     domains = {"domains": [{"name": "synthetic", "seed": 0}, {"name": "synthetic", "seed": 1}]}
     own = {"name": "synthetic", "classes": 10, "seed": 0}
     found = settings(tmp_path, {"dataset": own, "scenario.shift": domains}, {"dataset": own})
-    assert [setting.title.partition("=")[0] for setting in found] == ["scenario.shift", "scenario.shift.domains"]
+    assert [next(iter(setting.differing)) for setting in found] == ["scenario.shift", "scenario.shift.domains"]
 
 
 def test_runs_with_another_top_k_are_no_replicates(tmp_path: Path) -> None:
@@ -61,7 +67,8 @@ def test_runs_with_another_top_k_are_no_replicates(tmp_path: Path) -> None:
             make_run(tmp_path / f"{top_k}-{seed}", {"seed": seed, "evaluation.top_k": top_k}, top_k=top_k)
     left_out: list[str] = []
     found = group_runs(find_runs([tmp_path], []), left_out)
-    assert shape(found) == [(f"evaluation.top_k={k}", [("FedAvg", [0, 1])]) for k in (1, 3)]
+    assert shape(found) == [("made", [("FedAvg", [0, 1])])] * 2
+    assert [setting.differing for setting in found] == [{"evaluation.top_k": k} for k in (1, 3)]
     assert (left_out, [setting.label("class_il") for setting in found]) == ([], ["class-IL", "class-IL top-3"])
 
 
@@ -103,24 +110,24 @@ def test_knobs_make_groups_and_their_order_is_by_size(tmp_path: Path) -> None:
         {"methods": {"fed_a_gem": {}, "der": {}}},
     )
     assert [group.label for group in found[0].groups] == [
-        "der + fed_a_gem",
-        "fed_a_gem + der",
-        "special lam=0.05 global_rate=1/task",
-        "special lam=0.1 global_rate=1.0",
-        "special lam=0.25 global_rate=1/task",
+        "DER + Fed-A-GEM",
+        "Fed-A-GEM + DER",
+        "SPECIAL lam=0.05 global_rate=1/task",
+        "SPECIAL lam=0.1 global_rate=1.0",
+        "SPECIAL lam=0.25 global_rate=1/task",
     ]
 
 
 def test_labels_show_only_knobs_in_which_groups_differ() -> None:
     der, fed = {"alpha": 1.0, "beta": 0.0}, {"sample_size": 32}
-    assert labels({}, {"der": der}, {"der": der, "fed_a_gem": fed}) == ["FedAvg", "der", "der + fed_a_gem"]
+    assert labels({}, {"der": der}, {"der": der, "fed_a_gem": fed}) == ["FedAvg", "DER", "DER + Fed-A-GEM"]
     assert labels({"der": der}, {"der": {**der, "beta": 0.5}, "fed_a_gem": fed}) == [
-        "der beta=0.0",
-        "der beta=0.5 + fed_a_gem",
+        "DER beta=0.0",
+        "DER++ beta=0.5 + Fed-A-GEM",
     ]
     assert labels({"mine.parts:Still": {"on": True}}, {"mine.parts:Still": {"on": "a\nb"}}) == [
-        "mine.parts:Still on=true",
-        "mine.parts:Still on=a\\nb",
+        "Still on=true",
+        "Still on=a\\nb",
     ]
 
 
@@ -142,11 +149,12 @@ def in_sweep(directory: Path, **names: str) -> list[str]:
     lines = [f"  {folder}: {{methods: '{names[folder[:2]]}', seed: '0'}}" for folder in runs]
     (directory / "sweep.yaml").write_text("\n".join(["name: made", "runs:", *lines, ""]))
     (setting,) = group_runs(find_runs([directory], []), [])
-    return sorted(group.label for group in setting.groups)
+    return [group.label for group in setting.groups]
 
 
 def test_groups_are_called_what_a_sweep_calls_their_methods(tmp_path: Path) -> None:
-    assert in_sweep(tmp_path, er="FL + replay", fl="FL") == ["FL", "FL + replay"]
+    """And stand in the sweep's order, not in that of their names."""
+    assert in_sweep(tmp_path, er="FL + replay", fl="FL") == ["FL + replay", "FL"]
 
 
 def test_settings_are_called_what_a_sweep_calls_them(tmp_path: Path) -> None:
@@ -154,21 +162,18 @@ def test_settings_are_called_what_a_sweep_calls_them(tmp_path: Path) -> None:
     for rate, name in ((0.1, "slow"), (0.5, "fast")):
         make_run(tmp_path / name, {"training.optimizer.lr": rate})
         lines.append(f"  {name}: {{methods: FL, seed: '0', pace: {name}}}")
-    assert [one.title for one in group_runs(find_runs([tmp_path], []), [])] == [
-        "training.optimizer.lr=0.1",
-        "training.optimizer.lr=0.5",
-    ]
+    assert [one.title for one in group_runs(find_runs([tmp_path], []), [])] == ["made", "made"]
     (tmp_path / "sweep.yaml").write_text("\n".join([*lines, ""]))
     assert [one.title for one in group_runs(find_runs([tmp_path], []), [])] == ["slow", "fast"]
 
 
 def test_where_a_sweep_calls_two_groups_the_same_their_methods_tell_them_apart(tmp_path: Path) -> None:
-    assert in_sweep(tmp_path, er="FL", fl="FL") == ["FedAvg", "er"]
+    assert in_sweep(tmp_path, er="FL", fl="FL") == ["ER", "FedAvg"]
 
 
 def test_a_file_of_that_name_that_no_sweep_wrote_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text("runs: 3\n")
-    assert shape(settings(tmp_path, {}, {"methods": {"er": {}}})) == [("made", [("FedAvg", [0]), ("er", [0])])]
+    assert shape(settings(tmp_path, {}, {"methods": {"er": {}}})) == [("made", [("FedAvg", [0]), ("ER", [0])])]
 
 
 def test_runs_from_before_a_key_are_of_the_same_setting(tmp_path: Path) -> None:

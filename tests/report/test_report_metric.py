@@ -93,8 +93,8 @@ def test_reports_and_tuning_follow_the_direction(tmp_path: Path) -> None:
     assert table.headings[2:5] == ("average perplexity", "forgetting", "backward transfer")
     assert [[cell.text for cell in row[:5]] for row in table.rows] == [
         ["FedAvg", "1", "4.000", "2.000", "-2.000"],
-        ["er", "1", "3.000", "1.000", "-1.000"],
-        ["fedprox", "1", "5.000", "3.000", "-3.000"],
+        ["ER", "1", "3.000", "1.000", "-1.000"],
+        ["FedProx", "1", "5.000", "3.000", "-3.000"],
     ]
     assert choose_best([(tmp_path / str(number), "done") for number in range(3)]) == 1
     report = write_report([tmp_path], tmp_path / "report")

@@ -41,7 +41,7 @@ def test_means_and_deviations(tmp_path: Path) -> None:
     fedavg, der = found.rows
     assert [cell.text for cell in fedavg[:5]] == ["FedAvg", "3", "60.00 ± 10.00", "20.00 ± 10.00", "-20.00 ± 10.00"]
     assert [cell.text for cell in fedavg[5:]] == ["0.500 ± 0.000", "1.00 ± 0.00", "3.00 ± 0.00"]
-    assert [cell.text for cell in der] == ["der", "1", "65.00", "5.00", "-5.00", "0.500", "1.00", "3.00"]
+    assert [cell.text for cell in der] == ["DER", "1", "65.00", "5.00", "-5.00", "0.500", "1.00", "3.00"]
     assert not any(cell.best for cell in (*fedavg, *der))  # one common seed is no test
     assert found.note == "Not all groups have the same seeds; what add-ons change is taken over common ones."
 
@@ -108,7 +108,7 @@ def test_what_an_add_on_changes_over_common_seeds(tmp_path: Path) -> None:
         "-8.00 (-12.97 to -3.03), p 0.020",
         "+8.00 (+3.03 to +12.97), p 0.020",
     )
-    assert [[cell.text for cell in row] for row in found.rows] == [["fed_a_gem", "der", "3", *changes]]
+    assert [[cell.text for cell in row] for row in found.rows] == [["Fed-A-GEM", "DER", "3", *changes]]
 
 
 def test_p_is_corrected_over_the_column(tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_p_is_corrected_over_the_column(tmp_path: Path) -> None:
     assert found is not None
     changes = {(row[0].text, row[1].text): row[3].text for row in found.rows}
     assert changes == {
-        ("der", "FedAvg"): "+0.00",
-        ("fedprox", "FedAvg"): "+4.00 (+1.52 to +6.48), p 0.040",
-        ("fed_a_gem", "der"): "+4.00 (+1.52 to +6.48), p 0.040",
+        ("DER", "FedAvg"): "+0.00",
+        ("FedProx", "FedAvg"): "+4.00 (+1.52 to +6.48), p 0.040",
+        ("Fed-A-GEM", "DER"): "+4.00 (+1.52 to +6.48), p 0.040",
     }
 
 
@@ -143,9 +143,9 @@ def test_only_one_more_method_with_all_else_alike_is_an_add_on(tmp_path: Path) -
     assert found is not None
     pairs = {(row[0].text, row[1].text) for row in found.rows}
     assert pairs == {
-        ("der alpha=0.5", "FedAvg"),
-        ("fedprox", "der alpha=0.5"),
-        ("fed_a_gem", "fedprox + der alpha=0.5"),
+        ("DER alpha=0.5", "FedAvg"),
+        ("FedProx", "DER alpha=0.5"),
+        ("Fed-A-GEM", "FedProx + DER alpha=0.5"),
     }
 
 
@@ -155,8 +155,8 @@ def test_settings_of_an_add_on_are_told_apart(tmp_path: Path) -> None:
     found = tabulate_gains(setting(tmp_path, ({}, 0, [[0.7, 0], [0.4, 0.6]]), *runs), "domain_il")
     assert found is not None
     assert [[cell.text for cell in row[:2]] for row in found.rows] == [
-        ["re_fed lam=0.1", "FedAvg"],
-        ["re_fed lam=0.5", "FedAvg"],
+        ["Re-Fed lam=0.1", "FedAvg"],
+        ["Re-Fed lam=0.5", "FedAvg"],
     ]
 
 

@@ -13,7 +13,7 @@ from carrying import carried_out, standings, statuses
 import raysim
 from raysim.config import load
 from raysim.engine.events import RoundDone
-from raysim.sweeps.directory import plan_sweep, read_labels
+from raysim.sweeps.directory import plan_sweep, read_labels, register_runs
 from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
 from raysim.system.errors import ConfigError, RunError
@@ -90,7 +90,13 @@ def test_a_narrowed_sweep_leaves_the_register_of_the_others(copy: Path, grid: Gr
     shutil.rmtree(copy / "FL/seed-1")
     assert statuses(carried_out(grid(AXES), copy, "seed=0")) == ["done"] * 2
     del before["FL/seed-1"]  # neither of this sweep nor there
-    assert read_labels(copy) == before
+    assert [*read_labels(copy).items()] == [*before.items()]  # in the order of the whole sweep
+
+
+def test_a_part_of_a_sweep_leaves_the_order_of_the_whole(copy: Path, grid: Grid) -> None:
+    before, plan = [*read_labels(copy)], plan_sweep(grid(AXES), [], copy)
+    register_runs(copy, plan.name, [cell for cell, _ in plan.runs if cell.labels["seed"] == "1"])
+    assert [*read_labels(copy)] == before
 
 
 def test_unfinished_runs_are_done_again_and_only_they(copy: Path, grid: Grid) -> None:

@@ -14,8 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from raysim.records.figures import draw_matrix
-from raysim.report.grouping import ExperimentSetting, MethodGroup, derive_label
+from raysim.records.figures import draw_matrix, number_columns, number_rows
+from raysim.report.grouping import ExperimentSetting, MethodGroup
+from raysim.report.naming import derive_label, spell_method
 from raysim.report.plots import style
 from raysim.report.plots.style import Drawing
 from raysim.report.reading import Methods, RoundRecord, read_rounds
@@ -100,7 +101,7 @@ def draw_tradeoffs(setting: ExperimentSetting) -> Iterator[Drawing]:
         name = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in name)
         for protocol in setting.protocols:
             stem = f"{setting.number}-{protocol}-{name}"
-            yield _draw_tradeoff(setting, sweeps, protocol, f"{method} {knob}", stem)
+            yield _draw_tradeoff(setting, sweeps, protocol, f"{spell_method(method)} {knob}", stem)
 
 
 def _draw_matrices(setting: ExperimentSetting, protocol: str, label: str, matrices: Sequence[Array]) -> Drawing:
@@ -109,15 +110,18 @@ def _draw_matrices(setting: ExperimentSetting, protocol: str, label: str, matric
     rows = math.ceil(count / columns)
     width, height = 1.2 + 0.42 * tasks, max(1.2 + 0.32 * tasks, 2.4)
     figure = style.make_figure(max(columns * width + 0.8, 4.5), rows * height)
-    ticks = [tick - 1 for tick in style.choose_ticks(tasks)]
     for index, (group, found) in enumerate(zip(setting.groups, matrices, strict=True), 1):
         axes = figure.add_subplot(rows, columns, index)
-        image = draw_matrix(axes, (found.mean(axis=0) / metric.scale).tolist(), setting.in_step, metric)
-        axes.set_xticks(ticks, [str(tick + 1) for tick in ticks])
-        axes.set_yticks(ticks, [str(tick + 1) for tick in ticks])
+        image = draw_matrix(axes, (found.mean(axis=0) / metric.scale).tolist(), metric)
+        if index % columns == 1 or columns == 1:
+            number_rows(axes, tasks, setting.in_step)
+        if index > count - columns:
+            number_columns(axes, tasks)
         axes.grid(False)
+        for number in axes.texts:
+            number.set_in_layout(False)  # those within the axes; there are many
         axes.set_title(fill(group.label, max(12, int((width - 0.5) / 0.1))))
-    figure.colorbar(image, ax=figure.axes, label=f"{metric.name}{metric.axis}, {label}", shrink=0.6)
+    figure.colorbar(image, ax=figure.axes, label=f"{metric.name}{metric.axis}", shrink=0.6)
     moment = "after task t" if setting.in_step else f"after t of {tasks} equal parts of the run"
     name = f"{metric.name[0].upper()}{metric.name[1:]}"
     words = f"{name} matrices, {label}: mean over seeds; row t is {moment}, column i task i."
@@ -139,23 +143,24 @@ def _draw_forgetting(setting: ExperimentSetting, protocol: str, label: str, matr
     tasks, count = setting.tasks, len(matrices)
     labels = [group.label for group in setting.groups]
     metric = setting.metric
-    figure, axes = style.make_chart(labels, label, "task", f"forgetting{metric.axis}", max(7.2, 0.14 * count * tasks))
+    figure, axes = style.make_chart(labels, label, "task", f"forgetting{metric.axis}", max(5.8, 0.14 * count * tasks))
     for index, (name, found, look) in enumerate(zip(labels, matrices, style.choose_looks(count), strict=True)):
         upward = found if metric.higher_is_better else -found
         lost = upward[:, :-1, :-1].max(axis=1) - upward[:, -1, :-1]
         x = np.arange(1, tasks) + 0.7 * ((index + 0.5) / count - 0.5)  # side by side, so that none hides another
-        std = lost.std(axis=0, ddof=1) if len(lost) > 1 else None
-        axes.errorbar(x, lost.mean(axis=0), std, label=name, elinewidth=1, markersize=7, **look | {"linestyle": "none"})
+        mean = lost.mean(axis=0)
+        bars = None if len(lost) == 1 else np.abs(style.spread(lost, style.range_of(metric, change=True)) - mean)
+        axes.errorbar(x, mean, bars, label=name, elinewidth=1, markersize=7, **look | {"linestyle": "none"})
     for edge in np.arange(1.5, tasks - 1):
-        axes.axvline(edge, color="#eeeeee", linewidth=1, zorder=0)
+        axes.axvline(edge, color=style.FAINT, linewidth=0.6, zorder=0)
     axes.axhline(0, color="#888888", linewidth=0.8)
     axes.grid(False, axis="x")
     axes.set_xticks(style.choose_ticks(tasks - 1))
     style.put_legend_below(figure, axes)
     less = "its best {} before the last task less the final one" if metric.higher_is_better else LESS_IS_BETTER
     words = f"Forgetting of each task but the last, {label}: {less.format(metric.name)}"
-    bars = "mean over seeds, bars: ± one standard deviation."
-    return Drawing(f"{setting.number}-{protocol}-forgetting", f"{words}; {bars}", figure)
+    words += "; mean over seeds, bars: ± one standard deviation."
+    return Drawing(f"{setting.number}-{protocol}-forgetting", words, figure)
 
 
 def _draw_course(setting: ExperimentSetting, courses: Courses, protocol: str, axis: PlotAxis) -> Drawing:
@@ -182,8 +187,8 @@ def _draw_means(setting: ExperimentSetting, title: str, curves: Sequence[Curve],
         mean = values.mean(axis=0)
         axes.plot(x, mean, label=label, **look)
         if len(values) > 1:
-            std = values.std(axis=0, ddof=1)
-            axes.fill_between(x, mean - std, mean + std, color=look["color"], alpha=style.BAND, linewidth=0)
+            band = style.spread(values, style.range_of(metric))
+            axes.fill_between(x, *band, color=look["color"], alpha=style.BAND, linewidth=0)
     style.put_legend_below(figure, axes)
     return figure, axes
 

@@ -1,19 +1,26 @@
-"""How every plot of a report looks: colours, marks, sizes; and how one becomes a PNG and an SVG."""
+"""How every plot of a report looks: colours, marks, sizes; and how one becomes an SVG."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from raysim.objectives import Metric
 from raysim.report.content import Plot
 
+Bounds = tuple[float | None, float | None]
+
 # Okabe and Ito's colours, told apart by colour-blind readers; without their yellow, which is too light for a line
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+INK, FAINT = "#1a1a1a", "#dddddd"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", INK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # as many as have no divisor in common with the colours
 DASHES = ("-", "--", "-.", ":")
 
@@ -24,11 +31,16 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#dddddd",
+    "grid.color": FAINT,
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.6,
     "lines.markersize": 5,
     "legend.frameon": False,
+    # what a dark page draws in light ink; fields of colour, numbers and series have colours of their own
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+    "axes.facecolor": "none",
+    "svg.fonttype": "none",  # text stays text: to be read, found and copied; and files are small
+    "font.sans-serif": ["DejaVu Sans"],
     "svg.hashsalt": "raysim",  # files are alike from one report to the next
 }
 
@@ -57,12 +69,27 @@ def choose_looks(count: int) -> list[dict[str, Any]]:
     ]
 
 
+def range_of(metric: Metric, change: bool = False) -> Bounds:
+    """Return the least and the largest value of a metric, or change of one, as shown; None where there is none."""
+    low, high = (None if end is None else float(metric.scale * end) for end in metric.range)
+    if not change:
+        return low, high
+    return (None, None) if low is None or high is None else (low - high, high - low)
+
+
+def spread(values: npt.NDArray[np.float64], bounds: Bounds) -> npt.NDArray[np.float64]:
+    """Return the mean of values [seed, ...] less and plus their deviation, [2, ...], within what they can be at all."""
+    mean, std = values.mean(axis=0), values.std(axis=0, ddof=1)
+    low, high = (end if end is not None else outside for end, outside in zip(bounds, (-np.inf, np.inf), strict=True))
+    return np.stack([mean - std, mean + std]).clip(low, high)
+
+
 def make_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches."""
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06))
 
 
-def make_chart(labels: Sequence[str], title: str, xlabel: str, ylabel: str, width: float = 7.2) -> tuple[Figure, Axes]:
+def make_chart(labels: Sequence[str], title: str, xlabel: str, ylabel: str, width: float = 5.8) -> tuple[Figure, Axes]:
     """Return a figure with an empty chart and, below it, room for a legend with these labels."""
     figure = make_figure(width, 3.9 + 0.21 * math.ceil(len(labels) / _columns(labels, width)))
     axes = figure.add_subplot()
@@ -74,7 +101,13 @@ def make_chart(labels: Sequence[str], title: str, xlabel: str, ylabel: str, widt
 def put_legend_below(figure: Figure, axes: Axes) -> None:
     """Put the legend of some axes under all of them, in as many columns as there is room for."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=_columns(labels, figure.get_figwidth()))
+    put_legend(figure, dict(zip(labels, handles, strict=True)))
+
+
+def put_legend(figure: Figure, handles: Mapping[str, Any]) -> None:
+    """Put a legend of handles by label under all axes, in as many columns as there is room for."""
+    ncols = _columns([*handles], figure.get_figwidth())
+    figure.legend([*handles.values()], [*handles], loc="outside lower center", ncols=ncols)
 
 
 def _columns(labels: Sequence[str], width: float) -> int:
@@ -88,9 +121,7 @@ def choose_ticks(last: int, most: int = 12) -> Sequence[int]:
 
 
 def save_drawing(drawing: Drawing, folder: Path) -> Plot:
-    """Write STEM.png and STEM.svg into a folder that exists."""
-    figure = drawing.figure
-    figure.savefig(folder / f"{drawing.stem}.png", dpi=150)
-    figure.set_layout_engine("none")  # it is laid out now: once is half of the work
-    figure.savefig(folder / f"{drawing.stem}.svg", metadata={"Date": None})
-    return Plot(folder, drawing.stem, drawing.caption, figure.get_figwidth())
+    """Write STEM.svg into a folder that exists."""
+    plot = Plot(folder, drawing.stem, drawing.caption, drawing.figure.get_figwidth())
+    FigureCanvasSVG(drawing.figure).print_svg(plot.file, metadata={"Date": None})  # savefig would draw it all twice
+    return plot

@@ -1,0 +1,104 @@
+"""Published figures: raysim/published/PAPER.yaml holds a paper's tables, and what it claims.
+
+A setting of the paper has a `config`, the part of a run's config that makes it that setting, and what else is `stated`,
+from which a run may depart: the departures are listed. A setting that is `like` an earlier one has all of that one in
+which it says nothing else.
+"""
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from raysim.config.error_text import nearest
+from raysim.config.yaml_reading import parse_value
+from raysim.system.errors import ConfigError
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class PublishedSetting(_Strict):
+    """`config` is null where raysim has no such data set or scenario: no run can be of this setting."""
+
+    config: dict[str, object] | None
+    stated: dict[str, object] = {}
+    like: str | None = None
+
+
+class PublishedColumn(_Strict):
+    """A column of a table, in %: the mean and the standard deviation by method, null where the paper gives none."""
+
+    table: str
+    setting: str
+    protocol: Literal["domain_il", "class_il", "task_il"]
+    metric: Literal["average_accuracy", "forgetting", "final_forgetting", "backward_transfer", "top10_accuracy"]
+    cells: dict[str, tuple[float, float | None]]
+
+
+class PublishedCost(_Strict):
+    """A column of what a paper's systems cost: rounds to the best accuracy, summed over the tasks; seconds of a round.
+
+    Nothing measured is set beside it: raysim does not count the first, and the second says nothing about another
+    machine.
+    """
+
+    table: str
+    setting: str
+    metric: Literal["rounds_to_best", "seconds_per_round"]
+    cells: dict[str, tuple[float, float | None]]
+
+
+class PublishedPaper(_Strict):
+    """A paper. `methods` maps its names to methods blocks, null where raysim has no such method.
+
+    `claims` maps the names of what the paper proposes to those that it is said to gain over.
+    """
+
+    paper: str
+    citation: str
+    note: str
+    settings: dict[str, PublishedSetting]
+    methods: dict[str, dict[str, dict[str, object]] | None]
+    claims: dict[str, list[str]]
+    tables: list[PublishedColumn]
+    costs: list[PublishedCost] = []
+
+    @field_validator("settings")
+    @classmethod
+    def _whole(cls, settings: dict[str, PublishedSetting]) -> dict[str, PublishedSetting]:
+        whole: dict[str, PublishedSetting] = {}
+        for name, setting in settings.items():
+            whole[name] = setting if setting.like is None else _over(whole[setting.like], setting)
+        return whole
+
+
+def load_paper(paper: str) -> PublishedPaper:
+    """Return the figures of a paper.
+
+    Raises:
+        ConfigError: there is no such paper.
+    """
+    folder = files("raysim") / "published"
+    known = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    if paper not in known:
+        near = nearest(paper, known)
+        raise ConfigError(f"--against {paper}: found no figures of such a paper, allowed: {', '.join(known)}{near}")
+    return PublishedPaper.model_validate(parse_value((folder / f"{paper}.yaml").read_text(encoding="utf-8")))
+
+
+def _over(below: PublishedSetting, above: PublishedSetting) -> PublishedSetting:
+    """Return a setting with what it leaves to another; what its own config asks for is not `stated` otherwise."""
+    own = above.config or {}
+    stated = _merged(_merged(below.stated, above.stated), own)
+    return PublishedSetting(config=_merged(below.config or {}, own), stated=stated)
+
+
+def _merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:
+    found = dict(below)
+    for key, value in above.items():
+        under = found.get(key)
+        found[key] = _merged(under, value) if isinstance(under, Mapping) and isinstance(value, Mapping) else value
+    return found
