@@ -200,14 +200,16 @@ def test_tensorboard_has_the_scalars_and_the_matrix(run, rounds, summary):
         return [(event.step, pytest.approx(event.value, rel=1e-6)) for event in shown.Scalars(name)]
 
     assert scalars("train/loss") == [(e["round"], e["loss"]) for e in rounds]
-    assert scalars("bytes/up") == [(e["round"], e["bytes_up"]) for e in rounds]
+    up = np.cumsum([e["bytes_up"] for e in rounds])
+    assert scalars("bytes/up_so_far") == [(e["round"], total) for e, total in zip(rounds, up, strict=True)]
     assert scalars("clients/cohort") == [(e["round"], len(e["cohort"])) for e in rounds]
     assert scalars("methods/probe") == [(e["round"], e["records"]["probe"]) for e in rounds]
     for protocol in ("class_il", "task_il"):
         matrix = summary["evaluation"][protocol]["accuracy"]
         assert scalars(f"{protocol}/task_2") == [(2, matrix[0][1]), (4, matrix[1][1])]
-        assert scalars(f"{protocol}/accuracy_so_far") == [(2, matrix[0][0]), (4, (matrix[1][0] + matrix[1][1]) / 2)]
-        assert [step for step, _ in scalars(f"{protocol}/forgetting")] == [4]  # undefined after one task
+        average = [(2, matrix[0][0]), (4, (matrix[1][0] + matrix[1][1]) / 2)]
+        assert scalars(f"average/{protocol}/accuracy") == average
+        assert [step for step, _ in scalars(f"average/{protocol}/forgetting")] == [4]  # undefined after one task
         images = shown.Images(f"{protocol}/accuracy_matrix")
         assert [image.step for image in images] == [1, 2]
         assert all(image.encoded_image_string.startswith(b"\x89PNG") and image.width > 50 for image in images)
