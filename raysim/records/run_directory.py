@@ -44,10 +44,13 @@ class RunFiles:
             directory.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 write_whole(path, dump(config))
+        past = load_recorded_rounds(directory) if config.logging.tensorboard else []
         with self._writing(ROUNDS) as path:
             self._rounds = path.open("a", buffering=1, encoding="utf-8")
         with self._writing(BOARD):
-            self._board = Board(directory, config, read_rounds(directory)) if config.logging.tensorboard else None
+            self._board = (
+                Board(directory, config, past) if config.logging.tensorboard else None
+            )
 
     def write_round(self, event: RoundDone, totals: Totals) -> None:
         """Write a round, which the totals already include."""
@@ -172,9 +175,11 @@ def count_lost(directory: Path, files: Mapping[str, int]) -> int:
     return rounds.read_bytes()[files.get(ROUNDS, 0) :].count(b"\n") if rounds.exists() else 0
 
 
-def read_rounds(directory: Path) -> list[dict[str, Any]]:
+def load_recorded_rounds(directory: Path) -> list[dict[str, Any]]:
     """Return the lines of rounds.jsonl, each of which is whole. Raises RunError if they are not what raysim wrote."""
     path = directory / ROUNDS
+    if not path.exists():
+        return []
     try:
         return [dict(json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines()]
     except RUBBISH as error:

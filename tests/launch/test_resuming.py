@@ -128,6 +128,18 @@ def test_tensorboard_shows_every_round_once(whole: Path, tmp_path: Path) -> None
     assert [value.tag for event in read for value in event.summary.value if value.tag in once] == once
 
 
+def test_rounds_that_raysim_did_not_write_are_told_in_one_line(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    cut_off(out, 5)
+    rounds = out / "rounds.jsonl"
+    rounds.write_text(rounds.read_text().replace("{", "[", 1))
+    with pytest.raises(
+        RunError, match=r"rounds\.jsonl: found no rounds \(JSONDecodeError: .*, allowed: the run's own file"
+    ) as found:
+        raysim.run(None, out=out, local=True, resume=True)
+    assert "\n" not in str(found.value)
+
+
 def test_the_newest_checkpoints_are_kept(whole: Path) -> None:
     assert [path.name for path in sorted((whole / "checkpoints").iterdir())] == ["000004", "000006"]
     assert sorted(path.name for path in (whole / "checkpoints" / "000006").iterdir()) == [
