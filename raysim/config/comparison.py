@@ -46,15 +46,17 @@ def label_run(config: Config, overrides: Sequence[str] | Mapping[str, object]) -
 
     It has only characters that shells leave alone, at most 100 of them; it is empty where there is neither.
     """
-    parts = ["+".join(name.rpartition(":")[2] for name in config.methods)]
+    parts = ["+".join(_plain_letters(name.rpartition(":")[2]) for name in config.methods)]
     for override, given in parse_overrides(overrides):
         for keys, value in _settings(given, override.keys):
             if keys not in (("name",), ("seed",), ("methods",)) and value != {}:
                 key = keys[-2] if keys[-1] in ("kind", "name") else keys[-1]
-                parts.append(f"{key}={to_yaml_line(value)}")
-    return ",".join(filter(None, (re.sub(r"[^\w.+=:-]+", "_", part, flags=re.ASCII).strip("_") for part in parts)))[
-        :100
-    ]
+                parts.append(f"{_plain_letters(str(key))}={_plain_letters(to_yaml_line(value))}")
+    return ",".join(filter(None, parts))[:100]
+
+
+def _plain_letters(text: str) -> str:
+    return re.sub(r"[^\w.+:-]+", "_", text, flags=re.ASCII).strip("_")
 
 
 def _settings(value: object, around: Keys) -> Iterator[tuple[Keys, Any]]:

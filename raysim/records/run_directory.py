@@ -48,9 +48,7 @@ class RunFiles:
         with self._writing(ROUNDS) as path:
             self._rounds = path.open("a", buffering=1, encoding="utf-8")
         with self._writing(BOARD):
-            self._board = (
-                Board(directory, config, past) if config.logging.tensorboard else None
-            )
+            self._board = Board(directory, config, past) if config.logging.tensorboard else None
 
     def write_round(self, event: RoundDone, totals: Totals) -> None:
         """Write a round, which the totals already include."""

@@ -107,7 +107,7 @@ class Board:
         # without the experiment that it makes beside it: of several runs' TensorBoard takes one, and would know the
         # columns of that run only; without one it takes the columns of all
         _, values, _ = hparams(tabulate_settings(config), {})
-        self._writer.file_writer.add_summary(values)
+        self._writer._get_file_writer().add_summary(values)
 
     def _add_accuracies(self, event: RoundDone, totals: Totals) -> dict[str, float]:
         """Write the metric with virtual milliseconds and KiB sent as steps; return the scalars to write by round."""
