@@ -79,7 +79,7 @@ def _run(given: Sequence[str]) -> int:
     parser = ArgumentParser("run", "Run a scenario.")
     parser.add_argument("config", metavar="CONFIG", nargs="?", help=f"{CONFIG}; with --resume, DIR's own")
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a dotted key and its value, in YAML")
-    parser.add_argument("--out", metavar="DIR", help="a new or empty directory (runs/NAME/seed-SEED/DATE-TIME)")
+    parser.add_argument("--out", metavar="DIR", help="a new or empty directory (runs/NAME/seed-SEED/DATE-TIME-LABEL)")
     parser.add_argument("--local", action="store_true", help="run every client in this process, without Ray")
     parser.add_argument("--resume", action="store_true", help="go on from DIR's newest checkpoint")
     parser.add_argument("--quiet", action="store_true", help="show nothing")

@@ -1,10 +1,14 @@
-"""Whether two configs are the same run: in all but what only says how it is carried out."""
+"""What tells runs apart: are two configs the same in all but how a run is carried out; settings as a table, a name."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from raysim.config.document import dotted, to_plain, walk
-from raysim.config.error_text import show
+from raysim.config import parse_overrides
+from raysim.config.document import Keys, dotted, to_plain, walk
+from raysim.config.error_text import shorten, show
 from raysim.config.schema import Config
+from raysim.config.yaml_writing import to_yaml_line
 
 Ignored = Sequence[tuple[str, ...]]
 
@@ -17,9 +21,50 @@ def result_settings(config: Config, ignored: Ignored = CHANGE_NO_RESULT) -> dict
     leaves: dict[str, object] = {"methods": [*config.methods]}  # in order, which the leaves below do not say
     for keys, value in walk(to_plain(config)):
         if keys and not (isinstance(value, dict | list) and value):
-            left_out = any(keys[: len(one)] == one for one in ignored)
-            leaves |= {} if left_out else {dotted(keys): value}
+            leaves |= {} if _is_ignored(keys, ignored) else {dotted(keys): value}
     return leaves
+
+
+def _is_ignored(keys: Keys, ignored: Ignored) -> bool:
+    return any(keys[: len(one)] == one for one in ignored)
+
+
+def tabulate_settings(config: Config) -> dict[str, int | float | str]:
+    """Return a config's settings by their dotted keys, but for those that change no result, as numbers or short text.
+
+    Null is text, too, so that it is seen to differ from a number.
+    """
+    settings = {
+        dotted(keys): value if type(value) in (int, float) else shorten(to_yaml_line(value))
+        for keys, value in _settings(to_plain(config), ())
+    }
+    return {**settings, "methods": " + ".join(config.methods) or "fedavg"}
+
+
+def label_run(config: Config, overrides: Sequence[str] | Mapping[str, object]) -> str:
+    """Return a config's methods, and what was given as KEY=VALUE if it changes results, as a part of a folder's name.
+
+    It has only characters that shells leave alone, at most 100 of them; it is empty where there is neither.
+    """
+    parts = ["+".join(_plain_letters(name.rpartition(":")[2]) for name in config.methods)]
+    for override, given in parse_overrides(overrides):
+        for keys, value in _settings(given, override.keys):
+            if keys not in (("name",), ("seed",), ("methods",)) and value != {}:
+                key = keys[-2] if keys[-1] in ("kind", "name") else keys[-1]
+                parts.append(f"{_plain_letters(str(key))}={_plain_letters(to_yaml_line(value))}")
+    return ",".join(filter(None, parts))[:100]
+
+
+def _plain_letters(text: str) -> str:
+    return re.sub(r"[^\w.+:-]+", "_", text, flags=re.ASCII).strip("_")
+
+
+def _settings(value: object, around: Keys) -> Iterator[tuple[Keys, Any]]:
+    """Yield the values below a plain value with their keys, a list as one, but for those that change no result."""
+    for keys, leaf in walk(value, around):
+        below_a_list = any(isinstance(key, int) for key in keys)
+        if not (below_a_list or (isinstance(leaf, dict) and leaf) or _is_ignored(keys, CHANGE_NO_RESULT)):
+            yield keys, leaf
 
 
 def describe_difference(one: Config, other: Config, ignored: Ignored = CHANGE_NO_RESULT) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from raysim.callbacks.callback import Callback
 from raysim.callbacks.telling import CallbackAudience, Named, make_callbacks
 from raysim.config import Config, load
+from raysim.config.comparison import label_run
 from raysim.data.downloading import downloads_told
 from raysim.engine.compatibility import check_fit, check_methods
 from raysim.engine.events import Stage
@@ -61,7 +62,8 @@ def run(
     Args:
         config: a YAML file, a mapping or a config; with `resume` it may be None, for the directory's own config.
         overrides: KEY=VALUE strings, or a mapping from dotted keys to values.
-        out: the run's directory, absent or empty; by default runs/NAME/seed-SEED/DATE-TIME.
+        out: the run's directory, absent or empty; by default runs/NAME/seed-SEED/DATE-TIME-LABEL, where the label says
+            the methods and what the overrides set.
         local: run every client in this process, without Ray.
         callbacks: told of the run's events beside those of the config: names, or objects of one's own.
         progress: show a bar on a terminal or in a notebook, and lines elsewhere, as the command line does.
@@ -85,7 +87,7 @@ def run(
         resolved = load(config, overrides)
     if names := {name: None for name in callbacks if isinstance(name, str)}:
         resolved = load(resolved, {"callbacks": {**names, **resolved.callbacks}})
-    directory = Path(out) if out is not None else _default_directory(resolved)
+    directory = Path(out) if out is not None else _default_directory(resolved, overrides)
     if not resume:
         claim_directory(directory)
     elif (directory / "summary.json").exists() and (ended := load_result(directory)).status == "done":
@@ -216,8 +218,9 @@ def _start_on_ray(
         yield start
 
 
-def _default_directory(config: Config) -> Path:
-    """Return runs/NAME/seed-SEED/DATE-TIME, with a number appended if that exists."""
-    first = Path("runs") / config.name / f"seed-{config.seed}" / datetime.now().strftime("%Y%m%d-%H%M%S")
+def _default_directory(config: Config, overrides: Sequence[str] | Mapping[str, object]) -> Path:
+    """Return runs/NAME/seed-SEED/DATE-TIME-LABEL (see label_run), with a number appended if that exists."""
+    name = "-".join(filter(None, [datetime.now().strftime("%Y%m%d-%H%M%S"), label_run(config, overrides)]))
+    first = Path("runs") / config.name / f"seed-{config.seed}" / name
     others = (first.with_name(f"{first.name}-{number}") for number in count(2))
     return next(path for path in chain([first], others) if not path.exists())

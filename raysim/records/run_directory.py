@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +21,13 @@ from raysim.config import Config, dump
 from raysim.config.error_text import shorten
 from raysim.engine.events import RoundDone, line
 from raysim.records.notes import RECORDED, Note
-from raysim.records.tensorboard import Board
+from raysim.records.tensorboard import BOARD, Board
 from raysim.records.totals import Totals
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import convert_write_errors, is_partial, partial_path, write_whole
 
 RUBBISH = (OSError, ValueError, LookupError, TypeError, RecursionError)  # what reading other JSON than ours raises
 ROUNDS = "rounds.jsonl"
-BOARD = "events.out.*"
 
 
 class RunFiles:
@@ -44,11 +44,11 @@ class RunFiles:
             directory.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 write_whole(path, dump(config))
+        past = load_recorded_rounds(directory) if config.logging.tensorboard else []
         with self._writing(ROUNDS) as path:
             self._rounds = path.open("a", buffering=1, encoding="utf-8")
         with self._writing(BOARD):
-            top_k, metric = config.evaluation.top_k, config.objective.make().metric
-            self._board = Board(directory, config.in_step, top_k, metric) if config.logging.tensorboard else None
+            self._board = Board(directory, config, past) if config.logging.tensorboard else None
 
     def write_round(self, event: RoundDone, totals: Totals) -> None:
         """Write a round, which the totals already include."""
@@ -171,6 +171,18 @@ def count_lost(directory: Path, files: Mapping[str, int]) -> int:
     """Return how many rounds a run has written since its files had these sizes in bytes."""
     rounds = directory / ROUNDS
     return rounds.read_bytes()[files.get(ROUNDS, 0) :].count(b"\n") if rounds.exists() else 0
+
+
+def load_recorded_rounds(directory: Path) -> list[dict[str, Any]]:
+    """Return the lines of rounds.jsonl, each of which is whole. Raises RunError if they are not what raysim wrote."""
+    path = directory / ROUNDS
+    if not path.exists():
+        return []
+    try:
+        return [dict(json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines()]
+    except RUBBISH as error:
+        allowed = "allowed: the run's own file, or the run again in another directory"
+        raise RunError(f"{path}: found no rounds ({type(error).__name__}: {error}), {allowed}") from None
 
 
 def cut_back(directory: Path, files: Mapping[str, int]) -> None:

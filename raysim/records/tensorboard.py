@@ -1,37 +1,54 @@
-"""TensorBoard's files: scalars over rounds, and the accuracy matrix as an image after every task."""
+"""TensorBoard's files: scalars over rounds, the accuracy matrix as an image after every task, and the run's config."""
 
 import threading
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from math import isclose
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from raysim.engine.events import RoundDone
+from raysim.config import Config, dump
+from raysim.config.comparison import tabulate_settings
+from raysim.engine.events import RoundDone, line
 from raysim.evaluation import metrics
-from raysim.objectives import Metric
-from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.records.figures import matrix_image
 from raysim.records.notes import Note
 from raysim.records.totals import Totals
+
+BOARD = "events.out.*"
 
 
 class Board:
     """Writer of events.out.* into a run directory. The step of a scalar is the round, that of an image the task.
 
-    in_step, metric: as in metrics.summarise. top_k: above 1, it is part of the names of what is accuracy.
+    The files begin, with their first round, with the run's config: as text, as the columns of HPARAMS, whose metrics
+    are the scalars' last values, and with the charts of CUSTOM SCALARS. The averages come first in the alphabet, as
+    HPARAMS shows the first five scalars. What may be the same in every round is written from where it changes.
+
+    Args:
+        directory: of the run.
+        config: the resolved config.
+        past: the lines of rounds.jsonl for the rounds that the files in the directory have.
     """
 
-    def __init__(self, directory: Path, in_step: bool, top_k: int = 1, metric: Metric = ACCURACY_METRIC) -> None:
+    def __init__(self, directory: Path, config: Config, past: Iterable[Mapping[str, Any]] = ()) -> None:
         from torch.utils.tensorboard import SummaryWriter  # takes a second to import; only if it is used
 
         _silence_failing_writers()
+        self._undescribed = None if any(directory.glob(BOARD)) else config
         self._writer = SummaryWriter(str(directory))
-        self._in_step = in_step
-        self._top_k = top_k
-        self._metric = metric
-        self._called = metric.name.replace(" ", "_")
+        self._in_step = config.in_step
+        self._top_k = config.evaluation.top_k
+        self._metric = config.objective.make().metric
+        self._called = self._metric.name.replace(" ", "_")
+        self._unchanged = _Unchanged()
+        for each in past:
+            for name, number in _diagnose(each).items():
+                self._unchanged.take(name, each["round"], number)
 
     def close(self) -> None:
         """Write out the buffers and close the files."""
@@ -54,16 +71,15 @@ class Board:
 
     def add_round(self, event: RoundDone, totals: Totals) -> None:
         """Write one round, and, if it ended a task, the matrices and the clients' updates so far."""
+        if self._undescribed is not None:
+            self._describe(self._undescribed, [*totals.matrices])
+            self._undescribed = None
         numbers: dict[str, float | None] = {
             "train/loss": event.loss,
-            "bytes/up": event.bytes_up,
-            "bytes/down": event.bytes_down,
+            "bytes/up_so_far": totals.bytes_up or None,
+            "bytes/down_so_far": totals.bytes_down or None,
             "seconds/round": event.seconds,
-            "clients/cohort": len(event.cohort),
-            "clients/idle_share": event.idle_share,
-            "clients/staleness": fmean(event.staleness) if event.staleness else None,
             "virtual_time": event.virtual_time,
-            **{f"methods/{name}": value for name, value in event.records.items()},
             **self._add_accuracies(event, totals),
         }
         if event.task_done:
@@ -71,6 +87,27 @@ class Board:
         for name, number in numbers.items():
             if number is not None:
                 self._writer.add_scalar(name, number, event.round)
+        for name, number in _diagnose(line(event)).items():
+            for round, value in self._unchanged.take(name, event.round, number):
+                self._writer.add_scalar(name, value, round)
+
+    def _describe(self, config: Config, protocols: Sequence[str]) -> None:
+        """Write the config, as text and for HPARAMS, and the charts of CUSTOM SCALARS."""
+        from torch.utils.tensorboard.summary import hparams
+
+        self._writer.add_text("config", f"```yaml\n{dump(config)}```")
+        tasks = {
+            metrics.protocol_label(protocol, self._top_k): {
+                f"{self._called} of every task": ["Multiline", [rf"^{self._tag(protocol)}/task_\d+$"]]
+            }
+            for protocol in protocols
+        }
+        average = {f"average {self._called}, tasks so far": ["Multiline", [rf"^average/[^/]+/{self._called}$"]]}
+        self._writer.add_custom_scalars({**tasks, "protocols": average})
+        # without the experiment that it makes beside it: of several runs' TensorBoard takes one, and would know the
+        # columns of that run only; without one it takes the columns of all
+        _, values, _ = hparams(tabulate_settings(config), {})
+        self._writer._get_file_writer().add_summary(values)
 
     def _add_accuracies(self, event: RoundDone, totals: Totals) -> dict[str, float]:
         """Write the metric with virtual milliseconds and KiB sent as steps; return the scalars to write by round."""
@@ -78,7 +115,7 @@ class Board:
         for protocol, accuracy in (event.evaluation or {}).items():
             tag = self._tag(protocol)
             numbers |= {f"{tag}/task_{i}": value for i, value in enumerate(accuracy, 1)}
-            mean = numbers[f"{tag}/{self._called}_so_far"] = fmean(accuracy[: event.so_far])
+            mean = numbers[f"average/{tag}/{self._called}"] = fmean(accuracy[: event.so_far])
             self._writer.add_scalar(f"{tag}/{self._called}_by_virtual_ms", mean, round(1000 * event.virtual_time))
             if event.spread is not None:
                 spread = event.spread[protocol]
@@ -94,17 +131,47 @@ class Board:
         numbers: dict[str, float | None] = {}
         self._writer.add_histogram("clients/updates", np.asarray(totals.participation), event.round)
         for protocol, matrix in totals.matrices.items():
+            tag = self._tag(protocol)
             if self._in_step:
                 upward = [self._metric.better(row) for row in matrix]
-                numbers[f"{self._tag(protocol)}/forgetting"] = metrics.forgetting(upward)
-                numbers[f"{self._tag(protocol)}/backward_transfer"] = metrics.backward_transfer(upward)
+                numbers[f"average/{tag}/forgetting"] = metrics.forgetting(upward)
+                numbers[f"average/{tag}/backward_transfer"] = metrics.backward_transfer(upward)
             image = matrix_image(matrix, protocol, self._in_step, self._top_k, self._metric)
-            self.add_image(f"{self._tag(protocol)}/{self._called}_matrix", image, len(matrix))
+            self.add_image(f"{tag}/{self._called}_matrix", image, len(matrix))
         return numbers
 
     def _tag(self, protocol: str) -> str:
         """Return the first part of the names of a protocol's accuracies."""
         return protocol if self._top_k == 1 else f"{protocol}_top_{self._top_k}"
+
+
+class _Unchanged:
+    """Withholds scalars until they change, so that no chart is a flat line."""
+
+    def __init__(self) -> None:
+        self._withheld: dict[str, tuple[int, int, float] | None] = {}  # first and last round, value; None if it changed
+
+    def take(self, name: str, round: int, value: float | None) -> list[tuple[int, float]]:
+        """Return the points to write: none before a change, then both ends of what was withheld, and the new value."""
+        if value is None:
+            return []
+        held = self._withheld.setdefault(name, (round, round, value))
+        if held is not None and isclose(held[2], value, abs_tol=1e-12):
+            self._withheld[name] = held[0], round, held[2]
+            return []
+        self._withheld[name] = None
+        before = [(at, held[2]) for at in dict.fromkeys(held[:2])] if held is not None else []
+        return [*before, (round, value)]
+
+
+def _diagnose(round: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return what may be the same in every round, of a round's line in rounds.jsonl."""
+    return {
+        "clients/cohort": len(round["cohort"]),
+        "clients/idle_share": round["idle_share"],
+        "clients/staleness": fmean(round["staleness"]) if round["staleness"] else None,
+        **{f"methods/{name}": value for name, value in round["records"].items()},
+    }
 
 
 @cache

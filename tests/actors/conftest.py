@@ -1,7 +1,7 @@
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,18 @@ SMALL = {
 }
 
 
-@contextmanager
-def ray_cluster(cpus: int) -> Iterator[None]:
+@pytest.fixture(scope="session")
+def started() -> Iterator[ExitStack]:
+    """The Ray of `cluster`, once a module has needed it."""
+    with ExitStack() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def cluster(started: ExitStack) -> Iterator[None]:
+    """One Ray for all runs of a module, and of those before and after it."""
+    import ray
+
     from raysim.actors.cluster import own_cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -33,15 +43,15 @@ def ray_cluster(cpus: int) -> Iterator[None]:
         patch.syspath_prepend(ROOT)
         found = os.pathsep.join(map(str, (HERE.parent, ROOT)))  # and for `probes` and `examples`
         patch.setenv("PYTHONPATH", found, prepend=os.pathsep)
-        with own_cluster(Capacity(cpus, 0, None)):
-            yield
+        if not ray.is_initialized():
+            started.enter_context(own_cluster(Capacity(CPUS, 0, None)))
+        yield
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    """One Ray for all runs of a test module."""
-    with ray_cluster(CPUS):
-        yield
+def no_cluster(started: ExitStack) -> None:
+    """No Ray of this process's own, for a module that joins others."""
+    started.close()
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "one client per actor": {
         "methods": {"scaffold": {}, "fed_a_gem": {}},
         "participation": {"count": 3},
-        "training": {"rounds_per_task": 30, "batch_size": 8, "optimizer": {"lr": 0.1}},
+        "training": {"rounds_per_task": 10, "batch_size": 8, "optimizer": {"lr": 0.1}},
     },
     "a CNN with a memory, packed, FedBuff": {
         "schedule": {"kind": "asynchronous", "concurrency": 4, "buffer_size": 2, "speeds": {"kind": "log_normal"}},
@@ -33,6 +33,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "a ResNet-18 with a variate for each client": {
         "dataset": COLOURS,
+        "scenario": {"kind": "class_incremental", "tasks": 1},
         "model": {"name": "resnet18"},
         "methods": {"scaffold": {}},
         "training": {"rounds_per_task": 1, "batch_size": 8, "optimizer": {"lr": 0.01}},

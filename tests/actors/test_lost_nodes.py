@@ -18,6 +18,8 @@ from raysim.launch.display import RunDisplay
 pytestmark = pytest.mark.ray
 
 HERE = {"node_ip_address": "127.0.0.1"}
+# Ray asks each node every 3 s, and takes it for lost if five answers fail: at once where nobody listens, else in 10 s
+SOON = {"_system_config": {"health_check_initial_delay_ms": 300, "health_check_period_ms": 300}}
 EVERY = 2
 LAST = (
     4  # of 6 rounds: the run cannot have ended before the node is taken away, as the checkpoint then needs the driver
@@ -33,14 +35,15 @@ COMMON = {"training.optimizer": {"lr": 0.05}, "checkpoint.every_rounds": EVERY, 
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
+def nodes(no_cluster: None) -> Iterator[Any]:
     """A cluster of two nodes on the loopback interface."""
     from ray.cluster_utils import Cluster
 
     with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
         with on_loopback():
-            made = Cluster(initialize_head=True, head_node_args={**HERE, "num_cpus": 1, "include_dashboard": False})
+            head = {**HERE, **SOON, "num_cpus": 1, "include_dashboard": False}
+            made = Cluster(initialize_head=True, head_node_args=head)
             made.add_node(**HERE, num_cpus=2)
         try:
             yield made

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.ray
 SCALE = Path(__file__).parents[2] / "configs" / "scale"
 LIMIT = 300  # seconds until a hang is a hang
 GIB = 2**30
-NOISE = "dataset={name: synthetic, classes: 10, shape: [1, 28, 28], train: 20000, test: 1000}"
+NOISE = "dataset={name: synthetic, classes: 10, shape: [1, 28, 28], train: 5000, test: 200}"
 SHORT = [NOISE, "scenario.tasks=2", "training.rounds_per_task=1", "logging.tensorboard=false"]
 
 
@@ -50,7 +50,7 @@ def private(run: psutil.Process) -> int:
 
 
 def test_a_thousand_clients_take_less_than_six_gib_and_each_less_than_100_kb(tmp_path: Path) -> None:
-    """Full participation: the same samples, of which a client has 20, or 2,000. Both have the same hosts."""
+    """Full participation: the same samples, of which a client has 5, or 500. Both have the same hosts."""
     few, many = (ended(tmp_path / str(n), "thousand_full.yaml", f"clients.count={n}") for n in (10, 1000))
     assert (few.summary["status"], many.summary["status"], many.summary["updates"]) == ("done", "done", 2000)
     assert few.summary["actors"] == many.summary["actors"] < 10

@@ -34,7 +34,7 @@ LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Any]:
+def nodes(no_cluster: None) -> Iterator[Any]:
     """A cluster of three nodes on the loopback interface; `fast` is a resource of the last two."""
     from ray.cluster_utils import Cluster
 

@@ -150,5 +150,5 @@ def test_tensorboard_names_accuracies_by_k(pair: Any) -> None:
         shown = EventAccumulator(str(run.directory))
         shown.Reload()
         tags.append({tag for kind in ("scalars", "images") for tag in shown.Tags()[kind] if "_il" in tag})
-    assert {"class_il/task_1", "task_il/forgetting", "class_il/accuracy_matrix"} < tags[0]
+    assert {"class_il/task_1", "average/task_il/forgetting", "class_il/accuracy_matrix"} < tags[0]
     assert {tag.replace("_il/", "_il_top_2/") for tag in tags[0]} == tags[1]

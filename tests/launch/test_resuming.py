@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 import raysim
 from raysim.api import ClientHalf, Delta, Method
@@ -120,6 +121,23 @@ def test_tensorboard_shows_every_round_once(whole: Path, tmp_path: Path) -> None
     shown = scalars(out)
     assert shown == scalars(whole)
     assert len(shown["class_il/accuracy_by_KiB"]) == 8
+    files = sorted(out.glob("events.out.*"))
+    assert len(files) == 2  # one of each process
+    once = ["config/text_summary", "custom_scalars__config__", "_hparams_/session_start_info"]
+    read = [event for file in files for event in EventFileLoader(str(file)).Load()]
+    assert [value.tag for event in read for value in event.summary.value if value.tag in once] == once
+
+
+def test_rounds_that_raysim_did_not_write_are_told_in_one_line(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    cut_off(out, 5)
+    rounds = out / "rounds.jsonl"
+    rounds.write_text(rounds.read_text().replace("{", "[", 1))
+    with pytest.raises(
+        RunError, match=r"rounds\.jsonl: found no rounds \(JSONDecodeError: .*, allowed: the run's own file"
+    ) as found:
+        raysim.run(None, out=out, local=True, resume=True)
+    assert "\n" not in str(found.value)
 
 
 def test_the_newest_checkpoints_are_kept(whole: Path) -> None:

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import math
+import re
+import shlex
 import subprocess
 import sys
 from datetime import datetime
@@ -14,6 +16,8 @@ import torch
 import yaml
 
 import raysim
+from raysim.config import load
+from raysim.config.comparison import label_run
 from raysim.engine.events import RoundDone
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
@@ -200,14 +204,16 @@ def test_tensorboard_has_the_scalars_and_the_matrix(run, rounds, summary):
         return [(event.step, pytest.approx(event.value, rel=1e-6)) for event in shown.Scalars(name)]
 
     assert scalars("train/loss") == [(e["round"], e["loss"]) for e in rounds]
-    assert scalars("bytes/up") == [(e["round"], e["bytes_up"]) for e in rounds]
+    up = np.cumsum([e["bytes_up"] for e in rounds])
+    assert scalars("bytes/up_so_far") == [(e["round"], total) for e, total in zip(rounds, up, strict=True)]
     assert scalars("clients/cohort") == [(e["round"], len(e["cohort"])) for e in rounds]
     assert scalars("methods/probe") == [(e["round"], e["records"]["probe"]) for e in rounds]
     for protocol in ("class_il", "task_il"):
         matrix = summary["evaluation"][protocol]["accuracy"]
         assert scalars(f"{protocol}/task_2") == [(2, matrix[0][1]), (4, matrix[1][1])]
-        assert scalars(f"{protocol}/accuracy_so_far") == [(2, matrix[0][0]), (4, (matrix[1][0] + matrix[1][1]) / 2)]
-        assert [step for step, _ in scalars(f"{protocol}/forgetting")] == [4]  # undefined after one task
+        average = [(2, matrix[0][0]), (4, (matrix[1][0] + matrix[1][1]) / 2)]
+        assert scalars(f"average/{protocol}/accuracy") == average
+        assert [step for step, _ in scalars(f"average/{protocol}/forgetting")] == [4]  # undefined after one task
         images = shown.Images(f"{protocol}/accuracy_matrix")
         assert [image.step for image in images] == [1, 2]
         assert all(image.encoded_image_string.startswith(b"\x89PNG") and image.width > 50 for image in images)
@@ -291,6 +297,35 @@ def test_the_default_directory_has_the_runs_name_and_seed(tiny, tmp_path, monkey
     result = raysim.run(tiny(logging={"tensorboard": False}, seed=3), local=True)
     assert result.directory.parts[:3] == ("runs", "tiny", "seed-3")
     assert (tmp_path / result.directory / "summary.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("methods", "given", "label"),
+    [
+        ({}, [], ""),
+        ({}, ["name=other", "seed=1", "logging.tensorboard=false", "resources={clients_per_actor: 2}"], ""),
+        ({"er": {}}, ["training.optimizer.lr=1e-3"], "er,lr=0.001"),
+        ({}, {"methods": {"der": {"alpha": 0.3}, "probes:Everything": {}}}, "der+Everything,alpha=0.3"),
+        ({}, ["methods={er: {}}", "methods.er.sample_size=4"], "er,sample_size=4"),
+        (
+            {},
+            ["partition={kind: dirichlet, alpha: 0.1}", "model.hidden=[64, 3]"],
+            "partition=dirichlet,alpha=0.1,hidden=64_3",
+        ),
+        ({}, [f"model.hidden=[{', '.join('7' * 60)}]"], "hidden=" + "7_" * 46 + "7"),
+    ],
+)
+def test_a_runs_label_says_its_methods_and_what_was_given(tiny, methods, given, label):
+    """At most 100 characters, and none that a shell would take apart; nothing that changes no result."""
+    config = load(tiny(methods=methods), given)
+    assert label_run(config, given) == label
+    assert shlex.quote(label) == (label or "''")
+
+
+def test_the_default_directory_has_the_runs_label(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = raysim.run(tiny(), ["methods={er: {}}", "training.batch_size=6", "logging.tensorboard=false"], local=True)
+    assert re.fullmatch(r"\d{8}-\d{6}-er,batch_size=6", result.directory.name)
 
 
 def test_runs_of_the_same_second_have_directories_of_their_own(tiny, tmp_path, monkeypatch):

@@ -86,12 +86,11 @@ def test_updates_are_counted_by_client(run):
 
 def test_accuracy_stands_against_virtual_time_and_bytes_too(run, board):
     """Evaluated after rounds 2, 3, 4 and 6; 12 ms a round; 236 bytes of model up and down per update."""
-    accuracies = [event.value for event in board.Scalars("domain_il/accuracy_so_far")]
+    accuracies = [event.value for event in board.Scalars("average/domain_il/accuracy")]
     by_time = board.Scalars("domain_il/accuracy_by_virtual_ms")
     by_bytes = board.Scalars("domain_il/accuracy_by_KiB")
     assert [event.step for event in by_time] == [24, 36, 48, 72]
     assert [event.step for event in by_bytes] == [n * 2 * 236 // 1024 for n in (5, 8, 11, 17)]
     assert [event.value for event in by_time] == [event.value for event in by_bytes] == accuracies
     assert [event.step for event in board.Histograms("clients/updates")] == [3, 6]
-    assert [event.value for event in board.Scalars("clients/staleness")] == [0] * 6
-    assert len(board.Scalars("clients/idle_share")) == 6
+    assert [(event.step, event.value) for event in board.Scalars("clients/cohort")][:2] == [(1, 2), (2, 3)]

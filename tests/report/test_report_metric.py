@@ -61,7 +61,7 @@ def test_a_run_and_all_that_shows_it_say_the_metric(tmp_path: Path, capsys: pyte
     assert (written["metric"], written["unit"], written["higher_is_better"]) == ("R2", "", True)
     assert raysim.load(tmp_path / "run").evaluation == result.evaluation
     board = EventAccumulator(str(tmp_path / "run")).Reload()
-    assert {"domain_il/R2_so_far", "domain_il/task_2", "domain_il/forgetting"} <= {*board.Tags()["scalars"]}
+    assert {"average/domain_il/R2", "domain_il/task_2", "average/domain_il/forgetting"} <= {*board.Tags()["scalars"]}
     assert "domain_il/R2_matrix" in board.Tags()["images"]
     assert not [tag for kind in ("scalars", "images") for tag in board.Tags()[kind] if "accuracy" in tag]
     assert main(["run", "--local", "--resume", "--out", str(tmp_path / "run")]) == 0
