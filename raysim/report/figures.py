@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 from raysim.config.lookup import only_named_by
 from raysim.records.result import Result
 from raysim.report.grouping import group_runs
+from raysim.report.plots.drawing import draw_setting
+from raysim.report.plots.scene import set_scenes
 from raysim.report.plots.style import STYLE
 from raysim.report.reading import find_runs
-from raysim.report.write import draw_setting
 
 Runs = str | Path | Result
 """A directory with finished runs at any depth below it, or a run's result."""
@@ -32,7 +33,8 @@ def figures(runs: Runs | Sequence[Runs], *, trust: bool = False) -> dict[str, Fi
     left_out: list[str] = []
     settings = group_runs(find_runs(directories_of(runs), left_out), left_out)
     with only_named_by(trust=trust), rc_context(STYLE):
-        return {drawing.stem: drawing.figure for setting in settings for drawing in draw_setting(setting, left_out)}
+        scenes = set_scenes(settings)
+        return {drawing.stem: drawing.figure for scene in scenes for drawing in draw_setting(scene, left_out)}
 
 
 def directories_of(runs: Runs | Sequence[Runs]) -> list[Path]:
