@@ -6,7 +6,6 @@ from pathlib import Path
 
 from matplotlib import rc_context
 
-from raysim.config.lookup import only_named_by
 from raysim.report.against import compare_with_paper, explain_misfit
 from raysim.report.content import Comparison, Plot, Report, Section
 from raysim.report.formats import FORMATS
@@ -28,7 +27,6 @@ def write_report(
     out: str | Path | None = None,
     against: str | None = None,
     *,
-    trust: bool = False,
     tell: Tell = lambda text: None,
 ) -> Report:
     """Write a report and return what it says.
@@ -37,7 +35,6 @@ def write_report(
         directories: where finished runs are looked for, at any depth; one, or several.
         out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory.
         against: the name of a paper whose published figures stand beside the measured ones.
-        trust: import what the runs' configs name and raysim does not have, to plot who holds what.
         tell: is called with a line at every step, such as `reading runs: 12`.
 
     Raises:
@@ -50,11 +47,10 @@ def write_report(
     target = Path(directories[0] if out is None else out)
     try:
         (target / "plots").mkdir(parents=True, exist_ok=True)
-        with only_named_by(trust=trust):
-            sections = [
-                _make_section(scene, target / "plots", paper, left_out, _telling(tell, scene.setting, len(settings)))
-                for scene in set_scenes(settings)
-            ]
+        sections = [
+            _make_section(scene, target / "plots", paper, left_out, _telling(tell, scene.setting, len(settings)))
+            for scene in set_scenes(settings)
+        ]
         report = Report([*_show_once(sections)], [single_line(line) for line in left_out], target)
         for name, convert in FORMATS.items():
             tell(f"writing {name}")
