@@ -69,6 +69,13 @@ def make_run(
     return directory
 
 
+OFTEN = [
+    {"round": 1, "evaluation": {"domain_il": [0.5, 0.1]}},
+    {"round": 2, "evaluation": {"domain_il": [0.8, 0.2]}},
+    {"round": 3, "tasks": [2], "evaluation": {"domain_il": [0.6, 0.7]}},
+]
+
+
 def hold(directory: Path, **changes: Any) -> None:
     """Write what the clients of a run hold; `changes` replaces keys of it."""
     (directory / "clients.json").write_text(json.dumps({**HELD, **changes}))

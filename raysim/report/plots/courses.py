@@ -12,6 +12,7 @@ from raysim.report.plots.accuracy import MEAN_AND_BAND, make_average_chart
 from raysim.report.plots.scene import Rounds, Scene
 from raysim.report.plots.style import Array, Drawing
 
+MOST_BANDS = 4  # in a panel; more would hide one another
 WIDTH = 5.8  # inches, of the panels by task together
 MOST_TASKS = 10  # that have a panel each; of more, so many are drawn, evenly spaced
 
@@ -119,7 +120,7 @@ def _draw_tasks(scene: Scene, protocol: str) -> Drawing:
     rows, labels = ceil(len(shown) / columns), [group.label for group in setting.groups]
     figure = style.make_figure(WIDTH, 0.6 + 1.25 * rows + style.legend_height(labels, WIDTH))
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-    boundaries = _boundaries(scene)
+    boundaries, banded = _boundaries(scene), len(labels) <= MOST_BANDS
     every = [*zip(labels, scene.looks, _aligned(scene, protocol, ROUNDS), strict=True)]
     for task, axes in zip(shown, panels, strict=False):
         for end in boundaries[1:-1]:
@@ -128,7 +129,9 @@ def _draw_tasks(scene: Scene, protocol: str) -> Drawing:
             axes.axvspan(boundaries[task], boundaries[task + 1], color="#888888", alpha=0.12, linewidth=0)
         for label, look, (x, values, _) in every:
             where = f"on task {task + 1} after round"
-            style.draw_mean(axes, x.mean(axis=0), values[..., task], label, look | {"markersize": 3}, metric, where)
+            style.draw_mean(
+                axes, x.mean(axis=0), values[..., task], label, look | {"markersize": 3}, metric, where, banded
+            )
         axes.set_title(f"task {task + 1}", loc="left", fontsize=9)
     for axes in panels[len(shown) :]:
         axes.remove()
@@ -139,7 +142,8 @@ def _draw_tasks(scene: Scene, protocol: str) -> Drawing:
     style.put_legend_below(figure, panels[0])
     which = "Each task's" if len(shown) == setting.tasks else f"{len(shown)} of {setting.tasks} tasks'"
     lines = " Dotted: where a task ends; grey: the task's own rounds." if boundaries else ""
-    words = f"{which} {metric.name} over rounds, {setting.label(protocol)}: {MEAN_AND_BAND}{lines}"
+    means = MEAN_AND_BAND if banded else "mean over seeds."
+    words = f"{which} {metric.name} over rounds, {setting.label(protocol)}: {means}{lines}"
     return Drawing(f"{setting.number}-{protocol}-accuracy-by-task", words, figure)
 
 

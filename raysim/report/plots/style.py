@@ -100,14 +100,16 @@ def make_chart(labels: Sequence[str], title: str, xlabel: str, ylabel: str, widt
     return figure, axes
 
 
-def draw_mean(axes: Axes, x: Array, values: Array, label: str, look: Look, metric: Metric, where: str) -> None:
+def draw_mean(
+    axes: Axes, x: Array, values: Array, label: str, look: Look, metric: Metric, where: str, band: bool = True
+) -> None:
     """Draw the mean of values [seeds, points] at x [points] as a line with marks, and a band of one standard deviation.
 
     A mark's title begins with the label and ends with its x, which `where` stands before.
     """
     mean, every = values.mean(axis=0), -(-len(x) // MARKS)
     (line,) = axes.plot(x, mean, label=label, markevery=every, **look)
-    if len(values) > 1:
+    if band and len(values) > 1:
         axes.fill_between(x, *spread(values, range_of(metric)), color=look["color"], alpha=BAND, linewidth=0)
     marks = range(0, len(x), every)
     put_titles(line, label, [f"{label}: {describe_seeds(values[:, k], metric)} {where} {x[k]:.4g}" for k in marks])
