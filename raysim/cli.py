@@ -21,7 +21,7 @@ USAGE = """usage: raysim COMMAND ...
   list KIND [NAME]                                             what a config can name: methods, models, ...; NAME's keys
   sweep CONFIG [KEY=VALUE ...] [--out DIR] [--jobs N]          run a grid of runs, and go on where it was left
         [--local] [--list] [--quiet]
-  report DIR ... [--out DIR] [--against PAPER] [--trust]       tables and plots over every finished run below the DIRs
+  report DIR ... [--out DIR] [--against PAPER]                 tables and plots over every finished run below the DIRs
   evaluate DIR [KEY=VALUE ...] [--out FILE] [--trust]          a finished run's model on other data, or another split
   configs                                                      list the configs that raysim comes with: their names
   new FILE [--from CONFIG]                                     write a config of one's own, a copy of another
@@ -188,14 +188,13 @@ def _report(given: Sequence[str]) -> int:
     parser.add_argument("directories", metavar="DIR", nargs="+", help="a directory with runs below it, or a run's own")
     parser.add_argument("--out", metavar="DIR", help="where the report's files go (the first DIR)")
     parser.add_argument("--against", metavar="PAPER", help="put the published figures of a paper beside the measured")
-    parser.add_argument("--trust", action="store_true", help=TRUST)
     asked = parser.parse_args(given)
     from raysim.launch.display import result_console
     from raysim.report.terminal import open_report_display, show_report
     from raysim.report.write import write_report
 
     with open_report_display() as tell:
-        report = write_report(asked.directories, asked.out, asked.against, trust=asked.trust, tell=tell)
+        report = write_report(asked.directories, asked.out, asked.against, tell=tell)
     show_report(report, result_console())
     return 0
 

@@ -11,9 +11,10 @@ from raysim.config import Config, load
 from raysim.engine.events import Event, Finished, RoundDone, Started
 from raysim.engine.host import ClientHost
 from raysim.engine.orders import Order, Reply
+from raysim.engine.remembered import count_remembered
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
-from raysim.evaluation.scoring import Chunk, Scores, merge_scores
+from raysim.evaluation.scoring import Chunk, Counts, Scores, merge_scores
 from raysim.federation.federation import Federation, build_federation
 from raysim.records.run_directory import sha256
 from raysim.system.seeding import torch_untouched
@@ -87,6 +88,10 @@ class Scattered(LocalRunner):
             for host in reversed(self.hosts)
             for client, scores in host.evaluate_clients(parts, posts).items()
         }
+
+    def count_remembered(self) -> Counts:
+        total: Counts = sum(count_remembered(host) for host in self.hosts)
+        return total
 
     def snapshot(self) -> list[dict[int, bytes]]:
         return [host.snapshot() for host in self.hosts]

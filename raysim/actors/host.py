@@ -15,6 +15,7 @@ from raysim.actors.wire import pack, unseal
 from raysim.config import Config
 from raysim.engine.host import ClientHost
 from raysim.engine.orders import Reply
+from raysim.engine.remembered import count_remembered
 from raysim.federation.federation import Federation
 from raysim.system.device import describe_machine, set_torch
 from raysim.system.errors import convert_to_run_error
@@ -54,7 +55,8 @@ class Performed:
 class Host:
     """Actor that owns some of the clients, in a separate process.
 
-    What `perform`, `evaluate` and `evaluate_clients` are given and return is as raysim.actors.wire makes it.
+    What `perform`, `evaluate`, `evaluate_clients` and `count_remembered`, which looks at nothing that it is given, are
+    given and return is as raysim.actors.wire makes it.
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
@@ -119,3 +121,8 @@ class Host:
         with convert_to_run_error():
             chunks, _, posts = unseal(message, fetched)
             return pack(self._host.evaluate_clients(chunks, posts))
+
+    def count_remembered(self, *_: Any) -> Any:
+        """Count what the memories of all clients here hold, by task and class; return the counts, packed."""
+        with convert_to_run_error():
+            return pack(count_remembered(self._host))

@@ -15,7 +15,7 @@ from raysim.actors.wire import seal, store, unpack
 from raysim.api.messages import Post
 from raysim.config import Config
 from raysim.engine.orders import Order, Reply
-from raysim.evaluation.scoring import Chunk, Scores, merge_scores
+from raysim.evaluation.scoring import Chunk, Counts, Scores, merge_scores
 from raysim.federation.stream import Stream
 from raysim.system.footprint import Peak, own_peak
 
@@ -126,6 +126,13 @@ class RayRunner:
         mail, posted, hosts = store(None), self._stored(posts), sorted({*self._dealing.home.values()})
         calls = self._queued(_Call(host, "evaluate_clients", parts, mail, posted) for host in hosts)
         return {client: scores for answer in self._answers(calls) for client, scores in answer.items()}
+
+    def count_remembered(self) -> Counts:
+        """Have every host count what its clients' memories hold; return the sum. Memories do not leave their hosts."""
+        mail, hosts = store(None), sorted({*self._dealing.home.values()})
+        calls = self._queued(_Call(host, "count_remembered", None, mail) for host in hosts)
+        total: Counts = sum(self._answers(calls))
+        return total
 
     def _queued(self, calls: Iterable[_Call]) -> list[_Call]:
         made = list(calls)

@@ -153,6 +153,10 @@ class Logging(Block):
 
     tensorboard: bool = True
     """Whether TensorBoard's files are written."""
+    dispatches: bool = False
+    """Whether rounds.jsonl says when, in virtual time, clients were sent the model and were back."""
+    memory: bool = False
+    """Whether rounds.jsonl says at evaluations how many samples of each task and class the memories hold."""
 
 
 class Config(Block):

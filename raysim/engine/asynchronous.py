@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from raysim.api.messages import Delta, Post
 from raysim.config.timing import AsynchronousSchedule as Schedule
+from raysim.engine.events import Dispatched
 from raysim.engine.exchange import Exchange
 from raysim.engine.orders import Reply
 from raysim.engine.synchronous import RoundOutcome
@@ -143,6 +144,7 @@ class AsynchronousUpdates(Kept):
             idle=1 - busy / (seconds * slots) if seconds and slots else None,
             tasks=sorted({t for d in update.arrivals for t in self._server.tasks(d.client, d.version + 1)}),
             means=means,
+            dispatches=[Dispatched(d.client, d.sent - began, d.back - began, d.fate) for d in update.dispatched],
         )
 
 

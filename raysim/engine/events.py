@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -30,13 +30,27 @@ class Started:
     actors: int = 0
 
 
+class Dispatched(NamedTuple):
+    """A client that was sent the model: from when until when it was away, in virtual seconds, and what came of it.
+
+    Its update was used, or discarded as too old, or unused as the run ended before; dropped: it never trained.
+    """
+
+    client: int
+    sent: float
+    back: float
+    fate: Literal["used", "discarded", "unused", "dropped"]
+
+
 @dataclass(frozen=True)
 class RoundDone:
     """One server update. Rounds and tasks count from 1; bytes (the methods' payload) and gradient steps are totals over
     all clients.
 
     `task_done` says whether a row of the accuracy matrix ends with it, `so_far` how many tasks, from the first, may
-    have been seen by then. `spread` is over the clients, by protocol, where evaluation.model is not global.
+    have been seen by then. `spread` is over the clients, by protocol, where evaluation.model is not global. `memory` is
+    how many samples all memories hold at an evaluation, [tasks, classes]; it and `dispatches`, those since the last
+    server update, are None unless `logging` asks for them.
     """
 
     round: int
@@ -55,6 +69,8 @@ class RoundDone:
     spread: Mapping[str, Spread] | None = None
     task_done: bool = False
     so_far: int = 1
+    dispatches: Sequence[Dispatched] | None = None
+    memory: Sequence[Sequence[int]] | None = None
 
 
 @dataclass(frozen=True)
@@ -116,19 +132,17 @@ class WentBack:
 
 Event = Started | RoundDone | Checkpoint | Finished | Notice | Stage | WentBack
 STOPPABLE = (Started, RoundDone)  # events with which a callback may end the run
-OWN_PLACE = ("evaluation", "spread", "task_done")  # fields of a round that its line has in another place, or not at all
+# fields that a round's line ends with, unless they are None
+IF_THERE = ("evaluation", "spread", "dispatches", "memory")
 
 
 def line(event: RoundDone) -> dict[str, Any]:
     """Return a round's entry in rounds.jsonl; numbers that are not finite, which JSON lacks, become null."""
-    record = {key: getattr(event, key) for key in RoundDone.__dataclass_fields__ if key not in OWN_PLACE}
+    left_out = (*IF_THERE, "task_done")
+    record = {key: getattr(event, key) for key in RoundDone.__dataclass_fields__ if key not in left_out}
     record["loss"] = _finite(event.loss)
     record["records"] = {name: _finite(value) for name, value in event.records.items()}
-    if event.evaluation is not None:
-        record["evaluation"] = event.evaluation
-    if event.spread is not None:
-        record["spread"] = event.spread
-    return record
+    return record | {key: found for key in IF_THERE if (found := getattr(event, key)) is not None}
 
 
 def _finite(number: float | None) -> float | None:

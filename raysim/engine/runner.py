@@ -9,7 +9,8 @@ from raysim.api.messages import Post
 from raysim.config import Config
 from raysim.engine.host import ClientHost
 from raysim.engine.orders import Order, Reply
-from raysim.evaluation.scoring import Chunk, Scores
+from raysim.engine.remembered import count_remembered
+from raysim.evaluation.scoring import Chunk, Counts, Scores
 from raysim.federation.federation import Federation
 from raysim.system.device import set_torch
 
@@ -31,6 +32,9 @@ class Runner(Protocol):
 
     def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
         """Have every host test its clients' own models on all parts, and return the counts by client."""
+
+    def count_remembered(self) -> Counts:
+        """Return how many samples of each task and class all clients' memories hold: int64 [tasks, classes]."""
 
     def snapshot(self) -> Sequence[Any]:
         """Return every host's records of its clients, or references to them. No order may be in progress."""
@@ -67,6 +71,10 @@ class LocalRunner:
     def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
         """Count the correct predictions of the clients' own models."""
         return self.host.evaluate_clients(parts, posts)
+
+    def count_remembered(self) -> Counts:
+        """Count what the memories hold."""
+        return count_remembered(self.host)
 
     def snapshot(self) -> list[dict[int, bytes]]:
         """Return the records of all clients."""

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -11,9 +11,10 @@ from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import AsynchronousUpdates
-from raysim.engine.events import Accuracies, Checkpoint, Event, Finished, RoundDone, Started
+from raysim.engine.events import Accuracies, Checkpoint, Dispatched, Event, Finished, RoundDone, Started
 from raysim.engine.exchange import Exchange, guard_hook
 from raysim.engine.host import EVALUATED
+from raysim.engine.memory_choice import choose_memory
 from raysim.engine.returned import check_weights
 from raysim.engine.runner import Runner
 from raysim.engine.synchronous import SynchronousRounds
@@ -39,7 +40,7 @@ class Simulation(Kept):
     """
 
     made_again: ClassVar = frozenset(
-        {"config", "federation", "runner", "model", "chunks", "stopping", "_saved", "_tested"}
+        {"config", "federation", "runner", "model", "chunks", "stopping", "_saved", "_tested", "_counts_memories"}
     )
 
     def __init__(
@@ -61,6 +62,8 @@ class Simulation(Kept):
         if isinstance(config.schedule, AsynchronousSchedule):
             self.schedule = AsynchronousUpdates(self.exchange, clock, config.schedule, federation.availability)
         self.chunks = chunks_for(self.model, federation)
+        methods = {name: half.knobs for name, half in self.exchange.halves.items()}
+        self._counts_memories = config.logging.memory and choose_memory(config, methods) is not None
         self.virtual_time = 0.0
         self._tested: tuple[tuple[int, int], Scores] | None = None
         self.stopping = threading.Event()  # set by any thread; may be replaced by another event, even one set already
@@ -94,6 +97,7 @@ class Simulation(Kept):
             outcome = self.schedule.update()
             if self._ends_row():
                 self.exchange.drive_plans("end_task", server.present)
+        dispatches = self._in_time(outcome.dispatches)
         self.virtual_time += outcome.seconds
         loss = outcome.means.pop("loss", None)
         return RoundDone(
@@ -110,7 +114,15 @@ class Simulation(Kept):
             idle_share=outcome.idle,
             records={**outcome.means, **server.records},
             so_far=server.task + 1 if self.config.in_step else len(self.federation.tasks),
+            dispatches=dispatches,
         )
+
+    def _in_time(self, dispatches: Sequence[Dispatched]) -> list[Dispatched] | None:
+        """Return the dispatches of a round that begins now in the run's virtual time, if they are asked for."""
+        if not self.config.logging.dispatches:
+            return None
+        now = self.virtual_time
+        return [Dispatched(client, now + sent, now + back, fate) for client, sent, back, fate in dispatches]
 
     def _ends_row(self) -> bool:
         """Whether a row of the accuracy matrix ends with this round: a task, if all clients have the same one."""
@@ -120,7 +132,8 @@ class Simulation(Kept):
         every = self.config.evaluation.every_rounds
         if self._ends_row() or (every and done.round % every == 0):
             evaluation, spread = self._evaluate()
-            return replace(done, evaluation=evaluation, spread=spread, task_done=self._ends_row())
+            memory = self.runner.count_remembered().tolist() if self._counts_memories else None
+            return replace(done, evaluation=evaluation, spread=spread, task_done=self._ends_row(), memory=memory)
         return done
 
     def _evaluate(self) -> tuple[Accuracies, Mapping[str, Spread] | None]:

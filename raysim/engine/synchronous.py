@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from raysim.engine.events import Dispatched
 from raysim.engine.exchange import Exchange
 from raysim.engine.virtual_time import Clock
 from raysim.system import seeding
@@ -15,7 +16,7 @@ class RoundOutcome:
     """One server update: the clients whose updates it took, the age of each, and the means of what they recorded.
 
     `seconds` is its virtual duration, `idle` the fraction of it in which the clients occupied by it waited; `tasks` are
-    those (from 0) whose samples were trained on.
+    those (from 0) whose samples were trained on; `dispatches` are timed from the round's beginning.
     """
 
     cohort: Sequence[int]
@@ -24,6 +25,7 @@ class RoundOutcome:
     idle: float | None = None
     tasks: Sequence[int] = ()
     means: dict[str, float] = field(default_factory=dict)
+    dispatches: Sequence[Dispatched] = ()
 
 
 class SynchronousRounds(Kept):
@@ -73,4 +75,5 @@ class SynchronousRounds(Kept):
             idle=1 - busy / (seconds * len(server.cohort)) if seconds and server.cohort else None,
             tasks=sorted({task for k in server.cohort for task in server.tasks(k)}),
             means=means,
+            dispatches=[Dispatched(k, 0.0, away[k], "used" if k in server.cohort else "dropped") for k in chosen],
         )

@@ -12,6 +12,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +75,13 @@ class Dispatch:
         """The number of server updates between the model that the client was sent and the one it is mixed into."""
         assert self.update is not None
         return self.update - 1 - self.version
+
+    @property
+    def fate(self) -> Literal["used", "discarded", "unused", "dropped"]:
+        """What came of it in the end; see Dispatched."""
+        if self.update is not None:
+            return "used"
+        return "dropped" if self.dropped else "discarded" if self.discarded else "unused"
 
 
 @dataclass(eq=False)

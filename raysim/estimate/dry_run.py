@@ -9,6 +9,7 @@ from itertools import islice
 
 from raysim.api.messages import Post
 from raysim.config import Config
+from raysim.config.schema import Logging
 from raysim.engine.events import RoundDone
 from raysim.engine.orders import Order, Reply
 from raysim.engine.runner import LocalRunner
@@ -68,11 +69,11 @@ def dry_run(config: Config, federation: Federation) -> DryRun:
 def simulate(config: Config, federation: Federation, runner: DryRunner) -> tuple[Simulation, int]:
     """Do all rounds, with a server whose model is the host's; return the simulation and the client updates.
 
-    What follows the last round is left out, as are checkpoints and the server's records: they need values.
+    What follows the last round is left out, as are checkpoints, the server's records and logging: they need values.
     """
     rounds = federation.availability.rounds
     never = config.checkpoint.model_copy(update={"every_rounds": rounds})
-    config = config.model_copy(update={"checkpoint": never})
+    config = config.model_copy(update={"checkpoint": never, "logging": Logging()})
     simulation = Simulation(config, federation, runner, model=runner.host.model)
     vars(simulation.server)["record"] = lambda name, value: None
     done = (event for event in simulation.events() if isinstance(event, RoundDone))

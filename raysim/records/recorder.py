@@ -10,6 +10,7 @@ from typing import Any, Literal
 from raysim.config import Config
 from raysim.engine.events import Checkpoint, Event, Finished, RoundDone, Started
 from raysim.federation.federation import Federation
+from raysim.federation.holdings import find_holdings
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
 from raysim.records.figures import timeline_image
 from raysim.records.notes import Note
@@ -64,8 +65,8 @@ class Recorder:
             recorded = self._open(find_interruption(directory))
             self._seconds_before = recorded.seconds  # taken by the processes before this one
             footprint.reach(recorded.peak_memory_bytes)
-            if self.saved is None and not config.together:
-                self._files.write_picture("clients_at_tasks", timeline_image(federation.availability.timeline()))
+            if self.saved is None:
+                self._describe_clients(federation)
             self._lock = entered.pop_all()
 
     def __enter__(self) -> Recorder:
@@ -154,6 +155,14 @@ class Recorder:
         )
         write_result(result)
         return result
+
+    def _describe_clients(self, federation: Federation) -> None:
+        """Write down what every client holds, and where tasks do not change at once, who is at which task when."""
+        timeline = None if self.config.together else federation.availability.timeline()
+        if timeline is not None:
+            self._files.write_picture("clients_at_tasks", timeline_image(timeline))
+        if holdings := find_holdings(federation, timeline):
+            self._files.write_holdings(holdings)
 
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._began

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from torch import Tensor
 from raysim.config import Config, dump
 from raysim.config.error_text import shorten
 from raysim.engine.events import RoundDone, line
+from raysim.federation.holdings import Holdings
 from raysim.records.notes import RECORDED, Note
 from raysim.records.tensorboard import BOARD, Board
 from raysim.records.totals import Totals
@@ -28,6 +30,7 @@ from raysim.system.files import convert_write_errors, is_partial, partial_path, 
 
 RUBBISH = (OSError, ValueError, LookupError, TypeError, RecursionError)  # what reading other JSON than ours raises
 ROUNDS = "rounds.jsonl"
+CLIENTS = "clients.json"
 
 
 class RunFiles:
@@ -63,6 +66,11 @@ class RunFiles:
         with self._writing(f"{name}.png") as path:
             Image.fromarray(image).save(path)
         self._show(lambda board: board.add_image(name, image))
+
+    def write_holdings(self, holdings: Holdings) -> None:
+        """Write what every client holds as clients.json."""
+        with self._writing(CLIENTS) as path:
+            write_whole(path, json.dumps(asdict(holdings)) + "\n")
 
     def write_note(self, note: Note) -> None:
         """Write what a callback has recorded, also for TensorBoard."""

@@ -6,33 +6,33 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from raysim.config.lookup import only_named_by
 from raysim.records.result import Result
 from raysim.report.grouping import group_runs
+from raysim.report.plots.drawing import draw_setting
+from raysim.report.plots.scene import set_scenes
 from raysim.report.plots.style import STYLE
 from raysim.report.reading import find_runs
-from raysim.report.write import draw_setting
 
 Runs = str | Path | Result
 """A directory with finished runs at any depth below it, or a run's result."""
 
 
-def figures(runs: Runs | Sequence[Runs], *, trust: bool = False) -> dict[str, Figure]:
+def figures(runs: Runs | Sequence[Runs]) -> dict[str, Figure]:
     """Return the figures that a report of these runs has, by their names, such as 1-domain_il-accuracy-matrix.
 
     What cannot be drawn is left out, as it is in a report.
 
     Args:
         runs: where finished runs are, or their results.
-        trust: import what the runs' configs name and raysim does not have, to draw who holds what.
 
     Raises:
         ConfigError: no finished run was found.
     """
     left_out: list[str] = []
     settings = group_runs(find_runs(directories_of(runs), left_out), left_out)
-    with only_named_by(trust=trust), rc_context(STYLE):
-        return {drawing.stem: drawing.figure for setting in settings for drawing in draw_setting(setting, left_out)}
+    with rc_context(STYLE):
+        scenes = set_scenes(settings)
+        return {drawing.stem: drawing.figure for scene in scenes for drawing in draw_setting(scene, left_out)}
 
 
 def directories_of(runs: Runs | Sequence[Runs]) -> list[Path]:

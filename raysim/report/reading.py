@@ -37,7 +37,11 @@ class RoundRecord(BaseModel):
     so_far: int | None = None
     bytes_up: int
     bytes_down: int
+    seconds: float | None = None
+    staleness: list[int] = []
     virtual_time: float | None = None
+    dispatches: list[tuple[int, float, float, str]] | None = None
+    memory: list[list[int]] | None = None
     evaluation: dict[str, list[float]] | None = None
 
 

@@ -6,15 +6,14 @@ from pathlib import Path
 
 from matplotlib import rc_context
 
-from raysim.config.lookup import only_named_by
 from raysim.report.against import compare_with_paper, explain_misfit
 from raysim.report.content import Comparison, Plot, Report, Section
 from raysim.report.formats import FORMATS
 from raysim.report.grouping import ExperimentSetting, group_runs
-from raysim.report.plots.accuracy import draw_over_rounds, draw_over_tasks, draw_tradeoffs
 from raysim.report.plots.compared import draw_compared
-from raysim.report.plots.data import draw_data_distribution
-from raysim.report.plots.style import STYLE, Drawing, save_drawing
+from raysim.report.plots.drawing import draw_setting
+from raysim.report.plots.scene import Scene, set_scenes
+from raysim.report.plots.style import STYLE, save_drawing
 from raysim.report.published import PublishedPaper, load_paper
 from raysim.report.reading import find_runs
 from raysim.report.tables import tabulate_gains, tabulate_results
@@ -22,20 +21,12 @@ from raysim.system.errors import ConfigError, single_line
 
 Tell = Callable[[str], None]
 
-PLOTS: dict[str, Callable[[ExperimentSetting], Iterator[Drawing]]] = {
-    "plots by task": draw_over_tasks,
-    "plots over rounds": draw_over_rounds,
-    "plots of a swept knob": draw_tradeoffs,
-    "who holds what": draw_data_distribution,
-}
-
 
 def write_report(
     directories: Sequence[str | Path] | str | Path,
     out: str | Path | None = None,
     against: str | None = None,
     *,
-    trust: bool = False,
     tell: Tell = lambda text: None,
 ) -> Report:
     """Write a report and return what it says.
@@ -44,7 +35,6 @@ def write_report(
         directories: where finished runs are looked for, at any depth; one, or several.
         out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory.
         against: the name of a paper whose published figures stand beside the measured ones.
-        trust: import what the runs' configs name and raysim does not have, to plot who holds what.
         tell: is called with a line at every step, such as `reading runs: 12`.
 
     Raises:
@@ -57,11 +47,10 @@ def write_report(
     target = Path(directories[0] if out is None else out)
     try:
         (target / "plots").mkdir(parents=True, exist_ok=True)
-        with only_named_by(trust=trust):
-            sections = [
-                _make_section(setting, target / "plots", paper, left_out, _telling(tell, setting, len(settings)))
-                for setting in settings
-            ]
+        sections = [
+            _make_section(scene, target / "plots", paper, left_out, _telling(tell, scene.setting, len(settings)))
+            for scene in set_scenes(settings)
+        ]
         report = Report([*_show_once(sections)], [single_line(line) for line in left_out], target)
         for name, convert in FORMATS.items():
             tell(f"writing {name}")
@@ -76,47 +65,35 @@ def _telling(tell: Tell, setting: ExperimentSetting, settings: int) -> Tell:
     return lambda text: tell(f"setting {setting.number} of {settings}: {text}")
 
 
-def _make_section(
-    setting: ExperimentSetting, folder: Path, paper: PublishedPaper | None, left_out: list[str], tell: Tell
-) -> Section:
+def _make_section(scene: Scene, folder: Path, paper: PublishedPaper | None, left_out: list[str], tell: Tell) -> Section:
+    setting = scene.setting
     results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
     gains = [table for protocol in setting.protocols if (table := tabulate_gains(setting, protocol))]
     comparisons = compare_with_paper(paper, setting) if paper else []
     if paper and not comparisons:
         left_out.append(explain_misfit(paper, setting))
-    comparisons = [_with_plot(setting, *one, folder) for one in enumerate(comparisons, 1)]
-    plots, missing = draw_plots(setting, folder, tell)
+    comparisons = [_with_plot(scene, *one, folder) for one in enumerate(comparisons, 1)]
+    plots, missing = draw_plots(scene, folder, tell)
     left_out += missing
     return Section(setting, [*results, *gains], comparisons, plots)
 
 
-def _with_plot(setting: ExperimentSetting, number: int, comparison: Comparison, folder: Path) -> Comparison:
+def _with_plot(scene: Scene, number: int, comparison: Comparison, folder: Path) -> Comparison:
     if not comparison.pairs:
         return comparison
     with rc_context(STYLE):
-        return replace(comparison, plots=[save_drawing(draw_compared(setting, comparison, number), folder)])
+        return replace(comparison, plots=[save_drawing(draw_compared(scene, comparison, number), folder)])
 
 
-def draw_plots(
-    setting: ExperimentSetting, folder: Path, tell: Tell = lambda text: None
-) -> tuple[list[Plot], list[str]]:
+def draw_plots(scene: Scene, folder: Path, tell: Tell = lambda text: None) -> tuple[list[Plot], list[str]]:
     """Draw a setting's plots into a folder that exists; return them, and a line for each kind that cannot be drawn."""
     left_out: list[str] = []
     plots: list[Plot] = []
     with rc_context(STYLE):
-        for drawing in draw_setting(setting, left_out):
+        for drawing in draw_setting(scene, left_out):
             plots.append(save_drawing(drawing, folder))
             tell(f"plots: {len(plots)}")
     return plots, left_out
-
-
-def draw_setting(setting: ExperimentSetting, left_out: list[str]) -> Iterator[Drawing]:
-    """Yield a setting's drawings; `left_out` gets a line for each kind that cannot be drawn."""
-    for kind, draw in PLOTS.items():
-        try:
-            yield from draw(setting)
-        except (ConfigError, OSError) as error:
-            left_out.append(f"setting {setting.number}: {kind}: {error}")
 
 
 def _show_once(sections: Sequence[Section]) -> Iterator[Section]:

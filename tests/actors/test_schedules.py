@@ -64,7 +64,7 @@ TIMES = {
 def test_ray_gives_the_bits_of_the_local_run(
     name: str, per_actor: int | str, small: dict[str, Any], facts: Facts, tmp_path: Path
 ) -> None:
-    silent = TIMES[name] | {"logging.tensorboard": False}
+    silent = TIMES[name] | {"logging": {"tensorboard": False, "dispatches": True, "memory": True}}
     here = facts(raysim.run(small, silent, out=tmp_path / "local", local=True))
     way = silent | {"resources.clients_per_actor": per_actor}
     assert facts(raysim.run(small, way, out=tmp_path / "ray")) == here

@@ -30,6 +30,7 @@ CONFIG = {
     "methods": {"er": {}},
     "evaluation": {"every_rounds": 1},
     "checkpoint": {"every_rounds": 2},
+    "logging": {"dispatches": True, "memory": True},
 }
 TIMES = ("seconds", "seconds_per_round", "seconds_starting", "peak_memory_bytes", "recoveries", "rounds_recomputed")
 

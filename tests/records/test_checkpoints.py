@@ -23,6 +23,7 @@ from raysim.system.seeding import torch_untouched
 from raysim.system.state import decode, encode, find_foreign
 
 EVERY = {"checkpoint": {"every_rounds": 1}, "training__batch_size": 3, "memory": {"capacity": 4}}
+EVERY |= {"logging": {"dispatches": True, "memory": True}}
 TURNS = {"participation": {"count": 2}, "model": {"name": "mlp", "hidden": [5], "dropout": 0.4, "batch_norm": True}}
 QUICK = {"re_fed": {"epochs": 2}}
 FEDBUFF = {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}}

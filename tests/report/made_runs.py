@@ -9,6 +9,9 @@ from typing import Any
 from raysim.config import dump, load
 from raysim.evaluation.metrics import Matrix, summarise
 from raysim.report.content import Comparison
+from raysim.report.grouping import group_runs
+from raysim.report.plots.scene import Scene, set_scenes
+from raysim.report.reading import find_runs
 
 BASE = {
     "name": "made",
@@ -17,6 +20,13 @@ BASE = {
     "clients": {"count": 3},
     "model": {"name": "mlp", "hidden": [5]},
     "training": {"rounds_per_task": 2},
+}
+
+HELD = {
+    "clients": [0, 1, 2],
+    "by_task": [[2, 2], [2, 2], [2, 2]],
+    "by_class": [[1, 0, 1, 0], [2, 0, 0, 0], [0, 1, 0, 1]],
+    "at_tasks": [],
 }
 
 MATRIX = ((0.8, 0.2), (0.6, 0.7))
@@ -57,6 +67,24 @@ def make_run(
     }
     (directory / "summary.json").write_text(json.dumps({**values, **summary}, indent=2) + "\n")
     return directory
+
+
+OFTEN = [
+    {"round": 1, "evaluation": {"domain_il": [0.5, 0.1]}},
+    {"round": 2, "evaluation": {"domain_il": [0.8, 0.2]}},
+    {"round": 3, "tasks": [2], "evaluation": {"domain_il": [0.6, 0.7]}},
+]
+
+
+def hold(directory: Path, **changes: Any) -> None:
+    """Write what the clients of a run hold; `changes` replaces keys of it."""
+    (directory / "clients.json").write_text(json.dumps({**HELD, **changes}))
+
+
+def one_scene(directory: Path) -> Scene:
+    """The only setting of the runs below a directory, as its plots are given it."""
+    (scene,) = set_scenes(group_runs(find_runs([directory], []), []))
+    return scene
 
 
 ROUND = {

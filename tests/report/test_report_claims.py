@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import make_run
+from made_runs import make_run, one_scene
 
 from raysim.report.against import compare_with_paper
 from raysim.report.content import Comparison
@@ -119,7 +119,7 @@ def test_without_both_ends_there_are_levels_only(tmp_path: Path) -> None:
 def test_published_is_drawn_against_measured_within_what_can_be(tmp_path: Path) -> None:
     """A panel for each metric, gains above levels; FL at 68.02 ± 3.1 and 80 with its deviation cut at 100."""
     setting = made(tmp_path, ({}, (0.52, 0.98, 0.90)), (FED, (0.60, 0.99, 0.99)))
-    drawing = draw_compared(setting, compared(setting), 1)
+    drawing = draw_compared(one_scene(tmp_path), compared(setting), 1)
     assert drawing.stem == "1-against-paper-1"
     panels = {axes.get_title(loc="left").replace("\n", " "): axes for axes in drawing.figure.axes}
     assert list(panels) == [

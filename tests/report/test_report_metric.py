@@ -76,7 +76,6 @@ def test_a_run_and_all_that_shows_it_say_the_metric(tmp_path: Path, capsys: pyte
     assert f"{last:.3f}  permutation 2 (20)" in shown
     report = write_report([tmp_path / "run"], tmp_path / "report")
     assert report.left_out == []
-    assert "Training samples by client and task; seed 0." in [plot.caption for plot in report.sections[0].plots]
 
 
 def made(directory: Path, mean: float, methods: dict[str, Any]) -> Path:

@@ -6,32 +6,19 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from made_runs import make_run
+from made_runs import OFTEN, make_run, one_scene
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from written_report import Written
 
-from raysim.config import load
-from raysim.federation.federation import build_federation
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
-from raysim.report.grouping import ExperimentSetting, group_runs
-from raysim.report.plots.accuracy import draw_over_rounds, draw_over_tasks, draw_tradeoffs
-from raysim.report.plots.data import count_by_class, count_by_task, draw_data_distribution
-from raysim.report.plots.style import choose_looks, choose_ticks, range_of, spread
-from raysim.report.reading import find_runs
+from raysim.report.plots.accuracy import draw_over_tasks
+from raysim.report.plots.courses import draw_over_rounds
+from raysim.report.plots.scene import Scene
+from raysim.report.plots.style import choose_look, choose_ticks, range_of, spread
+from raysim.report.plots.tradeoffs import draw_tradeoffs
 from raysim.report.write import draw_plots
-
-OFTEN = [
-    {"round": 1, "evaluation": {"domain_il": [0.5, 0.1]}},
-    {"round": 2, "evaluation": {"domain_il": [0.8, 0.2]}},
-    {"round": 3, "tasks": [2], "evaluation": {"domain_il": [0.6, 0.7]}},
-]
-
-
-def one_setting(directory: Path) -> ExperimentSetting:
-    (found,) = group_runs(find_runs([directory], []), [])
-    return found
 
 
 def axes_of(figure: Figure) -> Axes:
@@ -44,8 +31,10 @@ def test_every_figure_is_a_file(written: Written) -> None:
         "1-domain_il-accuracy-matrix",
         "1-domain_il-accuracy-after-task",
         "1-domain_il-forgetting",
+        "1-domain_il-accuracy-by-task",
         "1-domain_il-accuracy-rounds",
         "1-domain_il-accuracy-bytes",
+        "1-domain_il-accuracy-seconds",
         "1-who-holds-what",
     ]
     assert sorted(path.name for path in (written.out / "plots").iterdir()) == sorted(plot.file.name for plot in plots)
@@ -61,7 +50,7 @@ def test_curves_show_means_and_bands_over_seeds(tmp_path: Path) -> None:
     """
     make_run(tmp_path / "a", {"seed": 0}, {"domain_il": [[0.8, 0.2], [0.6, 0.7]]})
     make_run(tmp_path / "b", {"seed": 1}, {"domain_il": [[0.6, 0.2], [0.4, 0.5]]})
-    matrix, curve, forgetting = draw_over_tasks(one_setting(tmp_path))
+    matrix, curve, forgetting = draw_over_tasks(one_scene(tmp_path))
     (line,) = axes_of(curve.figure).lines
     np.testing.assert_allclose(line.get_ydata(), [70, 55])
     (band,) = axes_of(curve.figure).collections
@@ -77,7 +66,7 @@ def test_bands_and_bars_end_where_the_metric_does(tmp_path: Path) -> None:
     """100 and 60: mean 80, deviation 40 / sqrt 2 = 28.3, so the band would end at 108. Forgetting 100 and 60 alike."""
     make_run(tmp_path / "a", {"seed": 0}, {"domain_il": [[1.0, 0.0], [0.0, 1.0]]})
     make_run(tmp_path / "b", {"seed": 1}, {"domain_il": [[0.6, 0.0], [0.0, 0.6]]})
-    _, curve, forgetting = draw_over_tasks(one_setting(tmp_path))
+    _, curve, forgetting = draw_over_tasks(one_scene(tmp_path))
     (band,) = axes_of(curve.figure).collections
     corners: Any = band.get_paths()[0].vertices
     assert corners[:, 1].max() == pytest.approx(100)
@@ -101,61 +90,19 @@ def test_what_a_metric_can_be_at_all() -> None:
 def test_a_task_that_got_better_at_last_has_been_forgotten_by_less_than_nothing(tmp_path: Path) -> None:
     """60 before the last task, 80 after it: -20, as the best is taken of the rows before the last."""
     make_run(tmp_path / "a", {}, {"domain_il": [[0.6, 0.2], [0.8, 0.7]]})
-    *_, forgetting = draw_over_tasks(one_setting(tmp_path))
+    *_, forgetting = draw_over_tasks(one_scene(tmp_path))
     np.testing.assert_allclose(axes_of(forgetting.figure).lines[0].get_ydata(), [-20])
 
 
 def test_one_task_has_a_matrix_only(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]})
-    assert [drawn.stem for drawn in draw_over_tasks(one_setting(tmp_path))] == ["1-domain_il-accuracy-matrix"]
-
-
-def test_accuracy_over_rounds_and_bytes_where_it_was_measured_more_often(tmp_path: Path) -> None:
-    """Each round sends half a MiB up and half a MiB down; in round 3 there are two tasks: (60 + 70) / 2."""
-    make_run(tmp_path / "a", rounds=OFTEN)
-    rounds, sent = draw_over_rounds(one_setting(tmp_path))
-    assert (rounds.stem, sent.stem) == ("1-domain_il-accuracy-rounds", "1-domain_il-accuracy-bytes")
-    for drawn in (rounds, sent):
-        np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_xdata(), [1, 2, 3])
-        np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_ydata(), [50, 80, 65])
-
-
-def test_evaluations_are_averaged_in_their_order(tmp_path: Path) -> None:
-    """Rounds 1, 2, 3 and 2, 4, 6 of two seeds: 1.5, 3, 4.5; accuracies 50, 80, 65 and 70, 80, 65."""
-    make_run(tmp_path / "a", rounds=OFTEN)
-    later = [{**line, "round": 2 * number} for number, line in enumerate(OFTEN, 1)]
-    make_run(tmp_path / "b", {"seed": 1}, rounds=[{**later[0], "evaluation": {"domain_il": [0.7, 0]}}, *later[1:]])
-    rounds, _ = draw_over_rounds(one_setting(tmp_path))
-    np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_xdata(), [1.5, 3, 4.5])
-    np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_ydata(), [60, 80, 65])
-
-
-def test_accuracy_after_tasks_only_is_drawn_against_bytes_and_not_again_against_rounds(tmp_path: Path) -> None:
-    make_run(tmp_path / "a", rounds=OFTEN[1:])
-    (drawn,) = draw_over_rounds(one_setting(tmp_path))
-    assert drawn.stem == "1-domain_il-accuracy-bytes"
-    np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_ydata(), [80, 65])
-
-
-def test_the_tasks_so_far_are_those_that_the_round_says(tmp_path: Path) -> None:
-    """A round in which clients are at task 1 again, though two tasks were seen: (50 + 70) / 2, not 50."""
-    back = {**OFTEN[-1], "tasks": [1], "so_far": 2, "evaluation": {"domain_il": [0.5, 0.7]}}
-    make_run(tmp_path / "a", rounds=[*OFTEN, back])
-    rounds, _ = draw_over_rounds(one_setting(tmp_path))
-    np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_ydata(), [50, 80, 65, 60])
-
-
-def test_virtual_time_is_drawn_where_every_round_has_one(tmp_path: Path) -> None:
-    make_run(tmp_path / "a", rounds=[{**line, "virtual_time": 2.5 * index} for index, line in enumerate(OFTEN[1:])])
-    _, drawn = draw_over_rounds(one_setting(tmp_path))
-    np.testing.assert_allclose(axes_of(drawn.figure).lines[0].get_xdata(), [0, 2.5])
-    assert axes_of(drawn.figure).get_xlabel() == "virtual time (s)"
+    assert [drawn.stem for drawn in draw_over_tasks(one_scene(tmp_path))] == ["1-domain_il-accuracy-matrix"]
 
 
 UNDEFINED = {"forgetting": None, "final_forgetting": None, "backward_transfer": None, "forward_transfer": None}
 
 
-def out_of_step(directory: Path) -> ExperimentSetting:
+def out_of_step(directory: Path) -> Scene:
     """A run under asynchronous boundaries, where rows are parts of the run and only the accuracies are defined."""
     matrix = [[0.8, 0.2], [0.6, 0.7]]
     overrides = {
@@ -164,27 +111,18 @@ def out_of_step(directory: Path) -> ExperimentSetting:
     }
     values = {"accuracy": matrix, "average_accuracy": 0.65, **UNDEFINED}
     make_run(directory / "a", overrides, rounds=OFTEN[1:], evaluation={"domain_il": values})
-    return one_setting(directory)
+    return one_scene(directory)
 
 
 def test_out_of_step_there_is_accuracy_over_all_tasks_and_no_forgetting(tmp_path: Path) -> None:
     """After rounds 2 and 3: (80 + 20) / 2 and (60 + 70) / 2, though only one task was seen by round 2."""
-    setting = out_of_step(tmp_path)
-    assert [drawn.stem for drawn in draw_over_tasks(setting)] == ["1-domain_il-accuracy-matrix"]
-    assert list(draw_tradeoffs(setting)) == []
-    rounds, _ = draw_over_rounds(setting)
+    scene = out_of_step(tmp_path)
+    assert [drawn.stem for drawn in draw_over_tasks(scene)] == ["1-domain_il-accuracy-matrix"]
+    assert list(draw_tradeoffs(scene)) == []
+    by_task, rounds, *_ = draw_over_rounds(scene)
+    assert [len(axes.lines) for axes in by_task.figure.axes] == [1, 1]  # no task ends for all
     np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_ydata(), [50, 65])
     assert axes_of(rounds.figure).get_ylabel() == "average accuracy over all tasks (%)"
-
-
-def test_who_is_at_which_task_is_drawn_where_tasks_do_not_change_at_once(tmp_path: Path) -> None:
-    """36 samples for 3 clients: two windows of 6 or so, the first with more of task 1, the last of task 2."""
-    holdings, timeline = draw_data_distribution(out_of_step(tmp_path))
-    assert (holdings.stem, timeline.stem) == ("1-who-holds-what", "1-clients-at-tasks")
-    shown: Any = axes_of(timeline.figure).images[0].get_array()
-    assert shown.shape[0] == 3
-    assert set(shown[:, 0].tolist()) == {0}
-    assert 1 in shown[:, -1].tolist()
 
 
 def test_a_swept_knob_is_drawn_and_two_are_not(tmp_path: Path) -> None:
@@ -197,7 +135,7 @@ def test_a_swept_knob_is_drawn_and_two_are_not(tmp_path: Path) -> None:
         make_run(
             tmp_path / f"{lam}", {"methods": {"special": {"lam": lam, "global_rate": rate}}}, {"domain_il": matrix}
         )
-    (drawn,) = draw_tradeoffs(one_setting(tmp_path))
+    (drawn,) = draw_tradeoffs(one_scene(tmp_path))
     points: Any = axes_of(drawn.figure).collections[0].get_offsets()
     np.testing.assert_allclose(points, [[65, -20], [80, -10]])
     assert [text.get_text() for text in axes_of(drawn.figure).texts] == ["0.1", "0.5"]
@@ -208,7 +146,7 @@ def test_sweeps_of_one_knob_at_several_others_share_a_plot(tmp_path: Path) -> No
     for lam in (0.1, 0.5):
         for rate in (0.5, 1.0):
             make_run(tmp_path / f"{lam}-{rate}", {"methods": {"special": {"lam": lam, "global_rate": rate}}})
-    drawn = list(draw_tradeoffs(one_setting(tmp_path)))
+    drawn = list(draw_tradeoffs(one_scene(tmp_path)))
     assert [one.stem.partition("-tradeoff-")[2] for one in drawn] == [
         "special-lam-of-special",
         "special-global_rate-of-special",
@@ -217,33 +155,18 @@ def test_sweeps_of_one_knob_at_several_others_share_a_plot(tmp_path: Path) -> No
     assert labels == ["SPECIAL global_rate=0.5", "SPECIAL global_rate=1.0"]
 
 
-def test_holdings_count_a_row_once_though_tasks_share_it(tmp_path: Path) -> None:
-    """36 samples, 9 of each of 4 classes, dealt once to 3 clients of 12, who see all of them in both tasks."""
-    config = load(find_runs([make_run(tmp_path / "a").parent], [])[0].config)
-    federation = build_federation(config)
-    by_task, by_class = count_by_task(federation), count_by_class(federation)
-    assert by_task.tolist() == [[12, 12]] * 3
-    assert by_class.sum(axis=1).tolist() == [12] * 3
-    assert by_class.sum(axis=0).tolist() == [9] * 4
-    (drawn,) = draw_data_distribution(one_setting(tmp_path))
-    assert len(drawn.figure.axes) == 4  # two panels, two scales
-
-
 def test_plots_that_cannot_be_drawn_are_left_out_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raysim.report.write.save_drawing", lambda drawing, folder: drawing)
-    (make_run(tmp_path / "runs" / "a", {"dataset": {"name": "npz", "path": "gone.npz"}}) / "rounds.jsonl").write_text(
-        '{"round": 1}\n'
-    )
-    plots, left_out = draw_plots(one_setting(tmp_path / "runs"), tmp_path)
+    (make_run(tmp_path / "runs" / "a") / "rounds.jsonl").write_text('{"round": 1}\n')
+    plots, left_out = draw_plots(one_scene(tmp_path / "runs"), tmp_path)
     assert [plot.stem for plot in plots][-1] == "1-domain_il-forgetting"
     rounds, holdings = left_out
     assert rounds.startswith(f"setting 1: plots over rounds: {tmp_path}/runs/a/rounds.jsonl:1: tasks: ")
-    assert holdings.startswith("setting 1: who holds what: ")
-    assert "gone.npz" in holdings
+    assert holdings.startswith(f"setting 1: who holds what: {tmp_path}/runs/a/clients.json: not recorded")
 
 
 def test_no_two_groups_look_alike() -> None:
-    found = [tuple(look.values()) for look in choose_looks(40)]
+    found = [tuple(choose_look(number).values()) for number in range(40)]
     assert len(set(found)) == len(found)
     assert len({(colour, marker) for colour, marker, _ in found}) == len(found)
 

@@ -7,18 +7,19 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.report.content import ComparedPair, Comparison
-from raysim.report.grouping import ExperimentSetting
 from raysim.report.plots import style
+from raysim.report.plots.scene import Scene
 from raysim.report.plots.style import Drawing
 
 PANEL = 3.1  # inches, across and down
 UNITS = {"gain": "points", "level": "%"}
 
 
-def draw_compared(setting: ExperimentSetting, comparison: Comparison, number: int) -> Drawing:
+def draw_compared(scene: Scene, comparison: Comparison, number: int) -> Drawing:
     """Return the plot of a setting's comparison of this number: every row as in the setting's other plots."""
+    setting = scene.setting
     labels = [group.label for group in setting.groups]
-    looks = dict(zip(labels, style.choose_looks(len(labels)), strict=True))
+    looks = dict(zip(labels, scene.looks, strict=True))
     shown = [label for label in labels if any(pair.label == label for pair in comparison.pairs)]
     kinds = [*dict.fromkeys(pair.kind for pair in comparison.pairs)]
     metrics = [*dict.fromkeys(pair.metric for pair in comparison.pairs)]
@@ -39,7 +40,9 @@ def draw_compared(setting: ExperimentSetting, comparison: Comparison, number: in
                 points = (pair.published.mean, pair.measured.mean)
                 bars = [None if end is None else np.abs(end - mean) for end, mean in zip(ends, points, strict=True)]
                 look = {**looks[pair.label], "linestyle": "none"}
-                axes.errorbar(*points, yerr=bars[1], xerr=bars[0], label=pair.label, elinewidth=1, **look)
+                drawn = axes.errorbar(*points, yerr=bars[1], xerr=bars[0], label=pair.label, elinewidth=1, **look)
+                words = f"{pair.label}: published {points[0]:.1f}, measured {points[1]:.1f} {UNITS[kind]}"
+                style.put_titles(drawn.lines[0], words)
             unit = UNITS[kind]
             axes.set(xlabel=f"published ({unit})", ylabel=f"measured ({unit})")
             axes.set_title(fill(f"{kind}s: {metric}", 36), loc="left", fontsize=10)

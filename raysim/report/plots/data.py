@@ -1,82 +1,72 @@
-"""Samples by client, task and class, and where tasks do not change at once, which client is at which task when.
-
-The data are dealt again from the config.
-"""
+"""What clients hold, as the runs have recorded it: samples by client, task and class, and who is at which task when."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-from matplotlib.figure import Figure
+from pydantic import TypeAdapter, ValidationError
 
-from raysim.config import load
-from raysim.federation.assignment import NOTHING
-from raysim.federation.federation import Federation, build_federation
+from raysim.federation.holdings import Holdings
 from raysim.records.figures import draw_timeline
-from raysim.report.grouping import ExperimentSetting
-from raysim.report.plots.style import Drawing, choose_ticks, make_figure
+from raysim.records.result import first_problem
+from raysim.records.run_directory import CLIENTS
+from raysim.report.plots.cells import Counts, draw_cells
+from raysim.report.plots.scene import Scene
+from raysim.report.plots.style import Drawing, make_figure
 from raysim.system.errors import ConfigError
 
-Counts = npt.NDArray[np.int64]
 
-NUMBERED = 12  # cells a side; more numbers would not be legible
-
-
-def draw_data_distribution(setting: ExperimentSetting) -> Iterator[Drawing]:
-    """Yield the plots for the setting's first seed. Nothing is downloaded.
+def draw_data_distribution(scene: Scene) -> Iterator[Drawing]:
+    """Yield the plots for the setting's first seed.
 
     Raises:
-        ConfigError: the data are not there or are a stream of the user's own, or the config is not valid today.
+        ConfigError: the run has not recorded what its clients hold.
     """
-    run = setting.runs[0]
-    config = load(run.config)
-    federation = build_federation(config, download=False)
-    if federation.opener is not None:
-        raise ConfigError("the clients open streams of their own, whose classes nobody knows before")
-    panels = [(count_by_task(federation), "task", 1)]
-    words = "Training samples by client and task"
-    if federation.objective.classes:
-        panels.append((count_by_class(federation), "class", 0))
-        words += ", and different ones by client and class, over all tasks"
-    columns = sum(min(found.shape[1], 25) for found, _, _ in panels)
-    figure = make_figure(3.2 + 0.42 * columns, min(1.8 + 0.26 * len(federation.streams), 12))
-    for position, (found, what, first) in enumerate(panels, 1):
-        _draw_panel(figure, (len(panels), position), found, what, first)
-    yield Drawing(f"{setting.number}-who-holds-what", f"{words}; seed {run.summary.seed}.", figure)
-    if not config.together:
-        timeline = federation.availability.timeline()
+    setting, run = scene.setting, scene.setting.runs[0]
+    found, clients = read_holdings(run.directory), run.summary.clients
+    by_task, by_class = np.asarray(found.by_task), np.asarray(found.by_class)
+    whose = "" if len(found.clients) == clients else f" of {len(found.clients)} of {clients:,} clients, evenly spaced"
+    panels = [
+        *([(by_task, "task", 1, "by client and task")] if len({*by_task.ravel().tolist()}) > 1 else []),
+        *([(by_class, "class", 0, "by client and class, each once over all tasks")] if by_class.size else []),
+    ]
+    if panels:
+        columns = sum(min(counts.shape[1], 25) for counts, *_ in panels)
+        figure = make_figure(3.2 + 0.42 * columns, min(1.8 + 0.26 * len(found.clients), 12))
+        for position, (counts, what, first, _) in enumerate(panels, 1):
+            axes = figure.add_subplot(1, len(panels), position)
+            axes.set(xlabel=what, ylabel="client", title=f"samples by client and {what}")
+            names = range(first, first + counts.shape[1])
+            figure.colorbar(draw_cells(axes, counts, found.clients, names, counts.max()), ax=axes)
+        words = f"Training samples{whose} {', and '.join(words for *_, words in panels)}; seed {run.summary.seed}."
+        yield Drawing(f"{setting.number}-who-holds-what", words, figure)
+    if found.at_tasks:
+        timeline = _timeline(found, run.summary.rounds)
         figure = make_figure(8, min(1.6 + 0.22 * max(len(timeline), 4), 12))
         axes = figure.add_subplot()
         draw_timeline(figure, axes, timeline)
         axes.grid(False)
-        words = f"Which client is at which task, seed {run.summary.seed}; white: the client is not there."
+        words = f"Which client is at which task{whose}, seed {run.summary.seed}; white: the client is not there."
         yield Drawing(f"{setting.number}-clients-at-tasks", words, figure)
 
 
-def count_by_task(federation: Federation) -> Counts:
-    """Return the samples by client and task."""
-    of_tasks = [stream.counts_in(0, stream.windows) for stream in federation.streams]
-    return np.asarray([[found.get(task, 0) for task in range(len(federation.tasks))] for found in of_tasks])
+def read_holdings(directory: Path) -> Holdings:
+    """Return what the clients of a run hold. Raises ConfigError: there is no clients.json, or not one of raysim's."""
+    path = directory / CLIENTS
+    try:
+        return TypeAdapter(Holdings).validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: not recorded, by an older raysim, or for streams of the clients' own") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {first_problem(error)}") from None
 
 
-def count_by_class(federation: Federation) -> Counts:
-    """Return the samples by client and class, where a row that tasks share counts once."""
-    labels = federation.dataset.train.y
-    rows = [np.unique(np.concatenate([NOTHING, *stream.rows])) for stream in federation.streams]
-    return np.asarray([np.bincount(labels[own], minlength=federation.classes) for own in rows])
-
-
-def _draw_panel(figure: Figure, place: tuple[int, int], found: Counts, what: str, first: int) -> None:
-    axes = figure.add_subplot(1, *place)
-    clients, columns = found.shape
-    image = axes.imshow(found, cmap="Blues", vmin=0, aspect="auto")
-    if max(clients, columns) <= NUMBERED:
-        for (row, column), number in np.ndenumerate(found):
-            colour = "white" if number > 0.6 * found.max() else "black"
-            axes.text(column, row, str(number or ""), ha="center", va="center", color=colour, fontsize=8)
-    axes.grid(False)
-    ticks = [tick - 1 for tick in choose_ticks(columns)]
-    axes.set_xticks(ticks, [str(tick + first) for tick in ticks])
-    axes.set_yticks([tick - 1 for tick in choose_ticks(clients)])
-    axes.set(xlabel=what, ylabel="client", title=f"samples by client and {what}")
-    figure.colorbar(image, ax=axes)
+def _timeline(found: Holdings, rounds: int) -> Counts:
+    """Return the task (from 0) of every client by round, -1 where it is not there: int64 [clients, rounds]."""
+    timeline = np.full((len(found.at_tasks), rounds), -1)
+    for row, changes in zip(timeline, found.at_tasks, strict=True):
+        for round, task in changes:
+            row[round - 1 :] = task - 1
+    return timeline

@@ -1,5 +1,6 @@
-"""How every plot of a report looks: colours, marks, sizes; and how one becomes an SVG."""
+"""How every plot of a report looks: colours, marks, sizes, titles to hover over; and how one becomes a file."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,14 +9,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from raysim.objectives import Metric
 from raysim.report.content import Plot
+from raysim.report.plots.svg import HOVER, write_svg
 
+Array = npt.NDArray[np.float64]
+Look = dict[str, Any]
 Bounds = tuple[float | None, float | None]
 
 # Okabe and Ito's colours, told apart by colour-blind readers; without their yellow, which is too light for a line
@@ -46,6 +50,7 @@ STYLE: dict[Any, Any] = {
 
 LETTER = 0.085  # inches that a letter takes
 BAND = 0.13  # how dense a band of one standard deviation is
+MARKS = 12  # on a line, at most
 
 
 @dataclass(frozen=True)
@@ -57,16 +62,13 @@ class Drawing:
     figure: Figure
 
 
-def choose_looks(count: int) -> list[dict[str, Any]]:
-    """Return as many looks, which tell lines apart; colours come again with other marks, and with other dashes."""
-    return [
-        {
-            "color": COLOURS[index % len(COLOURS)],
-            "marker": MARKERS[index % len(MARKERS)],
-            "linestyle": DASHES[index // len(COLOURS) % len(DASHES)],
-        }
-        for index in range(count)
-    ]
+def choose_look(number: int) -> Look:
+    """Return the look of a line; colours come again with other marks, and with other dashes."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
+    }
 
 
 def range_of(metric: Metric, change: bool = False) -> Bounds:
@@ -77,7 +79,7 @@ def range_of(metric: Metric, change: bool = False) -> Bounds:
     return (None, None) if low is None or high is None else (low - high, high - low)
 
 
-def spread(values: npt.NDArray[np.float64], bounds: Bounds) -> npt.NDArray[np.float64]:
+def spread(values: Array, bounds: Bounds) -> Array:
     """Return the mean of values [seed, ...] less and plus their deviation, [2, ...], within what they can be at all."""
     mean, std = values.mean(axis=0), values.std(axis=0, ddof=1)
     low, high = (end if end is not None else outside for end, outside in zip(bounds, (-np.inf, np.inf), strict=True))
@@ -91,11 +93,43 @@ def make_figure(width: float, height: float) -> Figure:
 
 def make_chart(labels: Sequence[str], title: str, xlabel: str, ylabel: str, width: float = 5.8) -> tuple[Figure, Axes]:
     """Return a figure with an empty chart and, below it, room for a legend with these labels."""
-    figure = make_figure(width, 3.9 + 0.21 * math.ceil(len(labels) / _columns(labels, width)))
+    figure = make_figure(width, 3.9 + legend_height(labels, width))
     axes = figure.add_subplot()
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.set_title(title, loc="left")
     return figure, axes
+
+
+def draw_mean(
+    axes: Axes, x: Array, values: Array, label: str, look: Look, metric: Metric, where: str, band: bool = True
+) -> None:
+    """Draw the mean of values [seeds, points] at x [points] as a line with marks, and a band of one standard deviation.
+
+    A mark's title begins with the label and ends with its x, which `where` stands before.
+    """
+    mean, every = values.mean(axis=0), -(-len(x) // MARKS)
+    (line,) = axes.plot(x, mean, label=label, markevery=every, **look)
+    if band and len(values) > 1:
+        axes.fill_between(x, *spread(values, range_of(metric)), color=look["color"], alpha=BAND, linewidth=0)
+    marks = range(0, len(x), every)
+    put_titles(line, label, [f"{label}: {describe_seeds(values[:, k], metric)} {where} {x[k]:.4g}" for k in marks])
+
+
+def describe_seeds(values: Array, metric: Metric) -> str:
+    """Return the mean of some values in words, with their deviation if they are several: `85.2 ± 0.4 %`."""
+    digits, unit = (".1f", " %") if metric.unit == "%" else (".3g", metric.unit and f" {metric.unit}")
+    std = f" ± {values.std(ddof=1):{digits}}" if len(values) > 1 else ""
+    return f"{values.mean():{digits}}{std}{unit}"
+
+
+def put_titles(artist: Artist, title: str, parts: Sequence[str] = ()) -> None:
+    """Give an artist a title, which an SVG shows where one hovers over it, and one to each mark or shape in it."""
+    artist.set_gid(HOVER + json.dumps([title, *parts]))
+
+
+def legend_height(labels: Sequence[str], width: float) -> float:
+    """Return the inches that a legend with these labels takes."""
+    return 0.21 * math.ceil(len(labels) / _columns(labels, width))
 
 
 def put_legend_below(figure: Figure, axes: Axes) -> None:
@@ -123,5 +157,5 @@ def choose_ticks(last: int, most: int = 12) -> Sequence[int]:
 def save_drawing(drawing: Drawing, folder: Path) -> Plot:
     """Write STEM.svg into a folder that exists."""
     plot = Plot(folder, drawing.stem, drawing.caption, drawing.figure.get_figwidth())
-    FigureCanvasSVG(drawing.figure).print_svg(plot.file, metadata={"Date": None})  # savefig would draw it all twice
+    write_svg(drawing.figure, plot.file)
     return plot
