@@ -35,6 +35,13 @@ class Nodes:
         """Remove a node without warning it."""
         self._cluster.remove_node(node, allow_graceful=False)
 
+    def with_hosts(self) -> set[str]:
+        """Return the ids of the nodes where resources are reserved, as they are for hosts."""
+        from ray.util.placement_group import placement_group_table
+
+        groups = [group for group in placement_group_table().values() if group["state"] == "CREATED"]
+        return {node for group in groups for node in group["bundles_to_node_id"].values()}
+
     def shutdown(self) -> None:
         self._cluster.shutdown()
 

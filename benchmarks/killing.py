@@ -14,7 +14,8 @@ from contextlib import contextmanager, suppress
 import psutil
 from clusters import cluster
 
-from raysim.engine.events import Event, RoundDone, Started
+from raysim.engine.events import Event, RoundDone, Started, WentBack
+from raysim.launch.display import RunDisplay
 
 Kill = Callable[[], bool]
 Replace = Callable[[], object]
@@ -23,7 +24,7 @@ LIMIT = 300  # seconds that a run may take, kills included
 TIDY = 60  # seconds that a run over its limit has to clean up
 
 
-class Killer:
+class Killer(RunDisplay):
     """A run's display that kills processes at random moments, each time after the run has recovered from the last kill.
 
     It waits for up to `spread` rounds, and then for up to the duration of two rounds.
@@ -50,6 +51,9 @@ class Killer:
         self._reported = False
 
     def take(self, event: Event) -> None:
+        if isinstance(event, WentBack):
+            self._replace()  # here, as only the main thread can start nodes
+            self._reported = True
         if isinstance(event, RoundDone) and self._reported:
             self._reported = False
             self.pauses.append(time.perf_counter() - self._killed)
@@ -63,11 +67,6 @@ class Killer:
             seconds = event.seconds if isinstance(event, RoundDone) else 0.02
             self._timer = threading.Timer(self._draws.uniform(0, 2 * seconds), self._strike)
             self._timer.start()
-
-    def say(self, text: str) -> None:
-        if "going on from round" in text:
-            self._replace()  # here, as only the main thread can start nodes
-            self._reported = True
 
     def over(self) -> None:
         """Stop killing: the run has ended."""
@@ -138,16 +137,19 @@ STRIKES: dict[str, Strike] = {
 
 @contextmanager
 def nodes(draws: random.Random) -> Iterator[tuple[str, Kill, Replace]]:
-    """Start a cluster of three nodes; yield its address and functions that kill and replace a worker node."""
+    """Start a cluster of three nodes; yield its address and functions that kill and replace a node that has hosts."""
     with cluster(0) as there:
         others = [there.add(2) for _ in range(2)]
         one_at_a_time = threading.Lock()
 
         def kill() -> bool:
             with one_at_a_time:
-                if len(others) < 2:
+                mine = [node for node in others if node.node_id in there.with_hosts()]
+                if len(others) < 2 or not mine:
                     return False
-                there.lose(others.pop(draws.randrange(2)))
+                lost = draws.choice(mine)
+                others.remove(lost)
+                there.lose(lost)
                 return True
 
         def replace() -> None:

@@ -67,6 +67,7 @@ class Coordinator:
         (reference,) = start.federation
         with convert_to_run_error():
             federation = ray.get(reference)
+            del reference
             runner = RayRunner(start.config, federation.streams, start.hosts, start.places, start.clients, start.apart)
             self._runner = runner
             simulation = Simulation(start.config, federation, runner, start.server)
@@ -115,18 +116,15 @@ def _told(event: Event, runner: RayRunner, joined: bool) -> Event:
     return event
 
 
-def shared(federation: Federation) -> Any:
-    """Put the data into the object store once for all readers, and return the reference."""
-    register_tensors()
-    return ray.put(federation)
-
-
 class Remote:
     """A coordinator as the driver sees it: an iterator of the run's events.
 
+    The data are put into the object store once for all hosts, and no reference to them is kept: once the hosts have
+    them, the driver owns nothing there. If its raylet ends, Ray (2.60) would end the driver as it notes their loss.
+
     Args:
         config: the resolved config.
-        federation: a reference to the data.
+        federation: the data.
         placement: the host actors to start.
         saved: the checkpoint to resume from; None starts the run from its beginning.
         apart: see RayRunner.
@@ -137,7 +135,7 @@ class Remote:
     def __init__(
         self,
         config: Config,
-        federation: Any,
+        federation: Federation,
         placement: Placement,
         saved: SavedCheckpoint | None,
         apart: bool,
@@ -151,9 +149,10 @@ class Remote:
         except BaseException:
             places.give_back()
             raise
-        hosts = start_hosts(config, federation, places, on_hosts)
+        data = ray.put(federation)
+        hosts = start_hosts(config, data, places, on_hosts)
         server, forked = None if saved is None else saved.server, sum(map(bool, on_hosts))
-        start = Start(config, [federation], hosts, places, server, clients, apart, forked, paced)
+        start = Start(config, [data], hosts, places, server, clients, apart, forked, paced)
         self._places = places
         self._paced = paced
         self._stopping = False

@@ -13,6 +13,7 @@ from ray.exceptions import AuthenticationError
 
 from raysim.actors import authentication
 from raysim.system.errors import Unreachable
+from raysim.system.interrupts import keep_termination
 
 LOOPBACK = "127.0.0.1"
 REACHABLE = "ENABLE_RAY_CLUSTER"  # a constant of Ray's: whether a node's address must be reachable from other machines
@@ -36,7 +37,12 @@ def join(address: str, code: Sequence[str]) -> None:
         except (OSError, OverflowError) as error:
             raise _no_cluster(address, str(error)) from error
     own = {"py_modules": list(code)} if code else None
-    with _few_attempts(), without_warnings(), on_loopback() if _only_here(host, port) else nullcontext():
+    with (
+        _few_attempts(),
+        keep_termination(),
+        without_warnings(),
+        on_loopback() if _only_here(host, port) else nullcontext(),
+    ):
         try:
             ray.init(address=address, runtime_env=own, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, RuntimeError, AuthenticationError) as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from raysim.callbacks.callback import Callback
 from raysim.callbacks.telling import CallbackAudience, Named, make_callbacks
@@ -193,7 +193,7 @@ def _start_on_ray(
     go_on = (directory / "config.yaml", resume_command(config, directory))
     with ExitStack() as started:
 
-        def begin(early: "Session | None" = None) -> tuple[Placement | None, Any]:
+        def begin(early: "Session | None" = None) -> Placement | None:
             address = config.resources.address
             display.take(Stage("starting Ray" if address is None else f"joining the cluster at {address}"))
             there = started.enter_context(cluster.cluster_of([config], run.capacity, display.say, *go_on, early))
@@ -202,18 +202,18 @@ def _start_on_ray(
             places = run.places if there is run.capacity else None
             if places is None:
                 placement.place(config, there, need)
-            return places, coordinator.shared(run.federation)
+            return places
 
-        places, data = begin(early)
+        places = begin(early)
 
         def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
-            nonlocal places, data
+            nonlocal places
             if contact.own_has_ended():
                 started.close()
-                places, data = begin()
+                places = begin()
             contact.reach()
             now = places or placement.place(config, cluster.present(), need)
-            return coordinator.Remote(config, data, now, saved, apart, paced=bool(run.callbacks))
+            return coordinator.Remote(config, run.federation, now, saved, apart, paced=bool(run.callbacks))
 
         yield start
 

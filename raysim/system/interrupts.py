@@ -72,6 +72,23 @@ def delay_interrupts(say: Callable[[], object] | None = None) -> Iterator[None]:
 
 
 @contextmanager
+def keep_termination() -> Iterator[None]:
+    """Have SIGTERM interrupt a block that sets a handler of its own which exits, as Ray does; keep the one before.
+
+    Raises:
+        KeyboardInterrupt: that handler exited.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit as error:
+        raise KeyboardInterrupt from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+@contextmanager
 def block_hangups() -> Iterator[None]:
     """Block SIGHUP in this context, and for good in processes that start in it: their end would be this one's fault."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})

@@ -1,11 +1,13 @@
-"""A cluster that is cut off, processes that are stopped, requests that nobody answers: a word, and no waiting."""
+"""A cluster that is cut off or starts, processes that are stopped, requests that nobody answers: a word, no waiting."""
 
 import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +16,10 @@ import psutil
 import pytest
 from ray.exceptions import ActorDiedError, GetTimeoutError
 
-from raysim.actors import contact, coordinator, patience
+from raysim.actors import contact, coordinator, joining, patience
+from raysim.actors.cluster import own_cluster
 from raysim.actors.patience import Patience
+from raysim.system.capacity import Capacity
 from raysim.system.errors import Lost, RunError
 
 
@@ -216,3 +220,26 @@ def test_a_process_that_has_ended_is_not_stopped() -> None:
         assert patience.stopped([pid]) == [pid]
         psutil.Process(pid).kill()
     assert patience.stopped([pid]) == []
+
+
+# a cluster that starts
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [own_cluster(Capacity(1, 0, None), forked=False).__enter__, lambda: joining.join("auto", [])],
+    ids=["started", "joined"],
+)
+def test_a_termination_meanwhile_is_an_interrupt(begin: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray sets a handler of its own, which exits, and leaves it there."""
+
+    def init(*_: Any, **__: Any) -> None:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(joining.ray, "init", init)
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -18,6 +18,7 @@ WARM, LAST = 100, 300  # rounds; each posts a model and mail, every fifth leaves
 HIDDEN = 3000
 MODEL = 4 * (6 * HIDDEN + HIDDEN + HIDDEN * 4 + 4)  # bytes: enough for the object store, few enough for fast rounds
 MAIL = 2**18  # bytes
+PUT = "00" + 18 * "ff"  # how the name of an object begins that the driver put there
 GROWTH = (LAST - WARM) * MODEL / 2  # bytes; mail or a model of each round that stayed would be twice this and more
 
 
@@ -27,6 +28,7 @@ class Held(RunDisplay):
     def __init__(self) -> None:
         self.stored: list[int] = []
         self.processes: dict[int, dict[int, int]] = {}
+        self.put: list[str] = []
 
     def take(self, event: Event) -> None:
         if not isinstance(event, RoundDone):
@@ -36,6 +38,8 @@ class Held(RunDisplay):
             me = psutil.Process()
             actors = [p for p in me.children(recursive=True) if p.name().startswith("ray::")]
             self.processes[event.round] = {p.pid: anonymous(p) for p in (me, *actors)}
+            known = ray._private.worker.global_worker.core_worker.get_all_reference_counts()
+            self.put += [name for name in (reference.hex() for reference in known) if name.startswith(PUT)]
 
 
 def anonymous(process: psutil.Process) -> int:
@@ -65,6 +69,7 @@ def test_rounds_leave_nothing_in_the_object_store_or_the_processes(small: dict[s
     first, last = held.stored[:WARM], held.stored[LAST - WARM :]
     assert max(first) > MODEL + MAIL  # what must not pile up is found; Ray frees it some rounds later, much at once
     assert min(last) < min(first) + GROWTH
+    assert held.put == []  # Ray would end the driver if the raylet ended
     assert set(held.processes[LAST]) == set(held.processes[WARM])
     assert len(held.processes[LAST]) >= 4  # the driver, a coordinator and two hosts
     for process, bytes_held in held.processes[LAST].items():

@@ -1,10 +1,13 @@
 """The benchmarks still fit the code that they measure; what they print is for people to look at."""
 
 import importlib
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from raysim.engine.events import RoundDone, WentBack
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 OF_ANOTHER_ENVIRONMENT = "flower_app"  # which has Flower, as the tests' has not
@@ -26,3 +29,16 @@ def test_what_a_round_is_divided_into_exists(benchmark_named: Any) -> None:
     places = [place for part in (profile.COORDINATOR, profile.HOST) for several in part.values() for place in several]
     assert len(places) > 10
     assert [(owner, name) for owner, name in places if not callable(getattr(owner, name, None))] == []
+
+
+def test_the_next_process_is_killed_once_the_run_has_gone_back(benchmark_named: Any) -> None:
+    killed, replaced = list[bool](), list[bool]()
+    killer = benchmark_named("killing").Killer(
+        lambda: not killed.append(True), lambda: replaced.append(True), 2, last=9, spread=0, draws=random.Random(0)
+    )
+    for round in (1, 2, 1):
+        killer.take(RoundDone(round, [1], [0], 0.5, 1, 1, 0.0, [0], None))
+        killer._timer.join()
+        if round == 2:
+            killer.take(WentBack("the host of client 1 died", 0))
+    assert (killer.done, killed, replaced, len(killer.pauses)) == (2, [True] * 2, [True], 1)
