@@ -38,9 +38,9 @@ def measured(directory: Path) -> dict[str, set[str]]:
     values, costs = defaultdict(list), defaultdict(list)
     for folder, axes in read_labels(directory).items():
         path = directory / folder / "summary.json"
-        if path.exists():
+        # a run that diverged is kept, and counts in no mean
+        if path.exists() and (summary := json.loads(path.read_text()))["status"] == "done":
             others = tuple((axis, name) for axis, name in axes.items() if axis != "seed")
-            summary = json.loads(path.read_text())
             for protocol, found in summary["evaluation"].items():
                 for metric in METRICS:
                     values[others, protocol, metric, "metric" in found].append(found[metric])
