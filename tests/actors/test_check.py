@@ -33,6 +33,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "a ResNet-18 with a variate for each client": {
         "dataset": COLOURS,
+        "scenario": {"kind": "class_incremental", "tasks": 1},
         "model": {"name": "resnet18"},
         "methods": {"scaffold": {}},
         "training": {"rounds_per_task": 1, "batch_size": 8, "optimizer": {"lr": 0.01}},

@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 LIMIT = 120  # seconds until a hang is a hang
 MARK = "RAYSIM_TEST"  # in the environment, which all processes of a run inherit
 
-ON_RAY, RUNS = (0, 10, 20, 29), 30
+ON_RAY, RUNS = (0, 15, 29), 30
 THIRTY_RUNS = f"""
 import gc, json, psutil, raysim, sys
 me, results, held = psutil.Process(), [], []
@@ -177,7 +177,7 @@ def misbehaving(what: str) -> str:
 
 
 def test_thirty_runs_in_one_process_leave_nothing(start: Callable[..., Run], config: Path, tmp_path: Path) -> None:
-    """Four runs on clusters of their own, the others without, after which the process holds what it did before.
+    """Three runs on clusters of their own, the others without, after which the process holds what it did before.
 
     Of each cluster Ray's own client keeps two sockets, which are closed at the other end, and half a megabyte.
     """
