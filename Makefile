@@ -25,7 +25,7 @@ demo: $(INSTALLED) ## run the quickstart and print the accuracy matrix
 
 test: $(INSTALLED) ## run the whole suite
 	$(BIN)/python -m pytest -n auto -m "not ray"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m ray
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m ray
 
 lint: $(INSTALLED) ## format, lint, types
 	$(BIN)/ruff format --check .
