@@ -120,9 +120,8 @@ class Run:
         )
 
     def kill(self, name: str) -> None:
-        """Kill the run's process whose name begins so."""
-        below = psutil.Process(self.process.pid).children(recursive=True)
-        (found,) = [child for child in below if child.name().startswith(name)]
+        """Kill the run's process of this name."""
+        (found,) = [child for child in psutil.Process(self.process.pid).children() if child.name() == name]
         found.kill()
 
     def assert_nothing_left(self) -> None:
@@ -296,11 +295,11 @@ def test_an_interrupted_sweep_goes_on_where_it_was_and_leaves_nothing(
 
 
 def test_the_loss_of_rays_own_processes_moves_no_bit(raysim: Callable[..., Run], config: Path, tmp_path: Path) -> None:
-    """The run goes on from its checkpoint, on another cluster. With the agent the raylet ends, which Ray is told of."""
+    """The run goes on from its checkpoint, on another cluster."""
     way = {"training.rounds_per_task": 6, "checkpoint.every_rounds": 2, "logging.tensorboard": False}
     slow = "methods={misbehaving:Slow: {seconds: 0.2}}"
     run = raysim(slow, *(f"{key}={value}" for key, value in way.items()))
-    for name, after in (("gcs_server", 3), ("ray::RuntimeEnv", 7)):
+    for name, after in (("gcs_server", 3), ("raylet", 7)):
         run.wait_for_rounds(after)
         run.kill(name)
     status, output, errors = run.end()

@@ -39,7 +39,7 @@ class Held(RunDisplay):
             actors = [p for p in me.children(recursive=True) if p.name().startswith("ray::")]
             self.processes[event.round] = {p.pid: anonymous(p) for p in (me, *actors)}
             known = ray._private.worker.global_worker.core_worker.get_all_reference_counts()
-            self.put += [name for name in (reference.hex() for reference in known) if name.startswith(PUT)]
+            self.put += [name for name in (reference.decode() for reference in known) if name.startswith(PUT)]
 
 
 def anonymous(process: psutil.Process) -> int:
