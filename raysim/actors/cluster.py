@@ -118,10 +118,8 @@ def _end_autoscaler() -> None:
 
 def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
     try:
-        with (
-            interrupts.keep_termination(),
-            joining.without_warnings(),
-        ):  # and without the last words of Ray's autoscaler when it is sent a signal
+        # without warnings, and without the last words of Ray's autoscaler when it is sent a signal
+        with interrupts.keep_termination(), joining.without_warnings():
             ray.init(
                 "local",
                 num_cpus=int(capacity.cpus),

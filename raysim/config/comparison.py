@@ -29,7 +29,7 @@ def _is_ignored(keys: Keys, ignored: Ignored) -> bool:
     return any(keys[: len(one)] == one for one in ignored)
 
 
-def tabulate_settings(config: Config) -> dict[str, int | float | str]:
+def flatten_settings(config: Config) -> dict[str, int | float | str]:
     """Return a config's settings by their dotted keys, but for those that change no result, as numbers or short text.
 
     Null is text, too, so that it is seen to differ from a number.

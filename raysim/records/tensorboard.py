@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.config import Config, dump
-from raysim.config.comparison import tabulate_settings
+from raysim.config.comparison import flatten_settings
 from raysim.engine.events import RoundDone, line
 from raysim.evaluation import metrics
 from raysim.records.figures import matrix_image
@@ -106,7 +106,7 @@ class Board:
         self._writer.add_custom_scalars({**tasks, "protocols": average})
         # without the experiment that it makes beside it: of several runs' TensorBoard takes one, and would know the
         # columns of that run only; without one it takes the columns of all
-        _, values, _ = hparams(tabulate_settings(config), {})
+        _, values, _ = hparams(flatten_settings(config), {})
         self._writer._get_file_writer().add_summary(values)
 
     def _add_accuracies(self, event: RoundDone, totals: Totals) -> dict[str, float]:

@@ -102,7 +102,7 @@ DEFAULTS: dict[str, object] = {
         **EVALUATED,
     },
     "checkpoint": {"every_rounds": 20, "keep": 2, "tries": 3},
-    "logging": {"tensorboard": True},
+    "logging": {"tensorboard": True, "dispatches": False, "memory": False},
     "callbacks": {},
 }
 

@@ -79,6 +79,7 @@ IN_TIME = {
         {**classes(boundaries={"jittered": {"rounds": 1}}), "training.rounds_per_task": 3, **alone("re_fed", epochs=2)}
     ),
     "fedbuff": Run({**under(speeds={"kind": "log_normal", "sigma": 1.5}), **alone("er")}),
+    "fedbuff, told": Run({**under(), **alone("er"), "logging.dispatches": True, "logging.memory": True}),
     "fedbuff, fed_a_gem": Run(
         {**under(speeds={"kind": "pareto", "shape": 1.5}, bandwidth=5000, rate=0.8), **LATE_FED_A_GEM}
     ),
