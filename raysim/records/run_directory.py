@@ -27,6 +27,7 @@ from raysim.records.tensorboard import BOARD, Board
 from raysim.records.totals import Totals
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import convert_write_errors, is_partial, partial_path, write_whole
+from raysim.system.interrupts import postpone_interrupts
 
 RUBBISH = (OSError, ValueError, LookupError, TypeError, RecursionError)  # what reading other JSON than ours raises
 ROUNDS = "rounds.jsonl"
@@ -99,8 +100,11 @@ class RunFiles:
         self._show(Board.close)
 
     def _show(self, show: Callable[[Board], None]) -> None:
-        """Call `show` with TensorBoard's writer, if TensorBoard is enabled."""
-        with self._writing(BOARD):
+        """Call `show` with TensorBoard's writer, if TensorBoard is enabled.
+
+        An interrupt waits: one that cut short the queue to its thread would lose a wake-up, and the end wait for it.
+        """
+        with self._writing(BOARD), postpone_interrupts():
             if self._board:
                 show(self._board)
 

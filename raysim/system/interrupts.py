@@ -72,6 +72,18 @@ def delay_interrupts(say: Callable[[], object] | None = None) -> Iterator[None]:
 
 
 @contextmanager
+def postpone_interrupts() -> Iterator[None]:
+    """Have Ctrl-C and AT_ONCE come after a short block that must not be cut, each to its own handler."""
+    pressed: list[int] = []
+    try:
+        with _handle(dict.fromkeys((signal.SIGINT, *AT_ONCE), lambda number, frame: pressed.append(number))):
+            yield
+    finally:
+        for number in pressed:
+            signal.raise_signal(number)
+
+
+@contextmanager
 def keep_termination() -> Iterator[None]:
     """Have SIGTERM interrupt a block that sets a handler of its own which exits, as Ray does; keep the one before.
 

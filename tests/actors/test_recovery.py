@@ -144,7 +144,7 @@ def test_actors_are_killed(
     assert result.recoveries == len(killer.told) == len(kills)
     for told in killer.told:
         assert re.fullmatch(
-            r"(the host of clients .*|the coordinator|a host|a process) died: .*; going on from round \d+", told
+            r"(the host of clients? .*|the coordinator|a host|a process) died: .*; going on from round \d+", told
         )
     back = [loss["back_to_round"] for loss in losses(tmp_path / "out")]
     # the last checkpoint before the round that was taken when it was killed, or the next one, if that came through yet

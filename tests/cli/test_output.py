@@ -42,6 +42,17 @@ def test_a_display_that_cannot_be_written_to_ends_no_run(output: str, tmp_path: 
     assert [json.loads(line)["round"] for line in rounds] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
+def test_a_report_that_nobody_reads_is_made_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(json.dumps(CONFIG))
+    run = f"{sys.executable} -m raysim run tiny.yaml --local --out runs/one"
+    report = f"{sys.executable} -m raysim report runs --out report"
+    command = f"set -o pipefail; {run} > ran && {report} | true"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert [*(tmp_path / "report").glob("*.html")]
+
+
 def write_as_c_does(text: bytes) -> None:
     ctypes.CDLL(None).write(2, text, len(text))
 

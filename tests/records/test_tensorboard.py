@@ -1,6 +1,8 @@
 """What TensorBoard shows of runs, read by its own plugins: HPARAMS, TEXT, CUSTOM SCALARS, and no flat lines."""
 
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ from tensorboard.plugins.hparams.backend_context import Context
 
 import raysim
 from raysim.engine.events import RoundDone
+from raysim.records.run_directory import RunFiles
 from raysim.records.tensorboard import Board
 from raysim.records.totals import Totals
+from raysim.system.interrupts import interruptible
 
 ANY = [api_pb2.STATUS_UNKNOWN, api_pb2.STATUS_SUCCESS, api_pb2.STATUS_FAILURE, api_pb2.STATUS_RUNNING]
 RUNS: dict[str, dict[str, Any]] = {
@@ -158,3 +162,21 @@ def test_it_changes_at_once(written: Any) -> None:
 def test_a_run_that_goes_on_has_what_it_would_have_without_a_break(written: Any) -> None:
     shown = written([3, 3], [3], [2, 3], [3])
     assert shown["clients/cohort"] == [(1, 3), (3, 3), (4, 2), (5, 3), (6, 3)]
+
+
+def test_an_interrupt_waits_until_a_round_is_written(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cuts short the queue to TensorBoard's thread can lose its wake-up, and the end waits for it."""
+    written: list[str] = []
+
+    def add_round(self: Board, event: RoundDone, totals: Totals) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        written.append("the rest of the round")
+
+    monkeypatch.setattr(Board, "add_round", add_round)
+    files = RunFiles(tiny(), tmp_path)
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: None, lambda said: None):
+        files.write_round(RoundDone(1, [1], [0], None, 0, 0, 0.5, [0], 1.0), Totals([0] * 9))
+    assert written == ["the rest of the round"]
+    files.close()

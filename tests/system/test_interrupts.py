@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from raysim.system.errors import RunError
-from raysim.system.interrupts import block_hangups, delay_interrupts, interruptible
+from raysim.system.interrupts import block_hangups, delay_interrupts, interruptible, postpone_interrupts
 
 
 def ignore(*_: object) -> None:
@@ -85,6 +85,22 @@ def test_an_interrupt_that_must_wait_says_so_once() -> None:
     assert told == ["a moment"]
     with pytest.raises(KeyboardInterrupt):
         waiting.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["the block ends", "it fails"])
+def test_what_is_postponed_comes_after_the_block_to_the_handler_that_was_there(fails: bool) -> None:
+    done: list[str] = []
+
+    def work() -> None:
+        with postpone_interrupts():
+            os.kill(os.getpid(), signal.SIGTERM)
+            done.append("the rest of the block")
+            if fails:
+                raise RunError("it fails")
+
+    with pytest.raises(KeyboardInterrupt), interruptible(ignore, ignore):
+        work()
+    assert done == ["the rest of the block"]
 
 
 def test_a_closed_terminal_does_not_end_the_processes_of_a_run() -> None:
