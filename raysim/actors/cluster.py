@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
-from pathlib import Path
 
 import psutil
 import ray
@@ -20,6 +19,7 @@ from raysim.config.schema import RAYS_OWN
 from raysim.system import interrupts
 from raysim.system.capacity import CAN_FORK, Capacity
 from raysim.system.errors import ConfigError, RunError
+from raysim.system.last_words import LastWords
 
 VITAL = ("gcs_server", "raylet")
 AGENTS = (["ray::DashboardAgent"], ["ray::RuntimeEnvAgent"])  # the raylet ends if one of them does
@@ -30,8 +30,7 @@ def cluster_of(
     configs: Sequence[Config],
     machine: Capacity,
     say: Callable[[str], None],
-    file: Path,
-    command: str,
+    words: LastWords,
     session: Session | None = None,
 ) -> AbstractContextManager[Capacity]:
     """Join the cluster that the configs name, or start one on this machine; yield the cluster's capacity.
@@ -40,7 +39,7 @@ def cluster_of(
         configs: the configs of the runs, which all name the same address.
         machine: the resources given to a cluster started on this machine.
         say: shows a line to the user.
-        file, command: if this process is killed, the user is told to go on with the command, if the file is there.
+        words: what is left if this process is killed.
         session: opened before, for a cluster started on this machine.
 
     Raises:
@@ -52,9 +51,9 @@ def cluster_of(
     if address is None:
         dashboard = any(config.resources.dashboard for config in configs)
         forked = any(config.resources.forks for config in configs)
-        return own_cluster(machine, dashboard, say, (file, command), session, forked)
+        return own_cluster(machine, dashboard, say, words, session, forked)
     code = sorted({str(path) for config in configs for path in find_own_code(config)})
-    return joined_cluster(address, code, (file, command))
+    return joined_cluster(address, code, words)
 
 
 @contextmanager
@@ -62,7 +61,7 @@ def own_cluster(
     capacity: Capacity,
     dashboard: bool = False,
     say: Callable[[str], None] = lambda text: None,
-    go_on: tuple[Path, str] | None = None,
+    words: LastWords | None = None,
     session: Session | None = None,
     forked: bool = CAN_FORK,
 ) -> Iterator[Capacity]:
@@ -71,7 +70,7 @@ def own_cluster(
     A Ray that this Python process has already started is used as it is and left running; its capacity is yielded.
 
     Args:
-        capacity, dashboard, say: see `cluster_of`; `go_on` is its file and command.
+        capacity, dashboard, say, words: see `cluster_of`.
         session: opened before; by default one is opened here, with a fork server if `forked`.
 
     Raises:
@@ -89,8 +88,8 @@ def own_cluster(
     if not dashboard:  # a dashboard asks the user for the token, so Ray keeps it where `ray get-auth-token` finds it
         authentication.have_one()
     with nullcontext(session) if session else open_session(forked) as used:
-        if go_on is not None:
-            used.announce(*go_on)
+        if words is not None:
+            used.keep(words)
         try:
             delayed = interrupts.delay_interrupts(lambda: say("leaving as soon as Ray has started"))
             with delayed, interrupts.block_hangups(), on_loopback():
@@ -148,13 +147,13 @@ def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
 
 
 @contextmanager
-def joined_cluster(address: str, code: Sequence[str] = (), go_on: tuple[Path, str] | None = None) -> Iterator[Capacity]:
+def joined_cluster(address: str, code: Sequence[str] = (), words: LastWords | None = None) -> Iterator[Capacity]:
     """Join a running cluster and yield its capacity.
 
     Args:
         address: HOST:PORT, or auto for the cluster on this machine.
         code: folders and files of the user's own modules, which are sent to its workers.
-        go_on: see `own_cluster`.
+        words: see `cluster_of`.
 
     Raises:
         ConfigError: the cluster cannot be joined.
@@ -162,9 +161,9 @@ def joined_cluster(address: str, code: Sequence[str] = (), go_on: tuple[Path, st
     if ray.is_initialized():
         yield present()
         return
-    with open_session(forked=False) if go_on else nullcontext() as session:  # only for its word if this one is killed
-        if session and go_on:
-            session.announce(*go_on)
+    with open_session(forked=False) if words else nullcontext() as session:  # only for them
+        if session and words:
+            session.keep(words)
         joining.join(address, code)
         contact.JOINED.append(contact.Contact(ray.get_runtime_context().gcs_address))
         try:

@@ -15,6 +15,8 @@ from raysim.actors import reaper
 from raysim.actors.forking.starting import LOG, SOCKET, ForkServer
 from raysim.system.errors import ConfigError
 from raysim.system.interrupts import delay_interrupts
+from raysim.system.last_words import LastWords
+from raysim.system.output import error_descriptor
 
 PREFIX = "raysim-"
 RAYS = "r"  # Ray opens its folder to all users, so it lies inside one that is closed to them
@@ -30,10 +32,9 @@ class Session:
         self.forks: ForkServer | None = None
         self._pipe = reaper_pipe
 
-    def announce(self, file: Path, command: str) -> None:
-        """Have the user told, if this process is killed, how to go on: with the command, if the file is there."""
-        self._pipe.write(f"{file}\n{command}\n".encode())
-        self._pipe.flush()
+    def keep(self, words: LastWords) -> None:
+        """Have the last words said, if this process is killed."""
+        words.tell(self._pipe)
 
 
 @contextmanager
@@ -50,7 +51,9 @@ def open_session(forked: bool) -> Iterator[Session]:
     lock = os.open(folder, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     script = [sys.executable, "-I", "-S", reaper.__file__, folder]
-    waiting = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    waiting = subprocess.Popen(
+        script, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=error_descriptor(), start_new_session=True
+    )
     assert waiting.stdin is not None
     session = Session(Path(folder), waiting.stdin)
     try:

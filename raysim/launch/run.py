@@ -38,6 +38,7 @@ from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
+from raysim.system.last_words import LastWords
 from raysim.system.output import divert_errors
 
 if TYPE_CHECKING:
@@ -113,10 +114,11 @@ def run(
         told = make_callbacks(resolved, federation.protocols, callbacks)
         log = getattr(display, "log", None)  # a display of one's own need not have it
         prepared = _Prepared(resolved, federation, model, capacity, places, told)
+        words = None if local else LastWords(directory / "config.yaml", resume_command(resolved, directory))
         with (
             Footprint() as footprint,
-            _start_here(prepared) if local else _start_on_ray(prepared, directory, display, session) as start,
-            Recorder(resolved, federation, directory, began, footprint) as recorder,
+            _start_on_ray(prepared, words, display, session) if words else _start_here(prepared) as start,
+            Recorder(resolved, federation, directory, began, footprint, words) as recorder,
             divert_errors(directory / log) if log and not local else nullcontext(),
         ):
             recovery = Recovery(start, recorder, resolved.checkpoint.tries)
@@ -182,7 +184,7 @@ def _start_here(run: _Prepared) -> Iterator[Callable[[SavedCheckpoint | None, bo
 
 @contextmanager
 def _start_on_ray(
-    run: _Prepared, directory: Path, display: RunDisplay, early: "Session | None"
+    run: _Prepared, words: LastWords, display: RunDisplay, early: "Session | None"
 ) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
     """Yield the function that starts the run from a checkpoint on a cluster; one started here is replaced if lost."""
     from raysim.actors import cluster, contact, coordinator
@@ -190,13 +192,12 @@ def _start_on_ray(
     config, need = run.config, estimate_memory(run.config, run.federation, run.model)
     if run.places is not None:
         placement.check_memory(config, run.capacity, run.places, need)
-    go_on = (directory / "config.yaml", resume_command(config, directory))
     with ExitStack() as started:
 
         def begin(early: "Session | None" = None) -> Placement | None:
             address = config.resources.address
             display.take(Stage("starting Ray" if address is None else f"joining the cluster at {address}"))
-            there = started.enter_context(cluster.cluster_of([config], run.capacity, display.say, *go_on, early))
+            there = started.enter_context(cluster.cluster_of([config], run.capacity, display.say, words, early))
             # nodes of a joined cluster may change, so their places are looked for at each start, and here before the
             # run has a directory
             places = run.places if there is run.capacity else None

@@ -14,7 +14,7 @@ from raysim.federation.holdings import find_holdings
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
 from raysim.records.figures import timeline_image
 from raysim.records.notes import Note
-from raysim.records.result import Result, write_result
+from raysim.records.result import Result, to_json, write_result
 from raysim.records.run_directory import (
     Interruptions,
     RunFiles,
@@ -29,6 +29,9 @@ from raysim.records.versions import find_versions
 from raysim.system.errors import RunError
 from raysim.system.files import convert_write_errors, lock_directory
 from raysim.system.footprint import Footprint
+from raysim.system.last_words import LastWords
+
+PREPARED_EVERY = 1.0  # seconds at least, between two rounds
 
 
 class Recorder:
@@ -40,6 +43,7 @@ class Recorder:
         directory: absent or empty; or the run's own, which is then resumed from its newest checkpoint, or restarted.
         began: when the run began, by time.perf_counter.
         footprint: the memory that it takes.
+        words: has a summary written if this process is killed.
 
     Raises:
         RunError: the checkpoint is damaged or belongs to another run, or nothing can be written.
@@ -47,12 +51,19 @@ class Recorder:
     """
 
     def __init__(
-        self, config: Config, federation: Federation, directory: Path, began: float, footprint: Footprint
+        self,
+        config: Config,
+        federation: Federation,
+        directory: Path,
+        began: float,
+        footprint: Footprint,
+        words: LastWords | None = None,
     ) -> None:
         self.directory = directory
         self.config = config
         self._began = began
         self.footprint = footprint
+        self._words, self._prepared = words, 0.0
         self._interrupted = False
         self._stop_at: tuple[str, int] | None = None
         self._last: RoundDone | None = None
@@ -62,9 +73,10 @@ class Recorder:
         self._interruptions = Interruptions(directory)
         with ExitStack() as entered:
             entered.enter_context(lock_directory(directory, "run"))
-            recorded = self._open(find_interruption(directory))
+            recorded = self._find_start(find_interruption(directory))
             self._seconds_before = recorded.seconds  # taken by the processes before this one
             footprint.reach(recorded.peak_memory_bytes)
+            self._open(recorded)
             if self.saved is None:
                 self._describe_clients(federation)
             self._lock = entered.pop_all()
@@ -124,22 +136,30 @@ class Recorder:
                     self._totals.add_row(self._last)  # of the task that it was stopped in
                 self._facts |= {"model_sha256": sha256(event.state), "per_client": event.per_client}
                 self._files.write_model(event.state)
+        if not isinstance(event, RoundDone) or event.task_done or time.perf_counter() > self._prepared + PREPARED_EVERY:
+            self._prepare()
 
     def go_back(self, why: str) -> int:
         """Return everything to the state of `saved`, the newest checkpoint, after a loss; return its round."""
         self._files.close()
-        self._open(why)
+        self._open(self._find_start(why))
         return self.saved.round if self.saved else 0
 
     def end(self, status: str) -> Result:
         """Write summary.json and return its contents. Raises RunError if it cannot be written."""
+        result = self._result(status)
+        write_result(result)
+        return result
+
+    def _result(self, status: str, killed: bool = False) -> Result:
         config = self.config
-        result = Result(
+        return Result(
             name=config.name,
             seed=config.seed,
             methods=list(config.methods),
             status=status,
             stopped_by=self.stopped_by if status == "done" else None,
+            killed=killed,
             clients=config.clients.count,
             tasks=config.scenario.tasks,
             top_k=config.evaluation.top_k,
@@ -153,8 +173,12 @@ class Recorder:
             **self._facts,
             **self._totals.summarise(config.in_step, config.objective.make().metric),
         )
-        write_result(result)
-        return result
+
+    def _prepare(self) -> None:
+        """Say what summary.json is to say if this process is killed."""
+        if self._words is not None:
+            self._words.prepare(self.directory, to_json(self._result("failed", killed=True)))
+            self._prepared = time.perf_counter()
 
     def _describe_clients(self, federation: Federation) -> None:
         """Write down what every client holds, and where tasks do not change at once, who is at which task when."""
@@ -167,8 +191,8 @@ class Recorder:
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._began
 
-    def _open(self, lost_by: str | None) -> Recorded:
-        """Cut the directory back to the newest checkpoint, after noting the rounds that this loses, if any."""
+    def _find_start(self, lost_by: str | None) -> Recorded:
+        """Return what the directory held at the newest checkpoint, after noting the rounds that this loses, if any."""
         self.saved: SavedCheckpoint | None = self.checkpoints.latest()
         start = Recorded({}, Totals([0] * self.config.clients.count))
         recorded = start if self.saved is None else self.saved.recorded
@@ -177,8 +201,12 @@ class Recorder:
         if lost_by is not None or lost:  # a second Ctrl-C or a SIGTERM ends a run in the middle of a round
             back_to = self.saved.round if self.saved else 0
             self._interruptions.note(lost_by or "the run was interrupted before a checkpoint", back_to, lost)
+        return recorded
+
+    def _open(self, recorded: Recorded) -> None:
+        """Cut the directory back to what it held then, and open its files."""
+        self._totals = recorded.tally
+        self._prepare()
         with convert_write_errors(self.directory, self.directory):
             cut_back(self.directory, recorded.files)
         self._files = RunFiles(self.config, self.directory)
-        self._totals = recorded.tally
-        return recorded

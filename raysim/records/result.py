@@ -14,7 +14,7 @@ from raysim.system.errors import ConfigError
 from raysim.system.files import convert_write_errors, write_whole
 
 # keys of summary.json, and the values that it leaves out
-IF_ASKED_FOR = {"top_k": 1, "tested": "global", "per_client": None, "stopped_by": None}
+IF_ASKED_FOR = {"top_k": 1, "tested": "global", "per_client": None, "stopped_by": None, "killed": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +27,9 @@ class Result:
     evaluation.model: where it is not global, accuracies are means over clients, and there is always per_client. Bytes
     are the methods' payload, all clients together; steps counts the gradient steps of all clients' local training,
     participation each client's updates; virtual_time is in virtual seconds; seconds_per_round is a median, without
-    evaluation; stopped_by is the callback that ended the run before its last round; actors counts Ray's (the
-    coordinator and the hosts; none if one process did it all). Older versions wrote no steps, participation,
+    evaluation; stopped_by is the callback that ended the run before its last round; killed says that the run's process
+    was (then the status is failed, and another process wrote this); actors counts Ray's (the coordinator and the hosts;
+    none if one process did it all). Older versions wrote no steps, participation,
     virtual_time and actors.
     """
 
@@ -39,6 +40,7 @@ class Result:
     methods: list[str]
     status: str
     stopped_by: str | None = None
+    killed: bool = False
     clients: int
     tasks: int
     rounds: int
@@ -66,11 +68,16 @@ class Result:
 
 def write_result(result: Result) -> None:
     """Write summary.json into the result's directory. Raises RunError if it cannot be written."""
-    left_out = [key for key, unsaid in IF_ASKED_FOR.items() if getattr(result, key) == unsaid]
-    summary = {k: v for k, v in vars(result).items() if k != "directory" and k not in left_out}
     path = result.directory / "summary.json"
     with convert_write_errors(path, result.directory):
-        write_whole(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+        write_whole(path, to_json(result, 2) + "\n")
+
+
+def to_json(result: Result, indent: int | None = None) -> str:
+    """Return what summary.json says; without `indent`, in one line."""
+    left_out = [key for key, unsaid in IF_ASKED_FOR.items() if getattr(result, key) == unsaid]
+    summary = {k: v for k, v in vars(result).items() if k != "directory" and k not in left_out}
+    return json.dumps(summary, indent=indent, allow_nan=False)
 
 
 def load_result(directory: str | Path) -> Result:

@@ -154,8 +154,11 @@ def find_interruption(directory: Path) -> str | None:
     if not (directory / ROUNDS).exists():
         return None
     try:
-        status = json.loads((directory / "summary.json").read_text(encoding="utf-8"))["status"]
-    except RUBBISH:
+        summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+        status = "killed" if summary.get("killed") else summary["status"]
+    except (*RUBBISH, AttributeError):
+        status = "killed"
+    if status == "killed":
         return "the process ended in the middle of the run"
     return None if status == "interrupted" else f"the run {status}"
 

@@ -187,7 +187,8 @@ def test_the_driver_is_killed_and_another_packing_goes_on(
         assert not os.listdir(temporary)
         assert not [process for process in psutil.process_iter() if writes_below(process, temporary)]
     assert run.returncode == -signal.SIGKILL
-    before = rounds(out)
+    before, killed = rounds(out), raysim.load(out)
+    assert (killed.status, killed.killed, killed.rounds) == ("failed", True, before)
     packing = {"resources.clients_per_actor": 2}
     result = raysim.run(None, packing, out=out, local=elsewhere == "local", resume=True, trust=True)
     assert facts(result) == here[setting]
