@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import psutil
 import ray
 
-from raysim.actors import authentication, contact, joining, workers
+from raysim.actors import authentication, contact, joining, searching, workers
 from raysim.actors.joining import LOOPBACK, on_loopback
 from raysim.actors.session import Session, open_session
 from raysim.config import Config
@@ -121,6 +121,7 @@ def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
         with interrupts.keep_termination(), joining.without_warnings():
             ray.init(
                 "local",
+                job_config=searching.job(),
                 num_cpus=int(capacity.cpus),
                 num_gpus=int(capacity.gpus),
                 include_dashboard=dashboard,
@@ -142,7 +143,7 @@ def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
             if process.name() == "raylet":
                 contact.OWN.extend(child for child in process.children() if child.cmdline()[:1] in AGENTS)
                 if session.forks is not None:
-                    session.forks.serve(process.pid, ray.get_runtime_context().get_job_id())
+                    session.forks.serve(process.pid, ray.get_runtime_context().get_job_id(), searching.folders())
                     workers.OWN.append(session.forks)
 
 

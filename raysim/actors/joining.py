@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 import ray
 from ray.exceptions import AuthenticationError
 
-from raysim.actors import authentication
+from raysim.actors import authentication, searching
 from raysim.system.errors import Unreachable
 from raysim.system.interrupts import keep_termination
 
@@ -44,7 +44,8 @@ def join(address: str, code: Sequence[str]) -> None:
         on_loopback() if _only_here(host, port) else nullcontext(),
     ):
         try:
-            ray.init(address=address, runtime_env=own, log_to_driver=False, logging_level=logging.ERROR)
+            job = searching.job()
+            ray.init(address=address, job_config=job, runtime_env=own, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, RuntimeError, AuthenticationError) as error:
             raise _explained(address, error) from error
 

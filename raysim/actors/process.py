@@ -3,6 +3,7 @@
 import ctypes
 import os
 
+from raysim.actors import searching  # noqa: F401  # before an actor's arguments are read, which may be of own classes
 from raysim.actors.wire import register_tensors
 from raysim.system.capacity import MIB
 

@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raysim.actors import session
+from raysim.actors import searching, session
 from raysim.actors.forking.request import RAYLET
 from raysim.actors.forking.starting import ForkServer, answers, python_command
 from raysim.config.schema import Resources
@@ -106,7 +106,7 @@ def serve_this_node(folder: str | None) -> tuple[str, str]:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         started = ForkServer(Path(folder), lock)
-        started.serve(int(os.environ[RAYLET]), ray.get_runtime_context().get_job_id())
+        started.serve(int(os.environ[RAYLET]), ray.get_runtime_context().get_job_id(), searching.folders())
     finally:
         os.close(lock)
     return folder, started.command

@@ -127,7 +127,9 @@ def serve_cluster(number: int, folder: str | None = None) -> None:
         return
     for name in [name for name in os.environ if name.startswith("RAY_")]:  # of whom started this server, and raysim's
         del os.environ[name]
-    os.environ.update(json.loads(told))
+    job = json.loads(told)
+    os.environ.update(job["environment"])
+    sys.path.extend(folder for folder in job["folders"] if folder not in sys.path)
     raylet = os.pidfd_open(int(os.environ[RAYLET]))
     for module in WITH_RAY:
         import_module(module)

@@ -6,6 +6,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,10 +37,14 @@ class ForkServer:
         """The command that Ray takes for the one that starts Python."""
         return python_command(self._folder)
 
-    def serve(self, raylet: int, job: str) -> None:
-        """Have the server fork workers for a job, of the raylet on this machine that has this process id."""
+    def serve(self, raylet: int, job: str, folders: Sequence[str] = ()) -> None:
+        """Have the server fork workers for a job, of the raylet on this machine that has this process id.
+
+        They look for modules in the job's folders last.
+        """
         rays = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
-        self._told = json.dumps({**rays, request.RAYLET: str(raylet), request.JOB: job})
+        environment = {**rays, request.RAYLET: str(raylet), request.JOB: job}
+        self._told = json.dumps({"environment": environment, "folders": [*folders]})
         self._tell()
 
     def keep(self) -> None:
