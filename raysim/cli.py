@@ -189,9 +189,10 @@ def _report(given: Sequence[str]) -> int:
     parser.add_argument("--out", metavar="DIR", help="where the report's files go (the first DIR)")
     parser.add_argument("--against", metavar="PAPER", help="put the published figures of a paper beside the measured")
     asked = parser.parse_args(given)
-    from raysim.launch.display import result_console
-    from raysim.report.terminal import open_report_display, show_report
-    from raysim.report.write import write_report
+    with uncollected():
+        from raysim.launch.display import result_console
+        from raysim.report.terminal import open_report_display, show_report
+        from raysim.report.write import write_report
 
     with open_report_display() as tell:
         report = write_report(asked.directories, asked.out, asked.against, tell=tell)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -68,14 +69,14 @@ class ExactSum:
     """The sum of weight * value over clients, and the sum of the weights, both exact.
 
     `limbs` is int64, of shape [number of limbs, *shape of the values], on the device of the first value that was added;
-    `weight` counts steps of 2^-62. A first value that is encoded stays so, as the `lone` one with its weight, until
-    another is added: what a host says of a single client is as long as what the client sends.
+    `weight` counts steps of 2^-62. A first value stays as it is, as the `lone` one with its weight, until another is
+    added: what a host says of a single client is as long as what the client sends.
     """
 
     grid: Grid
     limbs: Tensor | None = None
     weight: int = 0
-    lone: tuple[Encoded, float] | None = None
+    lone: tuple[Tensor | Encoded, float] | None = None
 
     def add(self, value: Tensor, weight: float) -> None:
         """Add weight * value.
@@ -94,36 +95,39 @@ class ExactSum:
             ValueError: the weight is negative, or the sum of the weights exceeds 1.
         """
         self._weigh(round(weight * 2.0**WEIGHT_BITS))
-        if isinstance(value, Tensor):
-            self.unpack()
-            self._accumulate(value, weight)
-        elif self.limbs is None and self.lone is None:
+        if self.limbs is None and self.lone is None:
             self.lone = map_tensors(lambda tensor: tensor.detach().clone(), value), weight
         else:
             self.unpack()
-            self._accumulate(value.decode(), weight)
+            self._accumulate(value, weight)
 
     def unpack(self) -> None:
-        """Decode and weight a lone value."""
+        """Weight a lone value and make limbs of it."""
         if self.lone is not None:
             (value, weight), self.lone = self.lone, None
-            self._accumulate(value.decode(), weight)
+            self._accumulate(value, weight)
 
-    def _accumulate(self, value: Tensor, weight: float) -> None:
+    def _accumulate(self, added: Tensor | Encoded, weight: float) -> None:
+        value = added.detach() if isinstance(added, Tensor) else added.decode()
+        bits = self.grid.bits
         if self.limbs is None:
-            self.limbs = torch.zeros(len(self.grid.bits), *value.shape, dtype=torch.int64, device=value.device)
-        vectors = value.detach(), *self.limbs.unbind()
-        for block in zip(*map(_blocks, vectors), strict=True):
-            rest = block[0].to(self.limbs.device, torch.float64, copy=True).mul_(weight)
-            for limb, bits in zip(block[1:-1], self.grid.bits, strict=False):
-                whole = (rest * 2.0**bits).round_()
+            self.limbs = torch.zeros(len(bits), *value.shape, dtype=torch.int64, device=value.device)
+        # in steps of the first limb; a power of two changes no bit of a product
+        scale, finer = weight * 2.0 ** bits[0], [2.0 ** (fine - coarse) for coarse, fine in pairwise(bits)]
+        for block, *limbs, last in zip(*map(_blocks, (value, *self.limbs.unbind())), strict=True):
+            rest = block.to(self.limbs.device, torch.float64, copy=True).mul_(scale)
+            for limb, step in zip(limbs, finer, strict=True):
+                whole = rest.round()
                 limb.add_(whole.to(torch.int64))
-                rest -= whole.mul_(2.0**-bits)  # exact: both are multiples of rest's last bit
-            block[-1].add_(rest.mul_(2.0 ** self.grid.bits[-1]).round_().to(torch.int64))
+                rest.sub_(whole).mul_(step)  # exact: both are multiples of rest's last bit
+            last.add_(rest.round_().to(torch.int64))
 
     def merge(self, other: ExactSum) -> None:
         """Add another host's sum to this one."""
-        if other.lone is not None:
+        if other.lone is not None and self.limbs is None and self.lone is None:
+            self._weigh(other.weight)
+            self.lone = other.lone
+        elif other.lone is not None:
             self.add_unchecked(*other.lone)
         elif other.limbs is not None:
             self.unpack()

@@ -21,8 +21,13 @@ def total(grid, pairs):
     return made
 
 
+def limbs(sums):
+    sums.unpack()
+    return sums.limbs
+
+
 def same(one, other):
-    return (one.limbs == other.limbs).all() and one.weight == other.weight
+    return (limbs(one) == limbs(other)).all() and one.weight == other.weight
 
 
 @st.composite
@@ -80,7 +85,7 @@ def test_the_mean_is_that_of_fractions(grid, drawn):
 
 def test_a_step_of_the_grid_is_kept_and_half_of_it_is_rounded_to_even():
     sums = total(DELTAS, [(torch.tensor([2.0**-44, 2.0**-45, 3 * 2.0**-45, -(2.0**-46)], dtype=torch.float64), 1.0)])
-    assert sums.limbs.tolist() == [[1, 0, 2, 0]]
+    assert limbs(sums).tolist() == [[1, 0, 2, 0]]
     assert sums.mean().tolist() == [2.0**-44, 0.0, 2.0**-43, 0.0]
 
 
@@ -90,7 +95,7 @@ def test_what_is_not_finite_or_too_large_is_refused_before_it_is_added(grid, bad
     above = math.nextafter(grid.bound, math.inf)
     bad = {"above": above, "below": -above}.get(bad, bad)
     sums = total(grid, [(torch.tensor([1.0, 2.0], dtype=torch.float64), 0.5)])
-    before = sums.limbs.clone()
+    before = limbs(sums).clone()
     with pytest.raises(OutOfRange, match="allowed: finite and at most"):
         sums.add(torch.tensor([0.0, bad], dtype=torch.float64), 0.5)
     assert (sums.limbs == before).all()
@@ -104,8 +109,22 @@ def test_the_largest_values_do_not_overflow(grid, count, sign):
     """count clients at the bound, weight 1/count each: the first limb reaches bound * 2^bits = 2^62 < 2^63."""
     value = torch.tensor([sign * grid.bound], dtype=torch.float64)
     sums = total(grid, [(value, 1 / count)] * count)
-    assert abs(int(sums.limbs[0, 0]) - sign * 2**62) <= 2**62 * count * 2.0**-53 + count
+    assert abs(int(limbs(sums)[0, 0]) - sign * 2**62) <= 2**62 * count * 2.0**-53 + count
     assert sums.mean().item() == pytest.approx(sign * grid.bound, rel=1e-14)
+
+
+@GRIDS
+def test_a_part_of_one_client_is_as_long_as_what_it_sends_and_merges_to_the_same_bits(grid):
+    """A host that has one client of the cohort says its value, of the sender's dtype; the sum is made where it goes."""
+    values, weights = [torch.tensor([0.1 * k, -7.0 / 3], dtype=torch.float32) for k in range(3)], [0.2, 0.5, 0.3]
+    whole, merged = total(grid, zip(values, weights, strict=True)), ExactSum(grid)
+    for value, weight in zip(values, weights, strict=True):
+        part = total(grid, [(value, weight)])
+        value.zero_()  # its sender may overwrite it
+        assert part.limbs is None
+        assert part.lone[0].dtype == torch.float32
+        merged.merge(part)
+    assert same(whole, merged)
 
 
 def test_two_limbs_keep_a_small_value_beside_a_large_one():
