@@ -112,13 +112,12 @@ def test_where_no_server_answers_they_start_by_themselves_and_one_line_says_so(
     assert seen.said == ["2 of 2 hosts started by themselves: no fork server answered them"]
 
 
-def refuse(folder: str | None) -> tuple[str, str]:
-    raise ConfigError("no room")
-
-
 def test_where_a_node_cannot_they_start_by_themselves_and_one_line_says_so(
     carried_out: Callable[..., Watching], monkeypatch: pytest.MonkeyPatch, small: dict[str, Any], tmp_path: Path
 ) -> None:
+    def refuse(folder: str | None) -> tuple[str, str]:  # sent by value: a worker cannot import this module
+        raise ConfigError("no room")
+
     monkeypatch.setattr(workers, "OWN", [])  # as on a cluster that was joined
     monkeypatch.setattr(workers, "serve_this_node", refuse)
     seen = carried_out("auto")
