@@ -69,8 +69,8 @@ class ExactSum:
     """The sum of weight * value over clients, and the sum of the weights, both exact.
 
     `limbs` is int64, of shape [number of limbs, *shape of the values], on the device of the first value that was added;
-    `weight` counts steps of 2^-62. A first value stays as it is, as the `lone` one with its weight, until another is
-    added: what a host says of a single client is as long as what the client sends.
+    `weight` counts steps of 2^-62. A first value that is encoded, or the only one, stays as it is, as the `lone` one
+    with its weight, until another is added: what a host says of a single client is as long as what the client sends.
     """
 
     grid: Grid
@@ -94,12 +94,17 @@ class ExactSum:
         Raises:
             ValueError: the weight is negative, or the sum of the weights exceeds 1.
         """
-        self._weigh(round(weight * 2.0**WEIGHT_BITS))
-        if self.limbs is None and self.lone is None:
-            self.lone = map_tensors(lambda tensor: tensor.detach().clone(), value), weight
+        if isinstance(value, Encoded) and self.limbs is None and self.lone is None:
+            self.hold(value, weight)
         else:
+            self._weigh(round(weight * 2.0**WEIGHT_BITS))
             self.unpack()
             self._accumulate(value, weight)
+
+    def hold(self, value: Tensor | Encoded, weight: float) -> None:
+        """Take the first value of an empty sum, maybe its only one, as it is, unchecked. Raises as `add_unchecked`."""
+        self._weigh(round(weight * 2.0**WEIGHT_BITS))
+        self.lone = map_tensors(lambda tensor: tensor.detach().clone(), value), weight
 
     def unpack(self) -> None:
         """Weight a lone value and make limbs of it."""

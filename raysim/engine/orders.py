@@ -77,7 +77,7 @@ class Reply:
     """The reduced replies of some clients to one order: a host's part, or, once merged, the cohort's.
 
     What clients send stays where it was computed, unread, until `settle` takes it off the device; then records are
-    floats. `unchecked` is what was taken until then.
+    floats. `unchecked` is what was taken until then. `alone`: it is one client's, and says what that one sends.
     """
 
     cohort: int
@@ -88,6 +88,7 @@ class Reply:
     bytes_up: dict[int, int] = field(default_factory=dict)
     steps: int = 0
     unchecked: list[Unchecked] = field(default_factory=list)
+    alone: bool = False
 
     def take_delta(
         self,
@@ -212,7 +213,8 @@ class Reply:
         """Add the last value."""
         largest = [magnitude(decoded(value)) for _, value in made]
         self.unchecked.append(Unchecked([what for what, _ in made], grid, largest))
-        self.sums.setdefault(name, ExactSum(grid)).add_unchecked(made[-1][1], weight)
+        total = self.sums.setdefault(name, ExactSum(grid))
+        (total.hold if self.alone else total.add_unchecked)(made[-1][1], weight)
 
     def _copy(self, value: Tensor, what: str) -> Tensor:
         """Copy a value, as it may be a view of a tensor that the host's next client overwrites."""

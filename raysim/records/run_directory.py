@@ -100,10 +100,7 @@ class RunFiles:
         self._show(Board.close)
 
     def _show(self, show: Callable[[Board], None]) -> None:
-        """Call `show` with TensorBoard's writer, if TensorBoard is enabled.
-
-        An interrupt waits: one that cut short the queue to its thread would lose a wake-up, and the end wait for it.
-        """
+        """Call `show` with TensorBoard's writer, if there is one; an interrupt would cut the queue to its thread."""
         with self._writing(BOARD), postpone_interrupts():
             if self._board:
                 show(self._board)
@@ -154,9 +151,9 @@ def find_interruption(directory: Path) -> str | None:
     if not (directory / ROUNDS).exists():
         return None
     try:
-        summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+        summary = dict(json.loads((directory / "summary.json").read_text(encoding="utf-8")))
         status = "killed" if summary.get("killed") else summary["status"]
-    except (*RUBBISH, AttributeError):
+    except RUBBISH:
         status = "killed"
     if status == "killed":
         return "the process ended in the middle of the run"

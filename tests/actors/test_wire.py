@@ -138,8 +138,8 @@ def test_a_call_arrives_with_its_mail_and_posts(size: int, monkeypatch: pytest.M
 def test_a_reply_arrives_whole() -> None:
     reply = Reply(2, steps=3, bytes_up={0: 8}, integers=(0, torch.arange(2)))
     reply.sums = {"parameters": ExactSum(WIDE), "lone": ExactSum(WIDE)}
-    for name in ("parameters", "parameters", "lone"):
-        reply.sums[name].add(torch.tensor([0.1, -1e7 / 7]), 0.25)
+    reply.sums["parameters"].add(torch.tensor([0.1, -1e7 / 7]), 0.5)
+    reply.sums["lone"].hold(torch.tensor([0.1, -1e7 / 7]), 0.25)
     reply.take_records(0, {"loss": 0.1})
     arrived = sent(reply)
     total = arrived.sums["parameters"]

@@ -69,7 +69,7 @@ def test_the_weights_of_encoded_ones_are_checked_too():
 
 
 def reply_of(sent):
-    reply = Reply(len(sent))
+    reply = Reply(len(sent), alone=len(sent) == 1)
     for number, value in sent.items():
         reply.take_delta(number, Delta(torch.zeros(6), NONE), NONE, 1 / len(sent), f"client {number}", parameters=value)
         reply.take_term(number, "m.mean", Term(value), "mean", 1 / len(sent), "")

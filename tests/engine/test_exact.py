@@ -119,7 +119,8 @@ def test_a_part_of_one_client_is_as_long_as_what_it_sends_and_merges_to_the_same
     values, weights = [torch.tensor([0.1 * k, -7.0 / 3], dtype=torch.float32) for k in range(3)], [0.2, 0.5, 0.3]
     whole, merged = total(grid, zip(values, weights, strict=True)), ExactSum(grid)
     for value, weight in zip(values, weights, strict=True):
-        part = total(grid, [(value, weight)])
+        part = ExactSum(grid)
+        part.hold(value, weight)
         value.zero_()  # its sender may overwrite it
         assert part.limbs is None
         assert part.lone[0].dtype == torch.float32
