@@ -105,16 +105,20 @@ class Fragile(Method):
             self.client, self.home, self.round = client.id, os.getpid(), client.round
 
         def state(self) -> dict[str, Any]:
-            if self._within("give"):
+            if self._within("give") and self._took_part():
                 self._kill_once("as it leaves", os.getpid())
             return super().state()
 
         def restore(self, state: Any) -> None:
             super().restore(state)
-            if self._within("perform"):
+            if self._within("perform") and self._took_part():
                 self._kill_once("as it arrives", os.getpid())
                 if self.round >= self.knobs.after:
                     self._kill_once("at home after it left", self.home)
+
+        def _took_part(self) -> bool:
+            """Return whether it knows its client: one may also move before its first phase."""
+            return "client" in vars(self)
 
         def _within(self, function: str) -> bool:
             return any(frame.name == function for frame in traceback.extract_stack())
