@@ -30,12 +30,15 @@ MARK = "RAYSIM_TEST"  # in the environment, which all processes of a run inherit
 
 ON_RAY, RUNS = (0, 15, 29), 30
 THIRTY_RUNS = f"""
-import gc, json, psutil, raysim, sys
+import gc, json, psutil, raysim, sys, time
 me, results, held = psutil.Process(), [], []
 for number in range({RUNS}):
     there = sys.argv[2] + str(number)
     results.append(raysim.run(sys.argv[1], {{"logging.tensorboard": False}}, out=there, local=number not in {ON_RAY}))
     gc.collect()
+    limit = time.monotonic() + 5  # on a busy machine, threads of Ray's end a moment after it
+    while held and me.num_threads() > held[-1][1] and time.monotonic() < limit:
+        time.sleep(0.1)
     children = len(me.children(recursive=True))
     held.append([me.memory_full_info().uss, me.num_threads(), me.num_fds(), children, len(gc.get_objects())])
 assert len({{result.model_sha256 for result in results}}) == 1
