@@ -201,8 +201,7 @@ def cut(who: str, seconds: int, folder: Path) -> str:
         else:
             went = f"ended after {ended or time.monotonic() - began:.0f} s"
         run.wait(LIMIT)
-        free = lambda: reserved(network, address).startswith("0.0/")  # noqa: E731
-        until(free, PATIENCE)
+        until(lambda: reserved(network, address).startswith("0.0/"), PATIENCE)
         held = reserved(network, address)
     summary = raysim.load(out) if (out / "summary.json").exists() else None
     told = f"{summary.status}, {summary.rounds} rounds, {summary.recoveries} recoveries" if summary else "no summary"

@@ -3,13 +3,16 @@
 import ctypes
 import os
 
-from raysim.actors import searching  # noqa: F401  # before an actor's arguments are read, which may be of own classes
+from raysim.actors import searching
 from raysim.actors.wire import register_tensors
 from raysim.system.capacity import MIB
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 KEPT = 512 * MIB
 LARGEST_ON_HEAP = 32 * MIB  # the largest value that glibc accepts
+
+# with an actor's class, as its arguments, which may be of own classes, are read before its constructor runs
+searching.append_folders()
 
 
 def set_up_actor(gpus: float) -> None:

@@ -39,9 +39,11 @@ def folders() -> list[str]:
     return found
 
 
+def append_folders() -> None:
+    """Have a worker look for modules in the driver's folders, last; one that is forked was told by its server."""
+    if _worker().mode == ray.WORKER_MODE:
+        sys.path.extend(folder for folder in folders() if folder not in sys.path)
+
+
 def _worker() -> Any:
     return ray._private.worker.global_worker
-
-
-if _worker().mode == ray.WORKER_MODE:  # one that is forked was told by its server
-    sys.path.extend(folder for folder in folders() if folder not in sys.path)

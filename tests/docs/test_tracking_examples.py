@@ -50,10 +50,12 @@ class Tracked:
 
 def test_weights_and_biases(example: Any, tiny: Any, tmp_path: Path) -> None:
     begun: list[Tracked] = []
-    script = example(
-        "wandb",
-        init=lambda **given: begun.append(Tracked(**given)) or begun[-1],  # type: ignore[func-returns-value]
-    )
+
+    def init(**given: Any) -> Tracked:
+        begun.append(Tracked(**given))
+        return begun[-1]
+
+    script = example("wandb", init=init)
     named = {"callbacks": {"examples.with_wandb:WeightsAndBiases": {"project": "mine"}}}
     result = raysim.run(tiny(logging__tensorboard=False), named, tmp_path / "run", True)
     (run,) = begun
@@ -179,8 +181,8 @@ def test_the_notebook_runs(workplace: Path, monkeypatch: pytest.MonkeyPatch, tmp
     assert all(cell.get("outputs", []) == [] for cell in cells)
     whole = raysim.run
 
-    def quick(config: object, overrides: Any = (), **more: Any) -> raysim.Result:
-        return whole(config, {**dict(overrides), "dataset.train_samples": 100, "training.rounds_per_task": 2}, **more)  # type: ignore[arg-type]
+    def quick(config: Any, overrides: Any = (), **more: Any) -> raysim.Result:
+        return whole(config, {**dict(overrides), "dataset.train_samples": 100, "training.rounds_per_task": 2}, **more)
 
     monkeypatch.setattr(raysim, "run", quick)
     space: dict[str, Any] = {}
