@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-import raysim
-
 pytestmark = pytest.mark.ray
 
-OWN = {"model": {"name": "mine:model"}, "resources": {"clients_per_actor": 4, "workers": "spawned"}}
 MINE = """
 from torch import nn
 
@@ -21,13 +18,28 @@ def model(shape, classes):
 """
 
 
-def test_what_lies_in_the_drivers_folder_hides_nothing_and_is_found(small: dict[str, Any], tmp_path: Path) -> None:
-    """Of a run that is started there: files with the names of modules that every worker imports, and one of its own."""
+SCRIPT = """
+import json, sys
+import raysim
+
+result = raysim.run("config.yaml", {"resources": json.loads(sys.argv[1])}, out="out")
+print(result.status, result.actors)
+"""
+
+
+@pytest.mark.parametrize("workers", ["auto", "spawned"])  # forked where they can be, and not
+def test_a_module_beside_the_script_is_found_and_none_where_one_stands_hides_installed_ones(
+    small: dict[str, Any], tmp_path: Path, workers: str
+) -> None:
+    """Of a run that is started where files have the names of modules that every worker imports."""
     for name in ("numpy", "psutil", "torch", "pydantic"):
         (tmp_path / f"{name}.py").write_text("raise SystemError('hidden')\n")
-    (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "config.yaml").write_text(json.dumps(small | OWN))
-    command = [sys.executable, "-m", "raysim", "run", "config.yaml", "--out", "out", "--quiet"]
+    (tmp_path / "config.yaml").write_text(json.dumps(small | {"model": {"name": "mine:model"}}))
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    (scripts / "mine.py").write_text(MINE)
+    (scripts / "run.py").write_text(SCRIPT)
+    resources = json.dumps({"clients_per_actor": 4, "workers": workers})
+    command = [sys.executable, str(scripts / "run.py"), resources]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert raysim.load(tmp_path / "out").actors == 2
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "done 2\n", "")
