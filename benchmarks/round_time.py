@@ -49,6 +49,7 @@ from raysim.federation.stream import Stream
 from raysim.models.flat import FlatModel
 from raysim.models.mnist_cnn import MnistCnn
 from raysim.system.capacity import this_machine
+from raysim.system.device import set_torch
 
 WARM_UP = 2  # rounds that are not counted
 
@@ -183,6 +184,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=60000, help="over all clients (60000)")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds (5)")
     asked = parser.parse_args()
+    set_torch(torch.device("cpu"), True)  # as every actor does
     coordinator, host = {}, {}
     with tempfile.TemporaryDirectory() as folder, own_cluster(this_machine()):
         name, data = saved(folder, asked.samples)
