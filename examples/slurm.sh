@@ -44,6 +44,8 @@ end() {
 }
 trap 'end' EXIT
 set -m   # else the run, in the background, would not hear SIGINT
+# a job that was killed and queued again has its number still; where the folder is another user's, this ends here
+on "${#nodes[@]}" "$every" rm -rf "$files"
 on "${#nodes[@]}" "$every" mkdir -m 700 "$files"
 start=(ray start --block --disable-usage-stats --num-cpus="$SLURM_CPUS_PER_TASK")
 on 1 "${nodes[0]}" "${start[@]}" --head --node-ip-address="${address%:*}" --port="${address#*:}" \

@@ -168,7 +168,10 @@ WRONG = {
         "--out /proc/x: No such file or directory, allowed: a directory that can be made and written to\n",
     ),
     "a name that is too long": (["run", "tiny.yaml", "--out", "x" * 300], "...: File name too long, allowed: a"),
-    "a directory with a null byte": (["run", "tiny.yaml", "--out", "a\0b"], "--out a\\x00b: found a null byte, allowed: a"),
+    "a directory with a null byte": (
+        ["run", "tiny.yaml", "--out", "a\0b"],
+        "--out a\\x00b: found a null byte, allowed",
+    ),
     "an empty command": (
         [""],
         "raysim: found '', allowed: run, check, list, sweep, report, evaluate, ",

@@ -1,7 +1,8 @@
 """The batch script for Slurm: shellcheck reads it, and it runs under stand-ins for Slurm's commands, Ray and raysim.
 
 The stand-ins write down what they are asked. `sbatch` sets what Slurm sets and starts the script; `srun` carries its
-command out here; `ray start --block` lasts until it is ended, and `ray status` counts those that last.
+command out here; `ray start --block` lasts until it is ended, and `ray status` counts those that last. A job's number
+is its process's, so that jobs of several tests may run at a time.
 """
 
 import os
@@ -22,13 +23,16 @@ SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os
 LIMIT = 60  # seconds until a hang is a hang
 
 STANDS_IN = {
-    "sbatch": 'export SLURM_JOB_ID=40007 SLURM_JOB_NODELIST="node[1-3]" SLURM_CPUS_PER_TASK=8; exec "$@"',
+    "sbatch": """
+        export SLURM_JOB_ID=$$ SLURM_JOB_NODELIST="node[1-3]" SLURM_CPUS_PER_TASK=8
+        [ -z "$LEFT" ] || mkdir -p "/tmp/ray-$$/$LEFT"
+        exec "$@" """,
     "scontrol": 'echo "scontrol $*" >> "$LOG"; printf "node1\\nnode2\\nnode3\\n"',
     "srun": 'echo "srun $*" >> "$LOG"; while [[ "$1" = --* ]]; do shift; done; exec "$@"',
     "hostname": 'echo "10.0.0.1 fe80::1"',
     "ray": """
         if [ "$1" = status ]; then
-            [ "$2 $3" = "--address 10.0.0.1:20007" ] || exit 1
+            [ "$2 $3" = "--address 10.0.0.1:$((20000 + SLURM_JOB_ID % 10000))" ] || exit 1
             for node in "$STARTED"/*; do [ -e "$node" ] && echo " 1 node_$(basename "$node")"; done
             exit 0
         fi
@@ -54,15 +58,18 @@ def job(tmp_path: Path, request: pytest.FixtureRequest):
         (folder / name).write_text(f"#!/usr/bin/env bash\n{lines}\n")
         (folder / name).chmod(stat.S_IRWXU)
     log.touch()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell cannot trap what it was told to ignore
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "LOG": str(log), "STARTED": str(started)}
 
-    def submit(*words: str, ends: str) -> subprocess.Popen[str]:
+    def submit(*words: str, ends: str, left: str = "") -> subprocess.Popen[str]:
         command = ["sbatch", str(SCRIPT), *words]
-        process = subprocess.Popen(command, env={**environment, "ENDS": ends}, stderr=subprocess.PIPE, text=True)
+        told = {**environment, "ENDS": ends, "LEFT": left}
+        process = subprocess.Popen(command, env=told, stderr=subprocess.PIPE, text=True)
         request.addfinalizer(process.kill)
         return process
 
-    return submit, lambda: log.read_text().splitlines(), started
+    yield submit, lambda: log.read_text().splitlines(), started
+    signal.signal(signal.SIGINT, before)
 
 
 def test_it_runs_on_all_nodes_and_leaves_nothing(job) -> None:
@@ -70,20 +77,20 @@ def test_it_runs_on_all_nodes_and_leaves_nothing(job) -> None:
     script = submit("out", "quickstart", "seed=3", ends="at_once")
     _, said = script.communicate(timeout=LIMIT)
     assert script.returncode == 3, said  # the run's own
-    lines = asked()
-    run = "raysim run --resume --out out quickstart resources.address=10.0.0.1:20007 seed=3 (3 nodes)"
+    lines, port = asked(), 20000 + script.pid % 10000
+    run = f"raysim run --resume --out out quickstart resources.address=10.0.0.1:{port} seed=3 (3 nodes)"
     assert [line for line in lines if line.startswith("raysim ")] == [run]
     steps = [line for line in lines if line.startswith("srun ")]
     places = [re.search(r"--nodelist=(\S+)", step)[1] for step in steps]
     started_on = {place: step for place, step in zip(places, steps, strict=True) if "ray start" in step}
     assert set(started_on) == {"node1", "node2", "node3"}
-    assert "--head --node-ip-address=10.0.0.1 --port=20007" in started_on.pop("node1")
-    assert all("--address=10.0.0.1:20007" in step and "--head" not in step for step in started_on.values())
+    assert f"--head --node-ip-address=10.0.0.1 --port={port}" in started_on.pop("node1")
+    assert all(f"--address=10.0.0.1:{port}" in step and "--head" not in step for step in started_on.values())
     assert sum("--num-cpus=8" in step and "--block" in step for step in steps) == 3
     (mode, token), *others = {tuple(line.split()[1:]) for line in lines if line.startswith("token ")}
     assert (mode, len(token), others) == ("token", 64, [])
     assert [*started.iterdir()] == []
-    assert not Path("/tmp/ray-40007").exists()
+    assert not Path(f"/tmp/ray-{script.pid}").exists()
     assert not any("ray stop" in line for line in lines)
 
 
@@ -100,6 +107,15 @@ def test_before_the_time_is_up_the_run_is_interrupted(job) -> None:
     assert script.returncode == 130, said
     assert asked().count("interrupted") == 1
     assert [*started.iterdir()] == []
+
+
+def test_a_job_that_was_killed_and_queued_again_finds_its_folder_and_runs(job) -> None:
+    """Slurm queues a job again under its old number when a node failed; nothing of its first start was cleaned up."""
+    submit, *_ = job
+    script = submit("out", "quickstart", ends="at_once", left="ray/session")
+    _, said = script.communicate(timeout=LIMIT)
+    assert script.returncode == 3, said
+    assert not Path(f"/tmp/ray-{script.pid}").exists()
 
 
 def test_shellcheck_has_nothing_to_say() -> None:
