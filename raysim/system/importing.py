@@ -33,6 +33,6 @@ def import_torchvision(module: str, needed_by: str) -> Any:
         return importlib.import_module(f"torchvision.{module}")
     except Exception as error:  # one built for another torch fails with whatever its C++ operators raise
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        words = f"torchvision cannot be imported ({reason}); install the torchvision that fits your torch, as "
-        words += "pip install 'raysim[vision]' does"
+        words = f"torchvision cannot be imported ({reason}); install the torchvision that fits your torch: "
+        words += "pip install --upgrade torch torchvision"
         raise ConfigError(f"{needed_by}: {words}") from error
