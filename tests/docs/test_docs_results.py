@@ -2,8 +2,8 @@
 
 A table of results stands below `<!-- results/NAME ... -->`, one or more directories of sweeps. A row's first cell is
 what the sweep calls it. Its figures are in %, or of another metric than accuracy with three decimals: `mean ± standard
-deviation` over the sweep's seeds, of some metric, or the one value of a single seed; what runs cost are means.
-`paper:PAPER` in the mark adds that paper's published figures.
+deviation` over the sweep's seeds, of the metric that the column's heading names, or else of some metric, or the one
+value of a single seed; what runs cost are means. `paper:PAPER` in the mark adds that paper's published figures.
 """
 
 import json
@@ -23,6 +23,8 @@ from raysim.sweeps.directory import read_labels
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")
 METRICS = ("average_accuracy", "forgetting", "backward_transfer")
+NAMED = {"accuracy": ("average_accuracy", "mean"), "forgetting": ("forgetting",), "transfer": ("backward_transfer",)}
+PROTOCOLS = {"class-IL": "class_il", "task-IL": "task_il"}
 OF_CLIENTS = ("mean", "worst", "std")
 COSTS = [("bytes_up", 2**-20), ("bytes_down", 2**-20), ("bytes_up", 2**-10), ("seconds", 1.0)]  # MiB, KiB, seconds
 
@@ -33,8 +35,8 @@ def tables() -> Iterator[tuple[str, str, str]]:
             yield names(page), found["mark"], found["rows"]
 
 
-def measured(directory: Path) -> dict[str, set[str]]:
-    """By every name that the sweep gives: the figures of the runs that have it, over the seeds."""
+def measured(directory: Path) -> dict[str, set[tuple[str, str, str]]]:
+    """By every name that the sweep gives: figures, over the seeds, of the runs that have it; their metric, protocol."""
     values, costs = defaultdict(list), defaultdict(list)
     for folder, axes in read_labels(directory).items():
         path = directory / folder / "summary.json"
@@ -51,14 +53,25 @@ def measured(directory: Path) -> dict[str, set[str]]:
             for cost, scale in COSTS:
                 costs[others, cost, scale].append(scale * summary[cost])
     figures = defaultdict(set)
-    for (others, _, _, as_it_is), found in values.items():
+    for (others, protocol, metric, as_it_is), found in values.items():
         if None not in found:
             for _, name in others:
-                figures[name].add(shown(found, *((1, ".3f") if as_it_is else (100, ".1f"))))
-    for (others, *_), found in costs.items():
+                figures[name].add((shown(found, *((1, ".3f") if as_it_is else (100, ".1f"))), metric, protocol))
+    for (others, cost, _), found in costs.items():
         for _, name in others:
-            figures[name].add(format(fmean(found), ".1f"))
+            figures[name].add((format(fmean(found), ".1f"), cost, ""))
     return figures
+
+
+def meant(heading: str, figures: set[tuple[str, str, str]]) -> set[str]:
+    """The figures that a column may have: of the metric and the protocol that its heading names."""
+    metrics = [metric for word, several in NAMED.items() if word in heading for metric in several]
+    protocols = [protocol for word, protocol in PROTOCOLS.items() if word in heading]
+    return {
+        figure
+        for figure, metric, protocol in figures
+        if (not metrics or metric in metrics) and (not protocols or protocol in protocols)
+    }
 
 
 def all_rows(accuracy: list[list[float]]) -> float | None:
@@ -83,14 +96,19 @@ def test_figures_are_those_of_the_runs(page: str, mark: str, rows: str) -> None:
     words = mark.split()
     papers = set().union(*(of_the_paper(word.removeprefix("paper:")) for word in words if word.startswith("paper:")))
     sweeps = [measured(ROOT / word) for word in words if word.startswith("results/")]
-    _, _, *body = rows.splitlines()
+    head, _, *body = rows.splitlines()
+    _, *headings = (cell.strip() for cell in head.strip("|").split("|"))
     checked = 0
     for row in body:
         label, *cells = (cell.strip() for cell in row.strip("|").split("|"))
-        known = papers.union(*(figures.get(label, set()) for figures in sweeps))
-        for figure in FIGURE.findall(" ".join(cells)):
-            assert figure in known, f"{page}, {label}: {figure} is in no run of {mark}"
-            checked += 1
+        runs = set().union(*(figures.get(label, set()) for figures in sweeps))
+        under = ""  # "class-IL: accuracy" is above the columns that follow, too
+        for heading, cell in zip(headings, cells, strict=True):
+            under = heading.rpartition(": ")[0] or under
+            known = papers | meant(f"{under} {heading}", runs)
+            for figure in FIGURE.findall(cell):
+                assert figure in known, f"{page}, {label}, {heading}: {figure} is in no run of {mark}"
+                checked += 1
     assert checked
 
 
