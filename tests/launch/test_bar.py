@@ -13,13 +13,14 @@ import raysim
 from raysim.engine.events import RoundDone, Stage, Started
 from raysim.launch import bar as bars
 from raysim.launch.bar import LiveRun, open_run_display
+from raysim.launch.display import RunDisplay
 
 
 def shown(run: LiveRun) -> str:
-    console = Console(width=run.console.width, file=io.StringIO(), force_terminal=False)
-    console.print(run.render())
-    (line,) = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    return str(line).rstrip()
+    written = io.StringIO()
+    Console(width=run.console.width, file=written, force_terminal=False).print(run.render())
+    (line,) = written.getvalue().splitlines()
+    return line.rstrip()
 
 
 def done(round: int, accuracies: bool = True) -> RoundDone:
@@ -102,28 +103,36 @@ def test_only_the_rounds_since_a_resume_tell_how_long_is_left(tiny: Any, at: Any
 
 
 def test_a_run_names_its_stages(tiny: Any, tmp_path: Any) -> None:
-    class Told(bars.RunDisplay):
-        stages: list[str] = []  # noqa: RUF012
+    class Told(RunDisplay):
+        def __init__(self) -> None:
+            self.stages: list[str] = []
 
         def take(self, event: object) -> None:
             if isinstance(event, Stage):
                 self.stages.append(event.text)
 
-    raysim.run(tiny(logging={"tensorboard": False}), out=tmp_path / "run", local=True, display=Told())
-    assert Told.stages == ["reading the data"]
+    told = Told()
+    raysim.run(tiny(logging={"tensorboard": False}), out=tmp_path / "run", local=True, display=told)
+    assert told.stages == ["reading the data"]
 
 
 def test_a_notebook_has_one_that_is_drawn_in_its_place(
     tiny: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     drawn: list[str] = []
-    handle = SimpleNamespace(update=lambda picture: drawn.append(picture))
+
+    def display(picture: str, display_id: bool) -> SimpleNamespace:
+        drawn.append(picture)
+        return SimpleNamespace(update=drawn.append)
+
+    def notebook(**more: Any) -> Any:
+        return Console(**more) if "force_jupyter" in more else SimpleNamespace(is_jupyter=True)
+
     module = ModuleType("IPython.display")
-    vars(module).update(HTML=lambda text: text, display=lambda picture, display_id: drawn.append(picture) or handle)  # type: ignore[func-returns-value]
+    vars(module).update(HTML=str, display=display)
     monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     monkeypatch.setattr(bars, "SECONDS", 0)
-    notebook = lambda **more: Console(**more) if "force_jupyter" in more else SimpleNamespace(is_jupyter=True)  # noqa: E731
     monkeypatch.setattr(bars, "Console", notebook)
     config = tiny(logging={"tensorboard": False}, evaluation={"every_rounds": 1})
     raysim.run(config, out=tmp_path / "run", local=True, progress=True)
@@ -141,8 +150,8 @@ def test_progress_on_no_terminal_is_lines(tiny: Any, tmp_path: Any, capsys: pyte
 
 
 def test_an_output_that_is_closed_ends_no_run(tiny: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    closed = open(tmp_path / "closed", "w")  # noqa: SIM115
-    closed.close()
+    with open(tmp_path / "closed", "w") as closed:
+        pass
     monkeypatch.setattr(sys, "stdout", closed)
     with open_run_display(tiny(), False) as display:
         display.say("nobody hears it")
