@@ -117,7 +117,7 @@ class ExactSum:
         bits = self.grid.bits
         if self.limbs is None:
             self.limbs = torch.zeros(len(bits), *value.shape, dtype=torch.int64, device=value.device)
-        if not value.numel():
+        if not value.numel():  # as the buffers of most models
             return
         # in steps of the first limb; a power of two changes no bit of a product
         scale, finer = weight * 2.0 ** bits[0], [2.0 ** (fine - coarse) for coarse, fine in pairwise(bits)]

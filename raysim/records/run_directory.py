@@ -231,7 +231,8 @@ def claim_directory(directory: Path) -> None:
             raise ConfigError(f"--out {directory}: this directory is not empty, allowed: a new or empty one")
         _try_to_make(directory)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "found a null byte"  # Python has several words for it
+        # Python's versions have several words for a null byte
+        why = "found a null byte" if "\0" in str(directory) else getattr(error, "strerror", None) or error
         raise ConfigError(
             f"--out {shorten(str(directory))}: {why}, allowed: a directory that can be made and written to"
         ) from error
