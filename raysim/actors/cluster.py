@@ -23,7 +23,7 @@ from raysim.system.last_words import LastWords
 
 VITAL = ("gcs_server", "raylet")
 AGENTS = (["ray::DashboardAgent"], ["ray::RuntimeEnvAgent"])  # the raylet ends if one of them does
-AUTOSCALER = "/autoscaler/_private/monitor.py"
+UNREAD = ("/autoscaler/_private/monitor.py", "/_private/log_monitor.py")  # what a dashboard and drivers' output need
 
 
 def cluster_of(
@@ -101,17 +101,20 @@ def own_cluster(
                 for process in contact.OWN if contact.own_has_ended() else ():
                     with suppress(psutil.NoSuchProcess):
                         process.kill()
-                _end_autoscaler()
+                _end_unread()
                 ray.shutdown()
                 contact.OWN.clear()
                 workers.OWN.clear()
 
 
-def _end_autoscaler() -> None:
-    """Kill Ray's autoscaler, which does not hear SIGTERM: Ray (2.60) would wait a second for it."""
+def _end_unread() -> None:
+    """Kill Ray's autoscaler, which does not hear SIGTERM (Ray 2.60 would wait a second for it), and its log monitor,
+
+    which reads the files of all workers ten times a second for drivers that show them.
+    """
     for process in psutil.Process().children() if ray.is_initialized() else ():
         with suppress(psutil.Error):  # it has ended
-            if any(part.endswith(AUTOSCALER) for part in process.cmdline()):
+            if any(part.endswith(UNREAD) for part in process.cmdline()):
                 process.kill()
 
 
@@ -136,6 +139,8 @@ def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
             )
     except Exception as error:  # Ray raises all kinds
         raise RunError(f"Ray could not start ({error}); start the run again") from error
+    if not dashboard:
+        _end_unread()
     for process in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):  # a child of the user's own
             if process.name() in VITAL:

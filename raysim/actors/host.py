@@ -3,12 +3,14 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
 import torch
 
+from raysim.actors import turns
 from raysim.actors.forking.starting import is_forked
 from raysim.actors.process import set_up_actor
 from raysim.actors.wire import pack, unseal
@@ -63,6 +65,7 @@ class Host:
         set_up_actor(config.resources.gpus_per_actor)
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
         set_torch(device, config.resources.deterministic)
+        self._turn: AbstractContextManager[None] = nullcontext()
         with convert_to_run_error():
             self._host = ClientHost(config, federation, clients, device)
 
@@ -71,6 +74,15 @@ class Host:
         node = ray.get_runtime_context().get_node_id()
         where = f"{ray.util.get_node_ip_address()} {node[:8]}"
         return Ready(where, node, describe_machine(self._host.model.device), os.getpid(), is_forked())
+
+    def open_turns(self, many: int) -> str:
+        """Make so many turns for the hosts of this node, and return where they find them."""
+        return turns.open_turns(many)
+
+    def take_turns(self, place: str) -> None:
+        """Compute only when it is this host's turn, where this system lets a host find the turns of another."""
+        with suppress(OSError):
+            self._turn = turns.take_turns(place)
 
     def peak(self) -> Peak:
         """Return the peak memory of this process."""
@@ -81,7 +93,7 @@ class Host:
 
         Clients of the order that live here from now on come last, each host's as a Transfer.
         """
-        with convert_to_run_error():
+        with convert_to_run_error(), self._turn:
             order, mail, posts = unseal(message, fetched)
             arriving = [part for part in fetched if isinstance(part, Transfer)]
             began = time.perf_counter() - sum(transfer.seconds for transfer in arriving)
@@ -112,17 +124,17 @@ class Host:
 
     def evaluate(self, message: bytes, *fetched: Any) -> Any:
         """Count the correct predictions on some chunks of the test sets; return the counts, packed."""
-        with convert_to_run_error():
+        with convert_to_run_error(), self._turn:
             chunks, _, posts = unseal(message, fetched)
             return pack(self._host.evaluate(chunks, posts))
 
     def evaluate_clients(self, message: bytes, *fetched: Any) -> Any:
         """Count the correct predictions of the own models of all clients here; return the counts by client, packed."""
-        with convert_to_run_error():
+        with convert_to_run_error(), self._turn:
             chunks, _, posts = unseal(message, fetched)
             return pack(self._host.evaluate_clients(chunks, posts))
 
     def count_remembered(self, *_: Any) -> Any:
         """Count what the memories of all clients here hold, by task and class; return the counts, packed."""
-        with convert_to_run_error():
+        with convert_to_run_error(), self._turn:
             return pack(count_remembered(self._host))

@@ -10,7 +10,7 @@ from raysim.actors import failures
 from raysim.actors.dealing import Dealing
 from raysim.actors.host import Host, Performed, Ready
 from raysim.actors.placing import Places
-from raysim.actors.turns import Turns
+from raysim.actors.turns import abreast, count_turns
 from raysim.actors.wire import seal, store, unpack
 from raysim.api.messages import Post
 from raysim.config import Config
@@ -92,13 +92,13 @@ class RayRunner:
         self.machines = {host.node: host.machine for host in ready}
         self.forked = sum(host.forked for host in ready)
         self._processes = [(host.node_id, host.pid) for host in ready]
-        self._turns = Turns[_Call]([host.node for host in ready], placement.cpus if shared_cpus else None)
+        self._abreast = self._have_turns([host.node for host in ready], placement.cpus if shared_cpus else None)
         self._answer_all([host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)])
 
     def begin(self, order: Order, posts: Sequence[Post]) -> list[_Call]:
-        """Have every client of the order carry it out as soon as there is room; return the calls to the hosts."""
+        """Have every client of the order carry it out when it is its host's turn; return the calls to the hosts."""
         mail, posted, arriving = store(order.mail), self._stored(posts), self._move(order)
-        return self._queued(
+        return self._called(
             _Call(host, "perform", _part(order, own), mail, posted, arriving.get(host, ()))
             for host, own in self._parts(order.clients)
         )
@@ -116,29 +116,34 @@ class RayRunner:
 
         No others, as a process keeps the memory that it has tested in: 200 hosts on two CPUs would keep 4 GB.
         """
-        mail, posted, hosts = store(None), self._stored(posts), self._turns.abreast
+        mail, posted, hosts = store(None), self._stored(posts), self._abreast
         shares = [(host, parts[first :: len(hosts)]) for first, host in enumerate(hosts)]
-        calls = self._queued(_Call(host, "evaluate", own, mail, posted) for host, own in shares if own)
+        calls = self._called(_Call(host, "evaluate", own, mail, posted) for host, own in shares if own)
         return merge_scores(list(self._answers(calls)))
 
     def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
         """Have every host test its clients' own models, which do not leave it, and return the counts by client."""
         mail, posted, hosts = store(None), self._stored(posts), sorted({*self._dealing.home.values()})
-        calls = self._queued(_Call(host, "evaluate_clients", parts, mail, posted) for host in hosts)
+        calls = self._called(_Call(host, "evaluate_clients", parts, mail, posted) for host in hosts)
         return {client: scores for answer in self._answers(calls) for client, scores in answer.items()}
 
     def count_remembered(self) -> Counts:
         """Have every host count what its clients' memories hold; return the sum. Memories do not leave their hosts."""
         mail, hosts = store(None), sorted({*self._dealing.home.values()})
-        calls = self._queued(_Call(host, "count_remembered", None, mail) for host in hosts)
+        calls = self._called(_Call(host, "count_remembered", None, mail) for host in hosts)
         total: Counts = sum(self._answers(calls))
         return total
 
-    def _queued(self, calls: Iterable[_Call]) -> list[_Call]:
+    def _called(self, calls: Iterable[_Call]) -> list[_Call]:
+        """Make these calls; return them."""
         made = list(calls)
         for call in made:
-            self._turns.wait(call.host, call)
-        self._start()
+            held = self._held[call.host]
+            missing = [post for post in call.posted if held.get(post.name) != post.version]
+            held |= {post.name: post.version for post in missing}
+            method = getattr(self._hosts[call.host], call.method)
+            self._under_way[method.remote(*seal(call.asked, call.mail, missing), *call.arriving)] = call
+            call.arriving = ()  # else the object store keeps the records until the reply is used
         return made
 
     def snapshot(self) -> list[Any]:
@@ -172,15 +177,15 @@ class RayRunner:
             members.setdefault(self._dealing.home[client], []).append(client)
         return members.items()
 
-    def _start(self) -> None:
-        """Start the calls whose turn it is."""
-        for call in self._turns.begin():
-            held = self._held[call.host]
-            missing = [post for post in call.posted if held.get(post.name) != post.version]
-            held |= {post.name: post.version for post in missing}
-            method = getattr(self._hosts[call.host], call.method)
-            self._under_way[method.remote(*seal(call.asked, call.mail, missing), *call.arriving)] = call
-            call.arriving = ()  # else the object store keeps the records until the reply is used
+    def _have_turns(self, nodes: Sequence[str], cpus: float | None) -> list[int]:
+        """Have the hosts of each node take turns, where they share its CPUs; return those that may compute abreast."""
+        turns = None if cpus is None else count_turns(nodes, cpus)
+        if turns is not None:
+            first = {node: nodes.index(node) for node in turns}
+            asked = [(host, self._hosts[host].open_turns.remote(turns[node])) for node, host in first.items()]
+            places = dict(zip(first, [self._answer(host, answer) for host, answer in asked], strict=True))
+            self._answer_all([h.take_turns.remote(places[node]) for h, node in zip(self._hosts, nodes, strict=True)])
+        return abreast(nodes, turns)
 
     def _ready(self, places: Places) -> list[Ready]:
         """Wait until all hosts have started. Notice if a node is lost meanwhile, as its hosts would never start."""
@@ -209,8 +214,6 @@ class RayRunner:
                     self._dealing.note(call.host, call.answer.seconds, call.answer.price)
                     call.answer = call.answer.reply
                 del self._under_way[done]
-                self._turns.end(call.host)
-                self._start()
 
     def _stored(self, posts: Sequence[Post]) -> list[Post]:
         """Return the posts as bytes, or large ones as references; each version is pickled or put once."""
