@@ -59,7 +59,7 @@ COORDINATOR = {
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
     "deal clients": [(Dealing, "deal"), (Dealing, "note")],
     "post the model": [(runner.RayRunner, "_stored")],
-    "send orders": [(runner.RayRunner, "begin"), (runner.RayRunner, "_start")],
+    "send orders": [(runner.RayRunner, "begin")],
     "wait": [(ray, "wait")],
     "take answers": [(runner.RayRunner, "_answer")],
     "merge sums": [(Reply, "merge")],

@@ -116,6 +116,7 @@ def _end_unread() -> None:
         with suppress(psutil.Error):  # it has ended
             if any(part.endswith(UNREAD) for part in process.cmdline()):
                 process.kill()
+                process.wait()  # else it is a zombie among this process's children until Ray is shut down
 
 
 def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:

@@ -11,6 +11,8 @@ import raysim
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 
+CPUS = 3  # of `cluster`
+
 Facts = Callable[[raysim.Result], Mapping[str, Any]]
 
 FEDBUFF = {
@@ -81,17 +83,31 @@ def test_a_slow_host_changes_nothing(name: str, small: dict[str, Any], facts: Fa
     assert run(0.05, local=False) == run(0.0, local=True)
 
 
+def phases(small: dict[str, Any], more: dict[str, Any], tmp_path: Path) -> list[tuple[str, float, float]]:
+    """Return the process of each phase of a run, and when it began and ended."""
+    log = tmp_path / "phases"
+    slow = {"misbehaving:Slow": {"client": -1, "seconds": 0.1, "log": str(log)}}
+    raysim.run(small, {**more, "methods": slow}, out=tmp_path / "run")
+    lines = [line.split() for line in log.read_text().splitlines()]
+    return [(process, float(began), float(ended)) for _, process, began, ended in lines]
+
+
 @pytest.mark.parametrize("schedule", [{"kind": "synchronous"}, FEDBUFF["schedule"]], ids=["synchronous", "fedbuff"])
 def test_hosts_work_at_the_same_time(schedule: dict[str, Any], small: dict[str, Any], tmp_path: Path) -> None:
     """Every phase sleeps a tenth of a second, as the hosts themselves write down: phases of two hosts overlap."""
-    log = tmp_path / "phases"
-    slow = {"misbehaving:Slow": {"client": -1, "seconds": 0.1, "log": str(log)}}
-    raysim.run(small, {"schedule": schedule, "methods": slow}, out=tmp_path / "run")
-    phases = [line.split() for line in log.read_text().splitlines()]
-    spans = [(process, float(began), float(ended)) for _, process, began, ended in phases]
+    spans = phases(small, {"schedule": schedule}, tmp_path)
     overlaps = sum(
         min(one[2], other[2]) - max(one[1], other[1]) > 0.05
         for one, other in combinations(spans, 2)
         if one[0] != other[0]
     )
     assert overlaps >= len(spans) / 3
+
+
+@pytest.mark.parametrize("workers", ["forked", "spawned"])
+def test_as_many_hosts_work_at_a_time_as_there_are_cpus(workers: str, small: dict[str, Any], tmp_path: Path) -> None:
+    """Seven hosts on three CPUs: all are sent a round's order at once, and no more than three are ever at work."""
+    spans = phases(small, {"clients.count": 7, "resources": {"workers": workers}}, tmp_path)
+    assert len({process for process, _, _ in spans}) == 7
+    at_work = [sum(began <= when < ended for _, began, ended in spans) for _, when, _ in spans]
+    assert max(at_work) == CPUS

@@ -1,60 +1,131 @@
 """Hosts take turns where they share CPUs: of each node's hosts as many compute as its CPUs."""
 
-from raysim.actors.turns import Turns
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from raysim.actors.turns import abreast, count_turns, open_turns, take_turns
 
 NODES = ["a", "b", "a", "c", "a"]  # the nodes of five hosts
+linux = pytest.mark.skipif(
+    not os.path.isdir("/proc/self/fd"), reason="elsewhere hosts do not find each other's turns, and take none"
+)
+
+# A host as a process of its own: a line for each turn that it has, and it keeps the turn until it is told to go on.
+HOST = """
+import sys
+from raysim.actors.turns import take_turns
+turn = take_turns(sys.argv[1])
+print("there", flush=True)
+for _ in sys.stdin:
+    with turn:
+        print("computes", flush=True)
+        sys.stdin.readline()
+    print("done", flush=True)
+"""
 
 
-def test_each_node_has_as_many_calls_under_way_as_cpus_and_keeps_their_order():
+class Another:
+    """Another host of this node."""
+
+    def __init__(self, place: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOST, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        assert self.says() == "there"
+
+    def go_on(self) -> None:
+        """Ask it to compute, or to be done with it."""
+        self.process.stdin.write(b"\n")
+
+    def says(self, seconds: float = 30) -> str | None:
+        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+        return self.process.stdout.readline().decode().strip() if ready else None
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def hosts(request):
+    """Three hosts of a node with as many turns as the test says."""
+    place = open_turns(request.param)
+    made = [Another(place) for _ in range(3)]
+    yield made
+    for host in made:
+        host.end()
+    os.close(int(place.rpartition("/")[2]))
+
+
+def test_a_node_has_as_many_turns_as_its_hosts_have_cpus():
     """At 0.6 CPUs each, a has 1.8 and so 2 turns, b and c have 0.6 and so 1 each."""
-    turns = Turns[int](NODES, 0.6)
-    for host in (0, 1, 2, 3, 4, 0, 1):
-        turns.wait(host, host)
-    assert sorted(turns.begin()) == [0, 1, 2, 3]
-    assert turns.begin() == []
-    turns.end(3)
-    assert turns.begin() == []  # c has no more calls, and its CPU is of no use to the others
-    turns.end(2)
-    assert turns.begin() == [4]
-    turns.end(1)
-    assert turns.begin() == [1]
-    turns.end(0)
-    assert turns.begin() == [0]
+    assert count_turns(NODES, 0.6) == {"a": 2, "b": 1, "c": 1}
 
 
 def test_equal_shares_fill_their_node_exactly():
     """Three hosts share two CPUs at 0.6666 each (Ray counts ten-thousandths): two turns. Ten at 0.1: one turn."""
-    for hosts, cpus, abreast in ((3, 0.6666, 2), (10, 0.1, 1), (15, 0.2, 3)):
-        turns = Turns[int](["a"] * hosts, cpus)
-        for host in range(hosts):
-            turns.wait(host, host)
-        assert turns.begin() == list(range(abreast))
-
-
-def test_a_busy_host_holds_one_turn_and_its_calls_keep_their_order():
-    """Hosts 0, 2 and 4 on two CPUs: 0 is asked three times, and then 2 and 4, for which it must not keep a CPU idle."""
-    turns = Turns[str](NODES, 0.6)
-    for host, call in ((0, "first"), (0, "second"), (0, "third"), (2, "other"), (4, "last"), (0, "fourth")):
-        turns.wait(host, call)
-    assert turns.begin() == ["first", "other"]
-    turns.end(2)
-    assert turns.begin() == ["last"]
-    turns.end(4)
-    assert turns.begin() == []  # 0 is busy, and nobody else is asked for anything
-    for call in ("second", "third", "fourth"):
-        turns.end(0)
-        assert turns.begin() == [call]
-
-
-def test_hosts_with_cpus_of_their_own_never_wait():
-    turns = Turns[int](NODES, None)
-    for call in range(7):
-        turns.wait(0, call)
-    assert turns.begin() == list(range(7))
+    for hosts, cpus, turns in ((3, 0.6666, 2), (10, 0.1, 1), (15, 0.2, 3)):
+        assert count_turns(["a"] * hosts, cpus) == {"a": turns}
 
 
 def test_as_many_hosts_of_each_node_as_may_compute_at_a_time_are_abreast():
-    """At 0.6 CPUs each, a (hosts 0, 2, 4) has 2 turns, b and c have 1 each; with CPUs of their own all compute."""
-    assert Turns[int](NODES, 0.6).abreast == [0, 1, 2, 3]
-    assert Turns[int](NODES, 0.3).abreast == [0, 1, 3]
-    assert Turns[int](NODES, None).abreast == list(range(5))
+    """a (hosts 0, 2, 4) has 2 turns, b and c have 1 each; with CPUs of their own all compute."""
+    assert abreast(NODES, {"a": 2, "b": 1, "c": 1}) == [0, 1, 2, 3]
+    assert abreast(NODES, {"a": 1, "b": 1, "c": 1}) == [0, 1, 3]
+    assert abreast(NODES, None) == list(range(5))
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("hosts", [2], indirect=True)
+def test_of_three_hosts_with_two_turns_two_compute_and_the_third_when_one_is_done(hosts):
+    first, second, third = hosts
+    for host in (first, second):
+        host.go_on()
+        assert host.says() == "computes"
+    third.go_on()
+    assert third.says(0.5) is None
+    first.go_on()
+    assert first.says() == "done"
+    assert third.says() == "computes"
+    first.go_on()
+    assert first.says(0.5) is None  # two compute
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("hosts", [1], indirect=True)
+def test_a_host_that_is_killed_while_it_waits_takes_no_turn(hosts):
+    first, second, third = hosts
+    first.go_on()
+    assert first.says() == "computes"
+    for host in (second, third):
+        host.go_on()
+        assert host.says(0.5) is None
+    second.process.send_signal(signal.SIGKILL)
+    second.process.wait()
+    first.go_on()
+    assert third.says() == "computes"
+
+
+@linux
+def test_a_turn_is_given_back_when_computing_fails():
+    place = open_turns(1)
+    turn = take_turns(place)
+    for _ in range(3):  # a second one would wait forever
+        with pytest.raises(RuntimeError), turn:
+            raise RuntimeError("a client half")
+    with turn:
+        pass
+
+
+def test_where_there_are_no_turns_to_be_found_is_an_error_that_says_so():
+    with pytest.raises(OSError, match="No such file"):
+        take_turns("/proc/0/fd/7")
