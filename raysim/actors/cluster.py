@@ -23,7 +23,7 @@ from raysim.system.last_words import LastWords
 
 VITAL = ("gcs_server", "raylet")
 AGENTS = (["ray::DashboardAgent"], ["ray::RuntimeEnvAgent"])  # the raylet ends if one of them does
-UNREAD = ("/autoscaler/_private/monitor.py", "/_private/log_monitor.py")  # what a dashboard and drivers' output need
+UNREAD = ("/autoscaler/_private/monitor.py", "/_private/log_monitor.py")
 
 
 def cluster_of(
@@ -108,9 +108,10 @@ def own_cluster(
 
 
 def _end_unread() -> None:
-    """Kill Ray's autoscaler, which does not hear SIGTERM (Ray 2.60 would wait a second for it), and its log monitor,
+    """Kill what serves a dashboard and drivers that show their workers' output: Ray's autoscaler and its log monitor.
 
-    which reads the files of all workers ten times a second for drivers that show them.
+    The first does not hear SIGTERM, so Ray (2.60) would wait a second for it; the second looks at the files of all
+    workers ten times a second.
     """
     for process in psutil.Process().children() if ray.is_initialized() else ():
         with suppress(psutil.Error):  # it has ended
