@@ -6,6 +6,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from raysim.actors.dealing import Dealing
 from raysim.actors.host import Host
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
+from raysim.actors.turns import Turns
 from raysim.engine.events import Checkpoint, Finished, RoundDone, Started, Waiting, WentBack
 from raysim.engine.orders import Order
 from raysim.estimate import placement
@@ -95,12 +97,22 @@ def test_so_are_the_coordinator_and_a_sweeps_run() -> None:
 def test_a_method_that_ends_its_process_is_no_loss_of_an_actor() -> None:
     """Ray takes SystemExit for the wish to end the actor, and says no more."""
     made = object.__new__(Host)
+    made._turn = nullcontext()
     made._host = SimpleNamespace(perform=lambda order, posts: sys.exit(3))
     with pytest.raises(
         RunError, match=r"^SystemExit: 3 \(.*<lambda>, .*\.py:\d+\); --local helps to debug it"
     ) as ended:
         made.perform(*wire.seal(Order("train", (0,), None, {}, 1, None), wire.store({}), ()))
     assert ended.value.__notes__[0].startswith("Traceback (most recent call last):")
+
+
+def test_a_host_that_does_not_find_the_turns_of_another_computes_without() -> None:
+    made = object.__new__(Host)
+    made._turn = nothing = nullcontext()
+    made.take_turns("/proc/0/fd/7")
+    assert made._turn is nothing
+    made.take_turns(made.open_turns(1))
+    assert isinstance(made._turn, Turns)
 
 
 def test_other_losses_are_as_they_were() -> None:
