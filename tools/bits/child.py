@@ -134,14 +134,14 @@ def by_command(run: Run, config: Mapping[str, Any], out: Path) -> None:
 
 def evaluated(run: Run, out: Path) -> dict[str, Any]:
     """Return what the model came to when it was evaluated again."""
+    trusts = "trust" in inspect.signature(raysim.evaluate).parameters  # not in older code
     if run.way == "command":
         path = out.with_suffix(".json")
         command("evaluate", str(out), *(f"{key}={json.dumps(value)}" for key, value in (run.evaluate or {}).items()),
-                "--out", str(path))  # fmt: skip
+                "--out", str(path), *(["--trust"] if trusts else []))  # fmt: skip
         found = json.loads(path.read_text(encoding="utf-8"))
     else:
-        trust = {"trust": True} if "trust" in inspect.signature(raysim.evaluate).parameters else {}  # not in older code
-        found = asdict(raysim.evaluate(out, run.evaluate or {}, **trust))
+        found = asdict(raysim.evaluate(out, run.evaluate or {}, **({"trust": True} if trusts else {})))
     return {key: value for key, value in found.items() if key != "directory"}
 
 
