@@ -24,7 +24,6 @@ from raysim.actors.dealing import Dealing
 from raysim.actors.host import Host
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
-from raysim.actors.turns import Turns
 from raysim.engine.events import Checkpoint, Finished, RoundDone, Started, Waiting, WentBack
 from raysim.engine.orders import Order
 from raysim.estimate import placement
@@ -111,8 +110,6 @@ def test_a_host_that_does_not_find_the_turns_of_another_computes_without() -> No
     made._turn = nothing = nullcontext()
     made.take_turns("/proc/0/fd/7")
     assert made._turn is nothing
-    made.take_turns(made.open_turns(1))
-    assert isinstance(made._turn, Turns)
 
 
 def test_other_losses_are_as_they_were() -> None:
