@@ -13,7 +13,7 @@ from raysim.actors.turns import abreast, count_turns, open_turns, take_turns
 NODES = ["a", "b", "a", "c", "a"]  # the nodes of five hosts
 linux = pytest.mark.skipif(
     not os.path.isdir("/proc/self/fd"),
-    reason="without /proc hosts do not find each other's turns; that they compute then is in test_actors_without_ray.py",
+    reason="without /proc hosts find no turns of others; that they compute then is in test_actors_without_ray.py",
 )
 
 # A host as a process of its own: a line for each turn that it has, and it keeps the turn until it is told to go on.
