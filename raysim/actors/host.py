@@ -12,6 +12,7 @@ import torch
 
 from raysim.actors import turns
 from raysim.actors.forking.starting import is_forked
+from raysim.actors.held_sums import HeldSums
 from raysim.actors.process import set_up_actor
 from raysim.actors.wire import pack, unseal
 from raysim.config import Config
@@ -68,6 +69,7 @@ class Host:
         self._turn: AbstractContextManager[None] = nullcontext()
         with convert_to_run_error():
             self._host = ClientHost(config, federation, clients, device)
+        self._sums = HeldSums()
 
     def ready(self) -> Ready:
         """Return what is to be known of this host; Ray answers once the constructor has finished."""
@@ -101,7 +103,7 @@ class Host:
                 self._host.restore(transfer.records)
             moved = sum(len(transfer.records) for transfer in arriving)
             price = (time.perf_counter() - began) / moved if moved else None
-            reply = self._host.perform(replace(order, mail=mail), posts)
+            reply = self._sums.answer(order, self._host.perform(replace(order, mail=mail), posts))
             return pack(Performed(reply, self._host.seconds, price))
 
     @ray.method(num_returns=2)
@@ -112,6 +114,10 @@ class Host:
             records = self._host.give(clients)
             travel = sum(map(len, records.values())) / TRAVEL
             return None, Transfer(records, time.perf_counter() - began + travel)
+
+    def give_sums(self) -> Any:
+        """Return the sums that are held here, by the server update that they become a part of, packed."""
+        return pack(self._sums.give())
 
     def snapshot(self) -> dict[int, bytes]:
         """Return a record of every client here."""

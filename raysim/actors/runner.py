@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import ray
 
 from raysim.actors import failures
 from raysim.actors.dealing import Dealing
+from raysim.actors.held_sums import merge_sums
 from raysim.actors.host import Host, Performed, Ready
 from raysim.actors.placing import Places
 from raysim.actors.turns import abreast, count_turns
@@ -36,13 +38,6 @@ class _Call:
     arriving: Sequence[Any] = ()
     done: bool = False
     answer: Any = None
-
-
-def _part(order: Order, own: Sequence[int]) -> Order:
-    """Return the part of an order that is for some of its clients, without the mail, which is sent separately."""
-    windows = {client: order.windows[client] for client in own if client in order.windows}
-    shares = {client: order.shares[client] for client in own}
-    return Order(order.op, tuple(own), None, shares, order.cohort, order.phase, windows, order.arrived, order.discount)
 
 
 def start_hosts(
@@ -99,7 +94,7 @@ class RayRunner:
         """Have every client of the order carry it out when it is its host's turn; return the calls to the hosts."""
         mail, posted, arriving = store(order.mail), self._stored(posts), self._move(order)
         return self._called(
-            _Call(host, "perform", _part(order, own), mail, posted, arriving.get(host, ()))
+            _Call(host, "perform", self._part(order, host, own), mail, posted, arriving.get(host, ()))
             for host, own in self._parts(order.clients)
         )
 
@@ -146,6 +141,10 @@ class RayRunner:
             call.arriving = ()  # else the object store keeps the records until the reply is used
         return made
 
+    def give_sums(self) -> Mapping[int, Reply]:
+        """Have all hosts give the sums that they hold, and return them merged, by server update."""
+        return merge_sums(self._answer_all([host.give_sums.remote() for host in self._hosts]))
+
     def snapshot(self) -> list[Any]:
         """Return a reference to every host's records of its clients."""
         return [host.snapshot.remote() for host in self._hosts]
@@ -176,6 +175,15 @@ class RayRunner:
         for client in clients:
             members.setdefault(self._dealing.home[client], []).append(client)
         return members.items()
+
+    def _part(self, order: Order, host: int, own: Sequence[int]) -> Order:
+        """Return the part of an order that is for some of a host's clients, without the mail, which goes separately."""
+        windows = {client: order.windows[client] for client in own if client in order.windows}
+        shares = {client: order.shares[client] for client in own}
+        later = (client for client in order.later if self._dealing.home[client] == host)
+        return replace(
+            order, clients=tuple(own), mail=None, shares=shares, windows=windows, later=tuple(islice(later, 1))
+        )
 
     def _have_turns(self, nodes: Sequence[str], cpus: float | None) -> list[int]:
         """Have the hosts of each node take turns, where they share its CPUs; return those that may compute abreast."""

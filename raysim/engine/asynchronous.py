@@ -1,6 +1,10 @@
 """A server update under an asynchronous schedule: FedBuff's buffer of deltas, or FedAsync's mixing of one model."""
 
+from __future__ import annotations
+
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import fsum
 from typing import Any, ClassVar
 
@@ -13,6 +17,16 @@ from raysim.engine.synchronous import RoundOutcome
 from raysim.engine.virtual_time import Clock, Dispatch, EventSimulation, Update, discount
 from raysim.federation.availability import Availability
 from raysim.system.state import Kept
+
+
+@dataclass(frozen=True)
+class _Cohort:
+    """Dispatches whose updates are applied together, ascending, their weights' sum, and `count_arrived` of them."""
+
+    numbers: tuple[int, ...]
+    clients: tuple[int, ...]
+    weight: int
+    arrived: int | None
 
 
 class AsynchronousUpdates(Kept):
@@ -29,7 +43,7 @@ class AsynchronousUpdates(Kept):
         self._timetable = _plan_updates(exchange, clock, schedule, availability)
         self._tickets: dict[int, Any] = {}
         self._sent: dict[int, Delta] = {}
-        self._cohorts: dict[int | None, tuple[int, int, int | None]] = {}  # by the update that they make
+        self._cohorts: dict[int | None, _Cohort] = {}  # by the update that they make
         self._away: list[Dispatch] = []
         self._time = 0.0
 
@@ -47,6 +61,7 @@ class AsynchronousUpdates(Kept):
         reply = Reply(len(update.arrivals))
         for dispatch in update.arrivals:
             reply.merge(exchange.receive(self._tickets.pop(dispatch.number)).number(dispatch.number))
+        assert reply.updates == len(update.arrivals), "sums of other updates than those that are due"
         server.cohort = tuple(sorted({dispatch.client for dispatch in update.arrivals}))
         server.shares = self._shares(update)
         if update.arrivals:
@@ -58,8 +73,14 @@ class AsynchronousUpdates(Kept):
         return self._outcome(update, reply.means())
 
     def state(self) -> dict[str, Any]:
-        """Wait until no client computes, and return the replies not applied yet; virtual time does not advance."""
+        """Wait until no client computes, and return the replies not applied yet; virtual time does not advance.
+
+        Each update's first reply has the sums that hosts have held for it.
+        """
         self._tickets = {number: self._exchange.wait_for(ticket) for number, ticket in self._tickets.items()}
+        for update, sums in self._exchange.runner.give_sums().items():
+            first = min(dispatch.number for dispatch in self._timetable[update - 1].arrivals)
+            self._tickets[first].merge(sums)
         return {
             **super().state(),
             "replies": {number: reply.state() for number, reply in self._tickets.items()},
@@ -79,22 +100,35 @@ class AsynchronousUpdates(Kept):
         server, exchange, client = self._server, self._exchange, dispatch.client
         if dispatch.update is None and not dispatch.discarded:
             return
-        cohort, weight, arrived = self._cohort_of(dispatch)
-        share, discount = self._size(dispatch) / weight, self._discount(dispatch)
+        cohort = self._cohort_of(dispatch)
         order = exchange.order(
-            "train", [client], mail, {client: share}, cohort=cohort, arrived=arrived, discount=discount
+            "train",
+            [client],
+            mail,
+            {client: self._size(dispatch) / cohort.weight},
+            cohort=len(cohort.numbers),
+            arrived=cohort.arrived,
+            discount=self._discount(dispatch),
+            update=dispatch.update,
+            later=cohort.clients[bisect_right(cohort.numbers, dispatch.number) :],
         )
         self._tickets[dispatch.number] = exchange.runner.begin(order, posts)
         if self._schedule.mixing == "models":
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
 
-    def _cohort_of(self, dispatch: Dispatch) -> tuple[int, int, int | None]:
-        """Return how many updates are to be applied together with this one, their weights' sum, and `count_arrived`."""
+    def _cohort_of(self, dispatch: Dispatch) -> _Cohort:
+        """Return the dispatches whose updates are to be applied together with this one's."""
         known = self._cohorts.get(dispatch.update)
         if known is None:
             peers = [dispatch] if dispatch.update is None else self._timetable[dispatch.update - 1].arrivals
             arrived = self._exchange.count_arrived((peer.client, peer.version + 1) for peer in peers)
-            known = len(peers), sum(self._size(peer) for peer in peers), arrived
+            ordered = sorted(peers, key=lambda peer: peer.number)
+            known = _Cohort(
+                tuple(peer.number for peer in ordered),
+                tuple(peer.client for peer in ordered),
+                sum(self._size(peer) for peer in peers),
+                arrived,
+            )
             if dispatch.update is not None:
                 self._cohorts[dispatch.update] = known
         return known

@@ -150,6 +150,8 @@ class Exchange(Kept):
         cohort: int | None = None,
         arrived: int | None = None,
         discount: float = 1.0,
+        update: int | None = None,
+        later: tuple[int, ...] = (),
     ) -> Order:
         """Return the order to do `op` now, by default for clients that make up a whole cohort. See Order.
 
@@ -171,6 +173,8 @@ class Exchange(Kept):
             windows={client: window for client, window in windows.items() if window != usual},
             arrived=arrived,
             discount=discount,
+            update=update,
+            later=later,
         )
 
     def begin(self, order: Order, posts: Sequence[Post]) -> Any:

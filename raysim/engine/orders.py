@@ -35,6 +35,9 @@ class Order:
     `shares` are the clients' weights in the cohort, `cohort` the number of clients in it. `windows` are the windows of
     the clients whose window is not the phase's. If an update counts by the samples that it was trained on, `arrived` is
     the number that the whole cohort holds, an upper bound; an update is multiplied by `discount` for its age.
+
+    Under an asynchronous schedule, `update` is the server update that the order's update becomes a part of, if it does,
+    and `later` are the clients of the orders yet to come that do so too; as a host gets the order, those that it has.
     """
 
     op: str
@@ -46,6 +49,8 @@ class Order:
     windows: Mapping[int, int] = field(default_factory=dict)
     arrived: int | None = None
     discount: float = 1.0
+    update: int | None = None
+    later: tuple[int, ...] = ()
 
     def phase_of(self, client: int) -> Phase:
         """Return the phase with this client's window."""
@@ -78,6 +83,7 @@ class Reply:
 
     What clients send stays where it was computed, unread, until `settle` takes it off the device; then records are
     floats. `unchecked` is what was taken until then. `alone`: it is one client's, and says what that one sends.
+    `updates` are in its sums.
     """
 
     cohort: int
@@ -89,6 +95,7 @@ class Reply:
     steps: int = 0
     unchecked: list[Unchecked] = field(default_factory=list)
     alone: bool = False
+    updates: int = 0
 
     def take_delta(
         self,
@@ -106,6 +113,7 @@ class Reply:
         `made` are the deltas that it was made from, one after the other, and itself, each with words on who made it;
         `parameters` is what is sent in place of the delta's, if they are encoded.
         """
+        self.updates += 1
         made, update = made or [("", delta)], f"{where}, the update of its"
         sent = delta.parameters if parameters is None else parameters
         steps: list[tuple[str, Tensor | Encoded]] = [(f"{update} parameters{by}", of.parameters) for by, of in made]
@@ -171,6 +179,13 @@ class Reply:
             self.integers = other.integers
         self.bytes_up.update(other.bytes_up)
         self.steps += other.steps
+        self.updates += other.updates
+
+    def take_sums(self) -> Reply:
+        """Return a reply of the sums, which this one then lacks."""
+        taken = Reply(self.cohort, sums=self.sums, updates=self.updates)
+        self.sums, self.updates = {}, 0
+        return taken
 
     def number(self, number: int) -> Reply:
         """Put one client's records under another number, as it may reply twice to one update; return its reply."""
@@ -207,7 +222,7 @@ class Reply:
     def restored(cls, state: Mapping[str, Any]) -> Reply:
         """Return the reply that a state was made from."""
         sums = {name: ExactSum(**{**kept, "grid": Grid(**kept["grid"])}) for name, kept in state["sums"].items()}
-        return cls(**{**state, "sums": sums})
+        return cls(**{"updates": 1, **state, "sums": sums})  # older checkpoints do not say it
 
     def _add(self, name: str, grid: Grid, made: Sequence[tuple[str, Tensor | Encoded]], weight: float) -> None:
         """Add the last value."""

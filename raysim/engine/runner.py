@@ -36,6 +36,9 @@ class Runner(Protocol):
     def count_remembered(self) -> Counts:
         """Return how many samples of each task and class all clients' memories hold: int64 [tasks, classes]."""
 
+    def give_sums(self) -> Mapping[int, Reply]:
+        """Return the sums that hosts still hold, by the server update that they become a part of."""
+
     def snapshot(self) -> Sequence[Any]:
         """Return every host's records of its clients, or references to them. No order may be in progress."""
 
@@ -75,6 +78,10 @@ class LocalRunner:
     def count_remembered(self) -> Counts:
         """Count what the memories hold."""
         return count_remembered(self.host)
+
+    def give_sums(self) -> Mapping[int, Reply]:
+        """Return nothing: every reply has its sums."""
+        return {}
 
     def snapshot(self) -> list[dict[int, bytes]]:
         """Return the records of all clients."""

@@ -21,6 +21,7 @@ import raysim
 from raysim.actors import contact, coordinator, failures, patience, runner, wire, workers
 from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.dealing import Dealing
+from raysim.actors.held_sums import HeldSums
 from raysim.actors.host import Host
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
@@ -85,6 +86,13 @@ def test_where_clients_are_computed_apart_the_one_is_named(monkeypatch: pytest.M
         made._answer(1, "x")
 
 
+def test_a_host_is_told_whether_it_has_an_order_for_the_same_update_to_come() -> None:
+    made, order = runner_of((0, 1), (2, 3)), Order("train", (0,), None, {0: 0.25}, 4, None, update=7, later=(3, 2, 1))
+    assert made._part(order, 0, [0]) == replace(order, later=(1,))
+    assert made._part(replace(order, later=(3, 2)), 0, [0]).later == ()
+    assert made._part(replace(order, clients=(2,), shares={2: 0.25}, later=(1, 3, 3)), 1, [2]).later == (3,)
+
+
 def test_so_are_the_coordinator_and_a_sweeps_run() -> None:
     told = str(failures.failure(OutOfMemoryError(KILLED), "the coordinator"))
     assert told == "the coordinator died: Ray ended it, as memory ran low"
@@ -97,6 +105,7 @@ def test_a_method_that_ends_its_process_is_no_loss_of_an_actor() -> None:
     """Ray takes SystemExit for the wish to end the actor, and says no more."""
     made = object.__new__(Host)
     made._turn = nullcontext()
+    made._sums = HeldSums()
     made._host = SimpleNamespace(perform=lambda order, posts: sys.exit(3))
     with pytest.raises(
         RunError, match=r"^SystemExit: 3 \(.*<lambda>, .*\.py:\d+\); --local helps to debug it"
