@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="repetitions (3)")
     add_workers(parser)
     asked = parser.parse_args()
-    python = asked.python or environment()
+    python = asked.python.absolute() if asked.python else environment()
     table = Table("clients", "samples", "clients do", "Flower s", "raysim s", "Flower / raysim", "range")
     with tempfile.TemporaryDirectory() as folder:
         name, data = saved(folder, asked.samples)

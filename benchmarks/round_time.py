@@ -4,8 +4,9 @@
 
 Measures CPU time per client update in the thread that does the work, which other programs hardly affect, without
 evaluation. The coordinator's own work is everything except for waiting for its hosts; "all threads" adds those of Ray
-in the same process. A host's work is timed in this process, where one host has all clients. MNIST CNN; uses MNIST if
-$RAYSIM_DATA contains it, else noise of the same shape. (A module called profile would hide Python's own.)
+in the same process. A host's work is timed in this process, where one host has all clients. Under FedBuff as many
+client updates are timed as in synchronous rounds. MNIST CNN; uses MNIST if $RAYSIM_DATA contains it, else noise of the
+same shape. (A module called profile would hide Python's own.)
 """
 
 from __future__ import annotations
@@ -77,12 +78,14 @@ HOST = {
     "exact sum": [(ExactSum, "add_unchecked"), (orders, "magnitude"), (Reply, "settle")],
     "the rest": [(ClientHost, "perform")],
 }
+BUFFER = 10  # client updates in a server update of FedBuff
+FEDBUFF = {"kind": "asynchronous", "concurrency": BUFFER, "buffer_size": BUFFER}
 SETTINGS: list[tuple[int, str | int, dict[str, Any]]] = [
     (10, 1, {"kind": "synchronous"}),
     (100, "auto", {"kind": "synchronous"}),
     (1000, "auto", {"kind": "synchronous"}),
-    (100, "auto", {"kind": "asynchronous", "concurrency": 10, "buffer_size": 10}),
-    (1000, "auto", {"kind": "asynchronous", "concurrency": 10, "buffer_size": 10}),
+    (100, "auto", FEDBUFF),
+    (1000, "auto", FEDBUFF),
 ]
 
 
@@ -190,13 +193,12 @@ def main() -> None:
         name, data = saved(folder, asked.samples)
         for clients, per_actor, schedule in SETTINGS:
             resources = {"clients_per_actor": per_actor}
-            knobs = configs.load(
-                config(data, clients, WARM_UP + asked.rounds + 1, resources=resources, schedule=schedule)
-            )
+            many = asked.rounds if schedule is not FEDBUFF else asked.rounds * clients // BUFFER
+            knobs = configs.load(config(data, clients, WARM_UP + many + 1, resources=resources, schedule=schedule))
             kind = "" if schedule["kind"] == "synchronous" else ", FedBuff"
-            coordinator[f"{clients} clients, {per_actor}{kind}"] = of_coordinator(knobs, asked.rounds)
+            coordinator[f"{clients} clients, {per_actor}{kind}"] = of_coordinator(knobs, many)
             if per_actor == "auto" and not kind:
-                host[f"{clients} clients of {asked.samples // clients}"] = of_host(knobs, asked.rounds)
+                host[f"{clients} clients of {asked.samples // clients}"] = of_host(knobs, many)
     console = Console(width=120)
     console.print(f"{name}, {asked.samples} samples of all clients in total, {int(this_machine().cpus)} cores")
     console.print(table("the coordinator", COORDINATOR, coordinator))
