@@ -36,7 +36,7 @@ class HeldSums:
         return given
 
 
-def merge_sums(of_hosts: Iterable[Mapping[int, Reply]]) -> dict[int, Reply]:
+def merge_held(of_hosts: Iterable[Mapping[int, Reply]]) -> dict[int, Reply]:
     """Return the sums of all hosts by their update, given each host's."""
     merged: dict[int, Reply] = {}
     for given in of_hosts:

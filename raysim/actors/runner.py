@@ -9,7 +9,7 @@ import ray
 
 from raysim.actors import failures
 from raysim.actors.dealing import Dealing
-from raysim.actors.held_sums import merge_sums
+from raysim.actors.held_sums import merge_held
 from raysim.actors.host import Host, Performed, Ready
 from raysim.actors.placing import Places
 from raysim.actors.turns import abreast, count_turns
@@ -143,7 +143,7 @@ class RayRunner:
 
     def give_sums(self) -> Mapping[int, Reply]:
         """Have all hosts give the sums that they hold, and return them merged, by server update."""
-        return merge_sums(self._answer_all([host.give_sums.remote() for host in self._hosts]))
+        return merge_held(self._answer_all([host.give_sums.remote() for host in self._hosts]))
 
     def snapshot(self) -> list[Any]:
         """Return a reference to every host's records of its clients."""
@@ -181,9 +181,8 @@ class RayRunner:
         windows = {client: order.windows[client] for client in own if client in order.windows}
         shares = {client: order.shares[client] for client in own}
         later = (client for client in order.later if self._dealing.home[client] == host)
-        return replace(
-            order, clients=tuple(own), mail=None, shares=shares, windows=windows, later=tuple(islice(later, 1))
-        )
+        same = order.cohort, order.phase, windows, order.arrived, order.discount, order.update
+        return Order(order.op, tuple(own), None, shares, *same, tuple(islice(later, 1)))
 
     def _have_turns(self, nodes: Sequence[str], cpus: float | None) -> list[int]:
         """Have the hosts of each node take turns, where they share its CPUs; return those that may compute abreast."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from raysim.actors.held_sums import HeldSums, merge_sums
+from raysim.actors.held_sums import HeldSums, merge_held
 from raysim.api.messages import Delta
 from raysim.engine.events import Checkpoint, Finished
 from raysim.engine.host import ClientHost
@@ -65,7 +65,7 @@ def test_sums_that_are_given_are_held_no_more_and_those_of_hosts_are_merged() ->
     one, two = HeldSums(), HeldSums()
     one.answer(order(0, 7, 3), reply(0, 1.0, 0.5))
     two.answer(order(1, 7, 2), reply(1, 2.0, 0.25))
-    given = merge_sums([one.give(), two.give()])
+    given = merge_held([one.give(), two.give()])
     assert list(given) == [7]
     assert given[7].updates == 2
     assert given[7].sums["parameters"].total(1).tolist() == [1.0]
@@ -100,7 +100,7 @@ class Holding(LocalRunner):
         return answered
 
     def give_sums(self) -> dict[int, Reply]:
-        given = merge_sums(sums.give() for sums in self.sums)
+        given = merge_held(sums.give() for sums in self.sums)
         self.given += len(given)
         return given
 

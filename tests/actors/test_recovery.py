@@ -83,10 +83,12 @@ class Killer:
         self.killed: list[str] = []
         self.told: list[str] = []
         self.threads: list[threading.Thread] = []
+        self.old: list[psutil.Process] = []
         self.after, self.delay = draws.randint(1, LAST), draws.uniform(0, 0.1)
 
     def take(self, event: Event) -> None:
         if isinstance(event, WentBack):
+            self.old = actors("")  # which may take a moment to end
             self.say(f"{event.why}; going on from round {event.round}")
             return
         name, _, when = self.left[0].partition(" ") if self.left else ("", "", "")
@@ -94,7 +96,7 @@ class Killer:
             when == "in a round" and isinstance(event, RoundDone) and event.round == self.after
         ):
             time.sleep(self.delay if when == "in a round" else 0)
-            self._kill(actors(name)[0])
+            self._kill(next(process for process in actors(name) if process not in self.old))
 
     def say(self, text: str) -> None:
         self.told.append(text)
