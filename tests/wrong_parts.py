@@ -19,6 +19,7 @@ from raysim.memory import Policy
 
 ROWS = np.arange(9)
 CUT = slice(-1)
+NOTHING: Any = None  # of no type, as a user's own code may have it where something else belongs
 
 
 def parts(labels: Any, clients: int, generator: Any, *, wrong: str = "raises") -> Any:
@@ -40,7 +41,7 @@ def tasks(dataset: Dataset, tasks: int, generator: Any, *, wrong: str = "raises"
         "none": None,
         "count": [Task("x", classes, None, good, good)],
         "type": ["first", "second"],
-        "classes": [Task("x", None, None, good, good)] * tasks,  # type: ignore[arg-type]
+        "classes": [Task("x", NOTHING, None, good, good)] * tasks,
         "foreign": [Task("x", (0,), None, good, good)] * tasks,
         "outside": [Task("x", classes, None, good + 10**6, good)] * tasks,
         "twice": [Task("x", classes, None, good // 2, good)] * tasks,
@@ -56,7 +57,7 @@ class Optimizer:
         if wrong == "vectors":
             self.vectors = 3
         if wrong == "stepless":
-            self.step = None  # type: ignore[assignment]
+            self.step = NOTHING
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> Any:
         match self.wrong:
@@ -127,14 +128,16 @@ def network(shape: tuple[int, ...], classes: int, *, wrong: str = "raises") -> A
 
 def data(root: Path, download: bool, *, wrong: str = "raises") -> Any:
     x, y = np.zeros((40, 1, 8, 8), np.uint8), np.arange(40) % 10
+    tensor: Any = torch.from_numpy(x)
+    many: Any = 10.0
     made = {
         "labels": lambda: Dataset(Split(x, y + 1), Split(x, y), 10),
         "shapes": lambda: Dataset(Split(x, y), Split(x[..., 1:], y), 10),
         "dtype": lambda: Dataset(Split(x / 1.0, y), Split(x, y), 10),
         "nan": lambda: Dataset(Split(np.float32(x) * np.nan, y), Split(x, y), 10),
         "uneven": lambda: Dataset(Split(x, y[1:]), Split(x, y), 10),
-        "tensors": lambda: Dataset(Split(torch.from_numpy(x), y), Split(x, y), 10),  # type: ignore[arg-type]
-        "classes": lambda: Dataset(Split(x, y), Split(x, y), 10.0),  # type: ignore[arg-type]
+        "tensors": lambda: Dataset(Split(tensor, y), Split(x, y), 10),
+        "classes": lambda: Dataset(Split(x, y), Split(x, y), many),
         "none": lambda: None,
     }
     return made[wrong]()

@@ -45,8 +45,8 @@ assert len({{result.model_sha256 for result in results}}) == 1
 print(json.dumps(held))
 """
 NO_DASHBOARD = (
-    "Ray brings no dashboard without its extra, and raysim refuses one then (test_dashboard.py): "
-    "pip install 'ray[default]'"
+    "Ray brings no dashboard without its extra: pip install '.[dashboard]'; that it is asked to listen there alone, "
+    "and refused without the extra, is in test_dashboard.py in any case"
 )
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 

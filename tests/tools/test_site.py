@@ -7,6 +7,7 @@ import site_check
 from gallery import make_figures
 
 ROOT = Path(__file__).parents[2]
+WITHOUT = "no Chromium to draw pages, whose HTML the other tests here read in any case: apt install chromium"
 PAGE = "<!DOCTYPE html><html><head>{head}</head><body>{body}</body></html>"
 
 
@@ -72,7 +73,7 @@ def test_a_public_name_without_documentation_is_a_fault(site: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(site_check.BROWSER is None, reason="no Chromium: apt install chromium")
+@pytest.mark.skipif(site_check.BROWSER is None, reason=WITHOUT)
 def test_what_is_wrong_in_a_browser_is_seen(tmp_path: Path) -> None:
     """At three widths, light and dark: too wide a page, a picture that is none, an error; and a page that is fine."""
     dark = "<style>@media (prefers-color-scheme: dark) { body { background: #000 } }</style>"
