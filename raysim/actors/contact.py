@@ -16,6 +16,7 @@ EVERY = 5  # seconds between two looks at a joined cluster, and that its answer 
 SILENCE = 40  # seconds without an answer after which it is given up; Ray (2.60) ends this process after 60
 ANSWER = 5  # seconds that a cluster has to answer what nobody depends on
 SETTLING = 0.5  # seconds in which a raylet that was told to end has ended, after its workers
+STEP, STEPS = 0.1, 10  # seconds of a wait in which a signal is not heard, and how many make one
 
 
 class Contact:
@@ -68,7 +69,7 @@ def arriving(stream: Any) -> Iterator[Any]:
     """
     while True:
         check()
-        ready, _ = ray.wait([stream], timeout=1)
+        ready = _ready([stream])
         try:
             yield next(stream) if ready else None
         except StopIteration:
@@ -79,8 +80,7 @@ def wait(references: Sequence[Any]) -> Any:
     """Return the first of some references that is ready. Raises as `check` does."""
     while True:
         check()
-        ready, _ = ray.wait(list(references), timeout=1)
-        if ready:
+        if ready := _ready(references):
             return ready[0]
 
 
@@ -146,3 +146,15 @@ def own_has_ended() -> bool:
         return any(process.status() == psutil.STATUS_ZOMBIE for process in OWN)
     except psutil.NoSuchProcess:
         return True
+
+
+def _ready(references: Sequence[Any]) -> list[Any]:
+    """Return the first of some references that is ready within a second, in a list; an empty one if none is.
+
+    Python hears signals only between two calls of Ray (2.60), and two presses of Ctrl-C during one would be one.
+    """
+    for _ in range(STEPS):
+        ready, _waiting = ray.wait(list(references), timeout=STEP)
+        if ready:
+            return list(ready)
+    return []

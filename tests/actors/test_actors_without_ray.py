@@ -211,13 +211,16 @@ def test_one_that_cannot_start_says_so_at_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_loss_of_the_own_cluster_is_noticed_while_an_answer_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray itself takes a minute. Its processes are this one's children, and Ray does not ask how they ended."""
-    waits: list[int] = []
+    """Ray itself takes a minute. Its processes are this one's children, and Ray does not ask how they ended.
 
-    def wait(references: Any, timeout: int) -> Any:
+    It is looked for every second; a signal is heard after every tenth of one, so that two of them are two.
+    """
+    waits: list[float] = []
+
+    def wait(references: Any, timeout: float) -> Any:
         waits.append(timeout)
-        assert len(waits) <= 2
-        if len(waits) == 2:
+        assert len(waits) <= 20
+        if len(waits) == 20:
             process.kill()
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         return [], references
@@ -227,7 +230,7 @@ def test_the_loss_of_the_own_cluster_is_noticed_while_an_answer_is_awaited(monke
         monkeypatch.setattr(contact, "ray", SimpleNamespace(wait=wait))
         with pytest.raises(Lost, match=r"^the cluster died: one of Ray's own processes ended"):
             contact.wait(["an answer"])
-        assert waits == [1, 1]
+        assert waits == [0.1] * 20
     assert contact.own_has_ended()  # nor is there a process any more
 
 

@@ -255,10 +255,12 @@ def test_the_first_interrupt_lets_the_round_end_and_keeps_the_model(raysim: Call
 
 
 def test_the_second_interrupt_leaves_at_once(raysim: Callable[..., Run]) -> None:
-    run = raysim(misbehaving("sleep"), "--quiet")  # ten minutes long in round 3
+    run = raysim(misbehaving("sleep"))  # ten minutes long in round 3
     run.wait_for_rounds(2)
     run.interrupt()
-    time.sleep(1)
+    assert run.process.stdout is not None
+    heard = next(line for line in run.process.stdout if "Ctrl-C" in line)
+    assert heard.startswith("finishing round 3 of 6, then stopping with a checkpoint; Ctrl-C again leaves at once")
     assert run.process.poll() is None
     run.interrupt()
     assert run.end() == (130, "", "interrupted\n")
