@@ -1,7 +1,8 @@
 """Batches of a split: rows gathered, transformed by their task, augmented, scaled and normalised."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,12 @@ from torch import Tensor
 from raysim.config.component_blocks import ChannelStatistics
 from raysim.data.dataset import Array, Split
 from raysim.data.transforms import DRAWN, OwnAugmentation, apply_augmentation, apply_own, draw_augmentation
+
+TOGETHER = 2**20  # bytes of batches that are fetched at a time: each alone takes longer, as training empties the caches
+ALIGNED = {
+    "cpu": 64,
+    "cuda": 512,
+}  # bytes that a tensor's memory begins at a multiple of, on which a product's bits depend
 
 
 class Source:
@@ -97,6 +104,27 @@ class Source:
             mean, std = self._moments
             x = x.sub_(mean).div_(std)  # in place: indexing has made a copy already
         return x
+
+    def fetch_each(
+        self, rows: Tensor, task: int | Tensor, drawn: Tensor | None, sizes: Sequence[int]
+    ) -> Iterator[Tensor]:
+        """Yield what `fetch` returns for batches of these sizes, one after the other; the last may be smaller.
+
+        An augmentation of the user's own is given a batch at a time.
+        """
+        batch = max(sizes, default=0) * prod(self.shape) * (4 if self.x.dtype == torch.uint8 else self.x.element_size())
+        apart = self._own or batch % ALIGNED.get(self.device.type, batch + 1)
+        together = 1 if apart else max(1, TOGETHER // max(batch, 1))
+        end = 0
+        for first in range(0, len(sizes), together):
+            own = sizes[first : first + together]
+            begin, end = end, end + sum(own)
+            part = slice(begin, end)
+            of_task = task[part] if isinstance(task, Tensor) else task
+            x = self.fetch(rows[part], of_task, None if drawn is None else drawn[part])
+            yield from x.unsafe_split_with_sizes(
+                own
+            )  # not views, of which autograd would know that they are of one tensor
 
     def _transform(self, x: Tensor, task: int | Tensor) -> Tensor:
         """Apply the map of their task to samples [B, D]."""

@@ -93,20 +93,22 @@ def _steps(
     tasks = to_device(task, model.device)
     labels = client.data.labels(rows)
     shown = to_device(draws, model.device)
-    for number, part in enumerate(parts, first):
-        of_task = tasks[part] if isinstance(tasks, Tensor) else tasks
-        x = as_input(client.data.fetch(rows[part], of_task, _part(shown, part)), model.dtype)
-        yield Step(client, number, part is parts[-1], epoch[part], _part(draws, part), x, labels[part])
+    sizes = [part.stop - part.start for part in parts]
+    batches = zip(
+        client.data.fetch_each(rows, tasks, shown, sizes),
+        labels[: sum(sizes)].split(sizes),
+        epoch[: sum(sizes)].split(sizes),
+        [None] * len(parts) if draws is None else draws.split(sizes),
+        strict=True,
+    )
+    for number, (x, y, positions, drawn) in enumerate(batches, first):
+        yield Step(client, number, number - first == len(parts) - 1, positions, drawn, as_input(x, model.dtype), y)
 
 
 def _draw(data: Source, augment: np.random.Generator, parts: Sequence[slice]) -> Tensor:
     """Draw an epoch's augmentation (int64 [n, 3 + ...]), batch by batch."""
     drawn = [data.draw(augment, part.stop - part.start) for part in parts]
     return torch.from_numpy(np.concatenate(drawn or [data.draw(augment, 0)]))
-
-
-def _part(draws: Tensor | None, part: slice) -> Tensor | None:
-    return None if draws is None else draws[part]
 
 
 class LocalLoop:

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from raysim.config.component_blocks import ChannelStatistics
+from raysim.data import pixels
 from raysim.data.dataset import Dataset, Split
 from raysim.data.pixels import Source
 from raysim.data.scenario import permutations, rotations
@@ -82,6 +83,57 @@ def test_a_fetch_without_maps_may_name_any_task(colours):
     source = Source(colours.train, [None, None])
     rows = torch.tensor([1, 2])
     assert torch.equal(source.fetch(rows, torch.tensor([0, 1])), source.fetch(rows, 1))
+
+
+def batch_by_batch(source: Source, rows, task, drawn, sizes) -> list:
+    """The same with one fetch for each batch."""
+    parts = [slice(end - size, end) for size, end in zip(sizes, np.cumsum(sizes).tolist(), strict=True)]
+    tasks = [task[part] if isinstance(task, torch.Tensor) else task for part in parts]
+    shown = [None if drawn is None else drawn[part] for part in parts]
+    return [source.fetch(rows[part], *how) for part, *how in zip(parts, tasks, shown, strict=True)]
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("augment", [(), ("crop", "flip")])
+def test_batches_fetched_together_are_those_fetched_alone(mixed, augment, colours, monkeypatch):
+    """Two batches of 2 x 288 float32 at a time, and of nine with the last one smaller the last alone."""
+    monkeypatch.setattr(pixels, "TOGETHER", 2 * 2 * 288 * 4)
+    source = Source(colours.train, maps_of(colours), normalization=normalization("standard", colours), augment=augment)
+    draws, rows, sizes = np.random.default_rng(1), torch.arange(17) + 2, [2] * 8 + [1]
+    task = torch.arange(17) % 3 if mixed else 1
+    drawn = torch.from_numpy(source.draw(draws, 17)) if augment else None
+    expected = batch_by_batch(source, rows, task, drawn, sizes)
+    fetched: list[int] = []
+    monkeypatch.setattr(
+        source, "fetch", lambda rows, *how: fetched.append(len(rows)) or Source.fetch(source, rows, *how)
+    )
+    found = list(source.fetch_each(rows, task, drawn, sizes))
+    assert fetched == [4, 4, 4, 4, 1]
+    assert [len(x) for x in found] == sizes
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+        assert one.stride() == other.stride()
+        assert one.data_ptr() % 64 == 0
+    found[0].mul_(0)
+    assert torch.equal(found[1], expected[1])
+    assert found[1]._version == 0  # a graph that has saved it does not hear of the change to its neighbour
+    assert list(source.fetch_each(rows, task, drawn, [])) == []
+
+
+def test_batches_that_would_not_begin_where_torch_begins_a_tensor_are_fetched_alone(features, colours):
+    """3 samples of 6 float32 are 72 bytes, no multiple of 64; 2 images of the user's own augmentation are one batch."""
+    given: list[int] = []
+
+    def own(images, numbers):
+        given.append(len(images))
+        return images
+
+    odd = Source(features.train, [None])
+    found = list(odd.fetch_each(torch.arange(7), 0, None, [3, 3, 1]))
+    assert [x.untyped_storage().nbytes() for x in found] == [72, 72, 24]
+    source = Source(colours.train, [None], augment=["own"], own=[own])
+    drawn = torch.from_numpy(source.draw(np.random.default_rng(1), 5))
+    assert [len(x) for x in source.fetch_each(torch.arange(5), 0, drawn, [2, 2, 1])] == given == [2, 2, 1]
 
 
 def test_standard_is_the_training_splits_own_figure(colours):
