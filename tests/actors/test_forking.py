@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from raysim.actors.forking import request, server
+from raysim.actors.forking.huge_pages import PIECE, possible
 from raysim.actors.forking.starting import ForkServer, answers, python_command
 from raysim.system.capacity import CAN_FORK
 
@@ -106,6 +107,14 @@ def test_a_child_is_as_if_python_had_been_started_with_the_command(cluster: Clus
     assert (told["alone"], told["torch"], told["ray"]) == (True, True, True)
     assert (expected["alone"], expected["torch"], expected["ray"]) == (False, False, False)
     assert psutil.Process(told["parent"]).cmdline()[-2].endswith("server.py")
+
+
+@pytest.mark.skipif(not possible(), reason="no huge pages here: nothing of torch is moved, as test_huge_pages.py shows")
+def test_a_child_has_torchs_code_on_huge_pages(cluster: Cluster) -> None:
+    """A first piece of it at least, as this server is told at once, and nothing that lies in a file."""
+    lines = cluster.ask("print(open('/proc/self/maps').read())").communicate(timeout=60)[0].splitlines()
+    ranges = [line.split()[0].split("-") for line in lines if line.split()[1:5:3] == ["r-xp", "0"]]
+    assert max(int(end, 16) - int(start, 16) for start, end in ranges) >= PIECE
 
 
 def test_children_end_alone_and_none_is_left_as_a_zombie(cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ import json
 import os
 import random
 import runpy
+import select
 import selectors
 import shutil
 import socket
@@ -23,6 +24,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
+from raysim.actors.forking.huge_pages import move_code
 from raysim.actors.forking.request import GREETING, RAYLET, SIZE
 
 WITHOUT_RAY = ("raysim.engine.whole_run",)  # and with it torch
@@ -117,10 +119,18 @@ def _close(descriptors: list[int]) -> None:
         os.close(descriptor)
 
 
+def move_until_told() -> None:
+    """Move torch's code to huge pages while Ray starts, whose processes get half of the time, until it has started."""
+    for seconds in move_code():
+        if select.select([sys.stdin], [], [], seconds)[0]:
+            return
+
+
 def serve_cluster(number: int, folder: str | None = None) -> None:
     """Serve until the cluster has ended; in a child, be its worker."""
     for module in WITHOUT_RAY:
         import_module(module)
+    move_until_told()
     told = sys.stdin.read()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if not told:
