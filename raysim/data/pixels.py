@@ -122,9 +122,8 @@ class Source:
             part = slice(begin, end)
             of_task = task[part] if isinstance(task, Tensor) else task
             x = self.fetch(rows[part], of_task, None if drawn is None else drawn[part])
-            yield from x.unsafe_split_with_sizes(
-                own
-            )  # not views, of which autograd would know that they are of one tensor
+            # not views, which would share what autograd notes of changes in place
+            yield from x.unsafe_split_with_sizes(own)
 
     def _transform(self, x: Tensor, task: int | Tensor) -> Tensor:
         """Apply the map of their task to samples [B, D]."""

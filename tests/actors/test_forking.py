@@ -109,7 +109,11 @@ def test_a_child_is_as_if_python_had_been_started_with_the_command(cluster: Clus
     assert psutil.Process(told["parent"]).cmdline()[-2].endswith("server.py")
 
 
-@pytest.mark.skipif(not possible(), reason="no huge pages here: nothing of torch is moved, as test_huge_pages.py shows")
+@pytest.mark.skipif(
+    not possible(),
+    reason="this machine has no transparent huge pages for x86-64, so raysim leaves torch's code where it is; that it "
+    "does is in test_huge_pages.py on every machine",
+)
 def test_a_child_has_torchs_code_on_huge_pages(cluster: Cluster) -> None:
     """A first piece of it at least, as this server is told at once, and nothing that lies in a file."""
     lines = cluster.ask("print(open('/proc/self/maps').read())").communicate(timeout=60)[0].splitlines()

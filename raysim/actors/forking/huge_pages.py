@@ -1,7 +1,7 @@
 """Torch's code on huge pages, which all children of a fork server share.
 
 A process that computes anew after others have looks up again where each page of torch's code is. With pages of 2 MiB
-instead of 4 KiB there is little to look up: training a small network on a CPU takes 2 to 2.5% less time. Linux is
+instead of 4 KiB there is little to look up: training a small network on a CPU takes about 2% less time. Linux is
 rarely built such that it maps a file so (CONFIG_READ_ONLY_THP_FOR_FS). So the code is copied to memory that may have
 huge pages, and that memory is moved to the code's place.
 """
