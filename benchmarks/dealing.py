@@ -8,8 +8,8 @@ one core) times a noise of 5% that is drawn anew each round; a move takes its ol
 that. The bound is what no dealing of undivided clients exceeds: the seconds of all clients, divided by the hosts and by
 the longest that some host has to compute. With equal clients this is the number that the fullest host has, with others
 the largest client or an equal share. Where hosts differ, every second one is half as fast.
-The bound knows nothing of the noise, which alone takes 7% of it where 64 hosts have 100 equal clients: the longest is the
-longest of 36 hosts with two. Whoever deals beforehand gets no more than 0.93 there.
+The bound knows nothing of the noise, which alone takes 7% of it where 64 hosts have 100 equal clients: the longest is
+the longest of 36 hosts with two. Whoever deals beforehand gets no more than 0.93 there.
 
 With --hosts, 100 of 1,000 clients sleep for 20 ms each in real runs on so many hosts, which other programs hardly slow.
 """
