@@ -2,9 +2,11 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,7 +120,9 @@ def test_without_huge_pages_or_on_another_processor_nothing_is_moved(
     assert list(move_code()) == []
 
 
-def test_code_is_moved_in_pieces_until_ray_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_moved_with_pauses_while_ray_starts_and_without_when_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The fork server is told over its standard input, which is closed if Ray does not start."""
     read, write = os.pipe()
     moved: list[int] = []
@@ -128,13 +132,21 @@ def test_code_is_moved_in_pieces_until_ray_has_started(monkeypatch: pytest.Monke
             moved.append(number)
             if number == 4:
                 os.write(write, b"{}")
-            yield 0.001
+            yield 0.001 if number < 4 else 600.0  # a pause of so long would fail this test
+
+    pauses: list[float] = []
+
+    def wait(readable: Any, writable: Any, broken: Any, seconds: float) -> Any:
+        pauses.append(seconds)
+        return select.select(readable, writable, broken, seconds)
 
     monkeypatch.setattr(server, "move_code", pieces)
+    monkeypatch.setattr(server, "select", SimpleNamespace(select=wait))
     with open(read, encoding="utf-8") as told:
         monkeypatch.setattr(sys, "stdin", told)
-        server.move_until_told()
-        assert moved == [0, 1, 2, 3, 4]
+        server.use_huge_pages()
+        assert moved == list(range(9))
+        assert pauses == [0.001] * 4 + [600.0] * 5
         os.close(write)
         assert told.read() == "{}"
 

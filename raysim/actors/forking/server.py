@@ -119,18 +119,17 @@ def _close(descriptors: list[int]) -> None:
         os.close(descriptor)
 
 
-def move_until_told() -> None:
-    """Move torch's code to huge pages while Ray starts, whose processes get half of the time, until it has started."""
+def use_huge_pages() -> None:
+    """Move torch's code to huge pages; while Ray starts, its processes get as much time between any two pieces."""
     for seconds in move_code():
-        if select.select([sys.stdin], [], [], seconds)[0]:
-            return
+        select.select([sys.stdin], [], [], seconds)  # at once if Ray is there, as workers wait then
 
 
 def serve_cluster(number: int, folder: str | None = None) -> None:
     """Serve until the cluster has ended; in a child, be its worker."""
     for module in WITHOUT_RAY:
         import_module(module)
-    move_until_told()
+    use_huge_pages()
     told = sys.stdin.read()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if not told:
