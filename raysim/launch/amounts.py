@@ -11,6 +11,11 @@ def in_hours(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
+def in_milliseconds(seconds: float) -> str:
+    """Return a short time in milliseconds, to two digits; from a second on in seconds."""
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{float(f'{1e3 * seconds:.2g}'):g} ms"
+
+
 def in_units(nbytes: float) -> str:
     """Return bytes in the largest unit that they fill."""
     for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (2**10, "KiB")):

@@ -16,7 +16,7 @@ from raysim.estimate.pace import pace
 from raysim.estimate.placement import Placement
 from raysim.evaluation.scoring import chunks_for
 from raysim.federation.federation import Federation, build_federation
-from raysim.launch.amounts import in_hours, in_units
+from raysim.launch.amounts import in_hours, in_milliseconds, in_units
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.capacity import Capacity, fit, this_machine
@@ -235,7 +235,8 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: DryRun
     measured = pace(config, federation, model)
     training = cost.steps * measured.step + cost.beginnings * measured.beginning
     evaluating = cost.evaluations * sum(len(task.test) for task in federation.tasks) * measured.sample
-    each = f"{measured.step * 1e3:.2g} ms a step and {measured.sample * 1e3:.2g} ms a test sample, measured here"
+    step, sample = in_milliseconds(measured.step), in_milliseconds(measured.sample)
+    each = f"{step} a step and {sample} a test sample, measured here"
     if config.resources.address is not None:
         return f"about {in_hours(training + evaluating)} of one core like this one: {each}"
     place = placement.place(config, capacity)
@@ -248,5 +249,5 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: DryRun
     rounds = cost.rounds * measured.round_on_ray + calls * measured.call
     lasting = in_hours(training / busy + evaluating / cores + rounds)
     alone = in_hours(training + evaluating + cost.rounds * measured.round)
-    also = f"{rounds / cost.rounds * 1e3:.2g} ms more a round"
+    also = f"{in_milliseconds(rounds / cost.rounds)} more a round"
     return f"about {lasting} beside starting, {_count(busy, 'host')} at a time, or {alone} with --local: {each}; {also}"

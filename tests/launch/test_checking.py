@@ -9,6 +9,7 @@ import raysim
 from raysim.config.lookup import table
 from raysim.estimate.memory import MemoryNeed
 from raysim.estimate.pace import pace
+from raysim.launch.amounts import in_milliseconds
 from raysim.system.capacity import Capacity
 from raysim.system.errors import ConfigError
 
@@ -33,9 +34,16 @@ def test_it_says_what_would_start_and_what_that_costs(check):
     here = "1 coordinator and 3 hosts on this machine (2 CPUs, 0 GPUs)"
     assert said["actors"] == f"{here}; each host has 1 client, 0.6666 CPUs, 0 GPUs"
     assert said["memory"].endswith(" of the 8.0 GiB here, a host up to 36.0 MiB")
-    hosts, each = "2 hosts at a time, or 68.0 s with --local", "1e+03 ms a step and 1e+02 ms a test sample"
-    beside = "2.1e+03 ms more a round"
+    hosts, each = "2 hosts at a time, or 68.0 s with --local", "1.0 s a step and 100 ms a test sample"
+    beside = "2.1 s more a round"
     assert said["time"] == f"about 41.5 s beside starting, {hosts}: {each}, measured here; {beside}"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0, "0 ms"), (4.23e-5, "0.042 ms"), (0.0079, "7.9 ms"), (0.129, "130 ms"), (1.06, "1.1 s")]
+)
+def test_short_times_are_said_to_two_digits(seconds, said):
+    assert in_milliseconds(seconds) == said
 
 
 def test_of_many_tasks_a_few_are_named(check):
