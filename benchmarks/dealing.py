@@ -1,6 +1,6 @@
 """Share of the time in which hosts compute, with clients that stay on their hosts and with clients that move.
 
-    python benchmarks/dealing.py [--rounds N] [--repeats N]
+    python benchmarks/dealing.py [--rounds N] [--repeats N] [--noise SHARE]
     python benchmarks/dealing.py --hosts N [--rounds N]
 
 Drives raysim's own dealing with a clock in place of training: a client takes its samples times 0.1 ms (the MNIST CNN on
@@ -9,7 +9,8 @@ that. The bound is what no dealing of undivided clients exceeds: the seconds of 
 the longest that some host has to compute. With equal clients this is the number that the fullest host has, with others
 the largest client or an equal share. Where hosts differ, every second one is half as fast.
 The bound knows nothing of the noise, which alone takes 7% of it where 64 hosts have 100 equal clients: the longest is
-the longest of 36 hosts with two. Whoever deals beforehand gets no more than 0.93 there.
+the longest of 36 hosts with two. Whoever deals beforehand gets no more than 0.93 there. --noise 0 shows the
+dealing alone.
 
 With --hosts, 100 of 1,000 clients sleep for 20 ms each in real runs on so many hosts, which other programs hardly slow.
 """
@@ -41,6 +42,16 @@ GIVING, TAKING = 0.5e-3, 1e-3  # seconds of a move
 WARM_UP = 3  # rounds that are not counted: nothing is known before the first one
 
 
+@dataclass(frozen=True)
+class Setting:
+    """Samples of each client, how many take part in a round, seconds of each host against the fastest's, and noise."""
+
+    sizes: npt.NDArray[np.int64]
+    cohort: int
+    slowness: npt.NDArray[np.float64]
+    noise: float
+
+
 @dataclass
 class Found:
     """Over the counted rounds: the hosts' seconds, those in which they computed, the bound's, and the moves."""
@@ -51,9 +62,8 @@ class Found:
     moves: list[int] = field(default_factory=list)
 
 
-def simulate(
-    sizes: npt.NDArray[np.int64], cohort: int, slowness: npt.NDArray[np.float64], fixed: bool, rounds: int, seed: int
-) -> Found:
+def simulate(setting: Setting, fixed: bool, rounds: int, seed: int) -> Found:
+    sizes, cohort, slowness = setting.sizes, setting.cohort, setting.slowness
     draws, hosts, found = np.random.default_rng(seed), len(slowness), Found()
     dealing = Dealing([range(h, len(sizes), hosts) for h in range(hosts)], lambda k, _: int(sizes[k]), fixed)
     for round in range(1, WARM_UP + rounds + 1):
@@ -65,7 +75,7 @@ def simulate(
         for (_, new), clients in moves.items():
             idle[new] += (GIVING + TAKING) * len(clients)
         price = GIVING + TAKING if moves else None
-        alone = sizes[list(chosen)] * SECONDS * np.exp(NOISE * draws.standard_normal(cohort))
+        alone = sizes[list(chosen)] * SECONDS * np.exp(setting.noise * draws.standard_normal(cohort))
         busy = np.zeros(hosts)
         took: list[dict[int, float]] = [{} for _ in range(hosts)]
         for client, seconds in zip(chosen, alone, strict=True):
@@ -120,6 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30, help="rounds that are counted (30)")
     parser.add_argument("--repeats", type=int, default=5, help="repetitions with other draws (5)")
+    parser.add_argument("--noise", type=float, default=NOISE, help=f"of the clock, as a share ({NOISE})")
     parser.add_argument("--hosts", type=int, help="run with so many hosts, and clients that sleep")
     asked = parser.parse_args()
     if asked.hosts:
@@ -139,8 +150,9 @@ def main() -> None:
                     drawn = np.random.default_rng(seed).lognormal(size=CLIENTS)
                     sizes = np.maximum(1, drawn / drawn.mean() * SAMPLES).astype(np.int64)
                 slowness = np.where(np.arange(hosts) % 2 * unlike, 2.0, 1.0)
+                setting = Setting(sizes, cohort, slowness, asked.noise)
                 for total, fixed in ((stay, True), (move, False)):
-                    one = simulate(sizes, cohort, slowness, fixed, asked.rounds, seed)
+                    one = simulate(setting, fixed, asked.rounds, seed)
                     total.there += one.there
                     total.computed += one.computed
                     total.bound += one.bound

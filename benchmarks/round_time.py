@@ -12,6 +12,7 @@ same shape. (A module called profile would hide Python's own.)
 from __future__ import annotations
 
 import argparse
+import gc
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -152,6 +153,8 @@ def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float
     shares, federation = Shares(), build_federation(asked)
     wire.register_tensors()
     places = placing.Places(place(asked, this_machine()))
+    gc.collect()
+    gc.freeze()  # a coordinator is forked so: what was imported, and other settings left, is not looked at again
     try:
         hosts = runner.start_hosts(asked, ray.put(federation), places)
         remote = runner.RayRunner(asked, federation.streams, hosts, places)
