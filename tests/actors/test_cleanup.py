@@ -280,7 +280,11 @@ def test_the_second_interrupt_leaves_at_once(raysim: Callable[..., Run]) -> None
 
 def test_a_closed_terminal_ends_a_run_at_once(raysim: Callable[..., Run]) -> None:
     """As SIGTERM does (tests/system/test_interrupts.py); but this signal is sent to the whole process group."""
-    run = raysim("training.rounds_per_task=100000", "--quiet")
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, and by a run that inherits that
+    try:
+        run = raysim("training.rounds_per_task=100000", "--quiet")
+    finally:
+        signal.signal(signal.SIGHUP, before)
     run.wait_for_rounds(2)
     os.killpg(run.process.pid, signal.SIGHUP)
     assert run.end() == (130, "", "interrupted\n")
