@@ -1,13 +1,13 @@
 """Where the time of a round goes: in the coordinator, whose place this process takes, and in a host's client updates.
 
-    python benchmarks/round_time.py [--samples N] [--rounds N]
+    python benchmarks/round_time.py [--samples N] [--rounds N] [--coarse]
 
 Measures CPU time per client update in the thread that does the work, which other programs hardly affect, without
 evaluation. The coordinator's own work is everything except for waiting for its hosts; "all threads" adds those of Ray
 in the same process. A host's work is timed in this process, where one host has all clients. Under FedBuff as many
 client updates are timed as in synchronous rounds. Looking at the clock costs a microsecond or two for each call that is
-timed, some 15 of FedBuff's. MNIST CNN; uses MNIST if $RAYSIM_DATA contains it, else noise of the
-same shape. (A module called profile would hide Python's own.)
+timed; with --coarse, of the coordinator's work calls to hosts are timed alone. MNIST CNN; uses MNIST if $RAYSIM_DATA
+contains it, else noise of the same shape. (A module called profile would hide Python's own.)
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ from raysim.system.device import set_torch
 
 WARM_UP = 2  # rounds that are not counted
 
-COORDINATOR = {
+Places = dict[str, list[tuple[Any, str]]]  # the functions that are timed as one
+
+COORDINATOR: Places = {
     "draw the cohort": [(Server, "sample"), (Exchange, "gather")],
     "make orders": [(Exchange, "order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
@@ -70,6 +72,7 @@ COORDINATOR = {
     "virtual time, tasks": [(SynchronousRounds, "_outcome")],
     "the rest": [(Simulation, "_timed_round")],
 }
+COARSE = {label: COORDINATOR[label] for label in ("send orders", "wait", "take answers", "the rest")}
 HOST = {
     "copy the model in": [(FlatModel, "load")],
     "enter the phase": [(HostedClient, "begin_phase")],
@@ -119,7 +122,7 @@ class Shares:
         self.since = now
 
     @contextmanager
-    def of(self, places: dict[str, list[tuple[Any, str]]]) -> Iterator[None]:
+    def of(self, places: Places) -> Iterator[None]:
         """Time these functions inside the block."""
         found = [(label, owner, name) for label, several in places.items() for owner, name in several]
         before = [(owner, name, getattr(owner, name)) for _, owner, name in found]
@@ -150,19 +153,19 @@ def rounds(simulation: Simulation, shares: Shares, many: int) -> tuple[int, floa
     return updates, cpu, wall
 
 
-def of_coordinator(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
+def of_coordinator(asked: configs.Config, many: int, places: Places) -> tuple[Shares, int, float, float]:
     shares, federation = Shares(), build_federation(asked)
     wire.register_tensors()
-    places = placing.Places(place(asked, this_machine()))
+    nodes = placing.Places(place(asked, this_machine()))
     gc.collect()
     gc.freeze()  # a coordinator is forked so: what was imported, and other settings left, is not looked at again
     try:
-        hosts = runner.start_hosts(asked, ray.put(federation), places)
-        remote = runner.RayRunner(asked, federation.streams, hosts, places)
-        with shares.of(COORDINATOR):
+        hosts = runner.start_hosts(asked, ray.put(federation), nodes)
+        remote = runner.RayRunner(asked, federation.streams, hosts, nodes)
+        with shares.of(places):
             return shares, *rounds(Simulation(asked, federation, remote), shares, many)
     finally:
-        places.give_back()
+        nodes.give_back()
 
 
 def of_host(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
@@ -173,7 +176,7 @@ def of_host(asked: configs.Config, many: int) -> tuple[Shares, int, float, float
         return shares, *rounds(simulation, shares, many)
 
 
-def table(title: str, places: dict[str, Any], columns: dict[str, tuple[Shares, int, float, float]]) -> Table:
+def table(title: str, places: Places, columns: dict[str, tuple[Shares, int, float, float]]) -> Table:
     shown = Table("us per client update", *columns, title=title)
     for label in places:
         found = [1e6 * shares.seconds.get(label, 0.0) / updates for shares, updates, _, _ in columns.values()]
@@ -190,9 +193,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=60000, help="over all clients (60000)")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds (5)")
+    parser.add_argument("--coarse", action="store_true", help="of the coordinator's work, time calls to hosts alone")
     asked = parser.parse_args()
     set_torch(torch.device("cpu"), True)  # as every actor does
-    coordinator, host = {}, {}
+    coordinator, host, places = {}, {}, COARSE if asked.coarse else COORDINATOR
     with tempfile.TemporaryDirectory() as folder, own_cluster(this_machine()):
         name, data = saved(folder, asked.samples)
         for clients, per_actor, schedule in SETTINGS:
@@ -200,12 +204,12 @@ def main() -> None:
             many = asked.rounds if schedule is not FEDBUFF else asked.rounds * clients // BUFFER
             knobs = configs.load(config(data, clients, WARM_UP + many + 1, resources=resources, schedule=schedule))
             kind = "" if schedule["kind"] == "synchronous" else ", FedBuff"
-            coordinator[f"{clients} clients, {per_actor}{kind}"] = of_coordinator(knobs, many)
+            coordinator[f"{clients} clients, {per_actor}{kind}"] = of_coordinator(knobs, many, places)
             if per_actor == "auto" and not kind:
                 host[f"{clients} clients of {asked.samples // clients}"] = of_host(knobs, many)
     console = Console(width=120)
     console.print(f"{name}, {asked.samples} samples of all clients in total, {int(this_machine().cpus)} cores")
-    console.print(table("the coordinator", COORDINATOR, coordinator))
+    console.print(table("the coordinator", places, coordinator))
     console.print(table("a host", HOST, host))
 
 

@@ -29,27 +29,27 @@ LIMIT = 120  # seconds until a hang is a hang
 MARK = "RAYSIM_TEST"  # in the environment, which all processes of a run inherit
 
 ON_RAY, RUNS = (0, 15, 29), 30
-POOLS = ("default-executo", "event_engine", "resolver-execut")  # of gRPC: on a busy machine they grow, to a few a core
+POOLS = ("default-executo", "event_engine", "resolver-execut")  # of gRPC, in Ray: on a busy machine they grow
 THIRTY_RUNS = f"""
 import gc, json, psutil, raysim, sys, time
 from contextlib import suppress
 from pathlib import Path
 me, results, held = psutil.Process(), [], []
 def threads():
-    found = 0
+    names = []
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # it has just ended
-            found += task.joinpath("comm").read_text().strip() not in {POOLS}
-    return found
+            names.append(task.joinpath("comm").read_text().strip())
+    return len(names), sum(name not in {POOLS} for name in names)
 for number in range({RUNS}):
     there = sys.argv[2] + str(number)
     results.append(raysim.run(sys.argv[1], {{"logging.tensorboard": False}}, out=there, local=number not in {ON_RAY}))
     gc.collect()
     limit = time.monotonic() + 5  # on a busy machine, threads of Ray's end a moment after it
-    while held and threads() > held[-1][1] and time.monotonic() < limit:
+    while held and threads()[0] > held[-1][1] and time.monotonic() < limit:
         time.sleep(0.1)
     children = len(me.children(recursive=True))
-    held.append([me.memory_full_info().uss, threads(), me.num_fds(), children, len(gc.get_objects())])
+    held.append([me.memory_full_info().uss, *threads(), me.num_fds(), children, len(gc.get_objects())])
 assert len({{result.model_sha256 for result in results}}) == 1
 print(json.dumps(held))
 """
@@ -201,10 +201,12 @@ def test_thirty_runs_in_one_process_leave_nothing(start: Callable[..., Run], con
 
     status, output, errors = run.end(RUNS * LIMIT)
     assert (status, errors) == (0, "")
-    first, *_, last = json.loads(output)[1:]  # both kinds of run have been there once
-    memory, threads, files, children, objects = (after - before for before, after in zip(first, last, strict=True))
+    held = json.loads(output)[1:]  # both kinds of run have been there once
+    growth = (after - before for before, after in zip(held[0], held[-1], strict=True))
+    memory, threads, others, files, children, objects = growth
     assert memory < 16 * 2**20
-    assert threads < len(ON_RAY) - 1  # what else Ray has may grow once, not with every run
+    assert others < len(ON_RAY) - 1  # what else Ray has may grow once, not with every run
+    assert threads < RUNS - len(ON_RAY)  # and its pools not with every run without it
     assert files <= 2 * len(ON_RAY)
     assert children == 0
     assert objects < 8000
