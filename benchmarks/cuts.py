@@ -57,10 +57,10 @@ class Slow(Method):
     seconds: float = 0.2
 
     class Client(ClientHalf):
-        knobs: Slow
+        method: Slow
 
         def finish(self, client: Any, delta: Delta) -> tuple[Delta, dict[str, Term]]:
-            time.sleep(self.knobs.seconds)
+            time.sleep(self.method.seconds)
             return delta, {}
 
 

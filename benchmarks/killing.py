@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 import psutil
 from clusters import cluster
 
-from raysim.engine.events import Event, RoundDone, Started, WentBack
+from raysim.engine.events import Event, RolledBack, RoundDone, Started
 from raysim.launch.display import RunDisplay
 
 Kill = Callable[[], bool]
@@ -51,7 +51,7 @@ class Killer(RunDisplay):
         self._reported = False
 
     def take(self, event: Event) -> None:
-        if isinstance(event, WentBack):
+        if isinstance(event, RolledBack):
             self._replace()  # here, as only the main thread can start nodes
             self._reported = True
         if isinstance(event, RoundDone) and self._reported:

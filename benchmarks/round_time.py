@@ -63,7 +63,7 @@ COORDINATOR: Places = {
     "make orders": [(Exchange, "order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
     "deal clients": [(Dealing, "deal"), (Dealing, "note")],
-    "post the model": [(runner.RayRunner, "_stored")],
+    "broadcast the model": [(runner.RayRunner, "_stored")],
     "send orders": [(runner.RayRunner, "begin")],
     "wait": [(ray, "wait")],
     "take answers": [(runner.RayRunner, "_answer")],

@@ -30,10 +30,10 @@ class Idle(Method):
     seconds: float = 0.0
 
     class Client(ClientHalf):
-        knobs: Idle
+        method: Idle
 
         def train(self, client: Client) -> Delta:
-            time.sleep(self.knobs.seconds)
+            time.sleep(self.method.seconds)
             return Delta(torch.zeros_like(client.received), torch.zeros_like(client.model.buffers))
 
 

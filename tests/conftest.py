@@ -6,12 +6,12 @@ import probes
 import pytest
 import torch
 
-from raysim.api.messages import Post
+from raysim.api.messages import Broadcast
 from raysim.config import Config, load
 from raysim.engine.events import Event, Finished, RoundDone, Started
 from raysim.engine.host import ClientHost
+from raysim.engine.memory_counts import count_remembered
 from raysim.engine.orders import Order, Reply
-from raysim.engine.remembered import count_remembered
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.evaluation.scoring import Chunk, Counts, Scores, merge_scores
@@ -69,24 +69,24 @@ class Scattered(LocalRunner):
         self.hosts = [ClientHost(config, federation, own, torch.device("cpu")) for own in places]
         del self.host
 
-    def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
+    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:
         reply = Reply(order.cohort)
         for host in reversed(self.hosts):
             own = tuple(client for client in host.clients if client in order.clients)
             if own:
-                reply.merge(host.perform(replace(order, clients=own), posts))
+                reply.merge(host.perform(replace(order, clients=own), broadcasts))
         return reply
 
-    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
+    def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:
         count = len(self.hosts)
         shares = [(host, parts[number::count]) for number, host in enumerate(self.hosts) if parts[number::count]]
-        return merge_scores([host.evaluate(own, posts) for host, own in shares])
+        return merge_scores([host.evaluate(own, broadcasts) for host, own in shares])
 
-    def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
+    def evaluate_clients(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Mapping[int, Scores]:
         return {
             client: scores
             for host in reversed(self.hosts)
-            for client, scores in host.evaluate_clients(parts, posts).items()
+            for client, scores in host.evaluate_clients(parts, broadcasts).items()
         }
 
     def count_remembered(self) -> Counts:

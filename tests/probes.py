@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from raysim.algorithms.re_fed import ReFed
-from raysim.api import Ask, ClientHalf, Delta, Method, Post, ServerHalf, Term
+from raysim.api import Broadcast, ClientHalf, Delta, Method, Request, ServerHalf, Term
 from raysim.models.flat import FlatModel
 
 LOG: list = []
@@ -22,8 +22,8 @@ def said(reply):
     return reply.tolist()
 
 
-def model_post(model: FlatModel, version: int = 0) -> Post:
-    return Post("model", version, model.weights())
+def model_post(model: FlatModel, version: int = 0) -> Broadcast:
+    return Broadcast("model", version, model.weights())
 
 
 # models
@@ -120,8 +120,8 @@ class Everything(Method):
         def begin_task(self, client):
             self._log(client, "begin_task", client.finished.tolist(), client.arrived.tolist())
 
-        def start(self, client, mail):
-            self._log(client, "start", None if mail is None else mail["hello"].tolist())
+        def start(self, client, message):
+            self._log(client, "start", None if message is None else message["hello"].tolist())
 
         def samples(self, client):
             self._log(client, "samples")
@@ -157,9 +157,9 @@ class Everything(Method):
             terms = {"level": Term(value), "number": Term(value), "who": Term(torch.tensor([client.id]))}
             return delta, terms
 
-        def count(self, client, mail):
+        def count(self, client, message):
             self.answers += 1
-            self._log(client, "count", mail, self.answers, client.post("anchor").tolist())
+            self._log(client, "count", message, self.answers, client.from_server("anchor").tolist())
             if client.id == 1:  # has nothing to say
                 return None
             return {"number": Term(torch.tensor(float(client.id + 1))), "weighted": Term(torch.tensor(1.0), 0.125)}
@@ -169,7 +169,9 @@ class Everything(Method):
             LOG.append(("server", hook, *more))
 
         def _plan(self, server, hook, to):
-            reply = yield Ask("count", hook, to=to, posts=[Post("anchor", server.task, torch.ones(7) * server.task)])
+            reply = yield Request(
+                "count", hook, to=to, broadcasts=[Broadcast("anchor", server.task, torch.ones(7) * server.task)]
+            )
             self._log(server, hook, said(reply))
 
         def select(self, server):
@@ -182,7 +184,7 @@ class Everything(Method):
         def announce(self, server):
             self._log(server, "announce")
             hello = {"hello": torch.tensor([server.round])}
-            return hello, [Post("anchor", server.task, torch.ones(7) * server.task)]
+            return hello, [Broadcast("anchor", server.task, torch.ones(7) * server.task)]
 
         def update(self, server, delta, reply):
             said = {
@@ -208,17 +210,17 @@ class _Affine(ClientHalf):
 
     def gradient(self, step, gradient):
         LOG.append((self.name, "gradient"))
-        return gradient * self.knobs.times + self.knobs.plus
+        return gradient * self.method.times + self.method.plus
 
     def finish(self, client, delta):
         LOG.append((self.name, "finish"))
-        return Delta(delta.parameters * self.knobs.times + self.knobs.plus, delta.buffers), {}
+        return Delta(delta.parameters * self.method.times + self.method.plus, delta.buffers), {}
 
 
 class _AffineServer(ServerHalf):
     def update(self, server, delta, reply):
         LOG.append((self.name, "update"))
-        return Delta(delta.parameters * self.knobs.times + self.knobs.plus, delta.buffers)
+        return Delta(delta.parameters * self.method.times + self.method.plus, delta.buffers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,7 +322,7 @@ class OwnSelect(Method):
 class OwnTested(Method):
     """Owns tested."""
 
-    Server = _owner("tested", ServerHalf)
+    Server = _owner("evaluated", ServerHalf)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,31 +372,31 @@ class _Looker(ClientHalf):
     def begin_task(self, client):
         self._look(client)
 
-    def start(self, client, mail):
+    def start(self, client, message):
         self._look(client)
 
     def observe(self, step):
         self._look(step.client)
 
-    def look(self, client, mail):
+    def look(self, client, message):
         self._look(client)
         client.generator(self.name).random(3)
 
     def _look(self, client):
-        with client.aside(self.name):
+        with client.rng_scope(self.name):
             torch.rand(3)
 
 
 class _LookerServer(ServerHalf):
     def prepare(self, server):
-        yield Ask("look")
+        yield Request("look")
 
     def conclude(self, server):
-        yield Ask("look")
-        yield Ask("look")
+        yield Request("look")
+        yield Request("look")
 
     def end_task(self, server):
-        yield Ask("look", to="everyone")
+        yield Request("look", to="everyone")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,11 +418,11 @@ class Noise(Method):
 
     class Client(ClientHalf):
         def gradient(self, step, gradient):
-            with step.client.aside(self.name):
+            with step.client.rng_scope(self.name):
                 noise = torch.randn_like(gradient)
-            return gradient.add_(noise, alpha=self.knobs.scale)
+            return gradient.add_(noise, alpha=self.method.scale)
 
-        def draw(self, client, mail):
+        def draw(self, client, message):
             size = len(client.model.parameters)
             drawn = torch.from_numpy(client.generator(self.name).random(size))
             return {"noise": Term(torch.randn(size) + drawn.float())}
@@ -431,11 +433,11 @@ class Noise(Method):
             self.noise = None
 
         def prepare(self, server):
-            reply = yield Ask("draw")
+            reply = yield Request("draw")
             self.noise = reply["noise"]
 
         def update(self, server, delta, reply):
-            return Delta(delta.parameters + self.knobs.scale * self.noise.to(delta.parameters.dtype), delta.buffers)
+            return Delta(delta.parameters + self.method.scale * self.noise.to(delta.parameters.dtype), delta.buffers)
 
 
 # methods whose server halves draw; `LOG` has what they drew
@@ -451,21 +453,21 @@ class _DrawingServer(ServerHalf):
 
     def update(self, server, delta, reply):
         self.noise = self.noise + self._draw(server) + torch.from_numpy(server.generator(self.name).random(3)).float()
-        noise = self.knobs.scale * self.noise.sum().to(delta.parameters.dtype)
+        noise = self.method.scale * self.noise.sum().to(delta.parameters.dtype)
         return Delta(delta.parameters + noise, delta.buffers)
 
     def _draw(self, server):
-        with server.aside(self.name):
+        with server.rng_scope(self.name):
             LOG.append((server.round, torch.rand(3)))
         return LOG[-1][1]
 
 
 class _DrawnTo(ClientHalf):
-    def start(self, client, mail):
-        self.mail = mail
+    def start(self, client, message):
+        self.message = message
 
     def gradient(self, step, gradient):
-        return gradient.add_(self.mail[step.number % 3], alpha=self.knobs.scale)
+        return gradient.add_(self.message[step.number % 3], alpha=self.method.scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -481,18 +483,18 @@ class Drawing(Method):
 class _DrawingPlans(_DrawingServer):
     def _plan(self, server):
         self._draw(server)
-        with server.aside(self.name):
+        with server.rng_scope(self.name):
             for _ in range(2):
                 LOG.append((server.round, torch.rand(3)))
-                reply = yield Ask("level", LOG[-1][1])
+                reply = yield Request("level", LOG[-1][1])
                 self.noise = self.noise + reply["level"]
 
     prepare = conclude = end_task = _plan
 
 
 class _AskedTo(_DrawnTo):
-    def level(self, client, mail):
-        return {"level": Term(torch.rand(3) + mail)}
+    def level(self, client, message):
+        return {"level": Term(torch.rand(3) + message)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,7 +96,7 @@ def recorded(monkeypatch):
         real_step(loop, step)
         now.after, now.buffers_after = model.parameters.numpy().copy(), model.buffers.numpy().copy()
         now.logits, now.x_and_replayed, now.drawn = step.logits.detach().clone(), step.x, list(drawn)
-        now.reference = client.post("fed_a_gem").numpy() if "fed_a_gem" in client.shared.posts else None
+        now.reference = client.from_server("fed_a_gem").numpy() if "fed_a_gem" in client.shared.broadcasts else None
         steps.append(now)
 
     monkeypatch.setattr(replay, "draw_entries", spied_drawn)

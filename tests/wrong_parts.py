@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raysim.api import Ask, ClientHalf, Delta, Method, ServerHalf, Term, Weights
+from raysim.api import ClientHalf, Delta, Method, Request, ServerHalf, Term, Weights
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
 from raysim.memory import Policy
@@ -169,15 +169,15 @@ class ClientSide(_Told):
     wrong: str = "finish none"
 
     class Client(ClientHalf):
-        knobs: ClientSide
+        method: ClientSide
 
         def _is(self, client: Any, what: str) -> bool:
-            return (client.id, client.round, self.knobs.wrong) == (1, 3, what)
+            return (client.id, client.round, self.method.wrong) == (1, 3, what)
 
         def finish(self, client: Any, delta: Delta) -> Any:
-            hook, _, wrong = self.knobs.wrong.partition(" ")
+            hook, _, wrong = self.method.wrong.partition(" ")
             note = Term(torch.ones(2))
-            if hook != "finish" or not self._is(client, self.knobs.wrong):
+            if hook != "finish" or not self._is(client, self.method.wrong):
                 return delta, {"note": note}
             made: Mapping[str, Any] = {
                 "none": None,
@@ -222,14 +222,14 @@ class ClientSide(_Told):
                 return 3
             return [(torch.zeros(4, 64), torch.zeros(3))] if self._is(client, "batches rows") else None
 
-        def tell(self, client: Any, mail: Any) -> Any:
+        def tell(self, client: Any, message: Any) -> Any:
             if self._is(client, "tell key"):
                 return {"not": Term(torch.ones(2))}
             return {"note": Term(torch.full((2,), torch.nan if self._is(client, "tell nan") else 1.0))}
 
     class Server(ServerHalf):
         def conclude(self, server: Any) -> Any:
-            yield Ask("tell")
+            yield Request("tell")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,29 +239,29 @@ class ServerSide(_Told):
     wrong: str = "update none"
 
     class Server(ServerHalf):
-        knobs: ServerSide
+        method: ServerSide
 
         def _say(self, server: Any, hook: str, good: Any, **wrongs: Any) -> Any:
-            own, _, wrong = self.knobs.wrong.partition(" ")
+            own, _, wrong = self.method.wrong.partition(" ")
             return wrongs[wrong] if (own, server.round) == (hook, 3) else good
 
         def select(self, server: Any) -> Any:
             return self._say(server, "select", [0, 1], unknown=[0, 7], twice=[0, 0], none=None)
 
         def announce(self, server: Any) -> Any:
-            return self._say(server, "announce", (None, ()), none=None, posts=(None, [torch.ones(2)]))
+            return self._say(server, "announce", (None, ()), none=None, broadcasts=(None, [torch.ones(2)]))
 
         def update(self, server: Any, delta: Delta, reply: Any) -> Any:
             short = Delta(delta.parameters[CUT], delta.buffers)
             infinite = Delta(delta.parameters / 0, delta.buffers)
             return self._say(server, "update", delta, none=None, shape=short, nan=infinite)
 
-        def tested(self, server: Any) -> Any:
+        def evaluated(self, server: Any) -> Any:
             short = Weights(server.parameters[CUT], server.buffers, server.integers)
-            return self._say(server, "tested", None, type=server.parameters, shape=short)
+            return self._say(server, "evaluated", None, type=server.parameters, shape=short)
 
         def conclude(self, server: Any) -> Any:
-            ask = self._say(server, "conclude", None, type="tell", op=Ask("tell"))
+            ask = self._say(server, "conclude", None, type="tell", op=Request("tell"))
             if ask is not None:
                 yield ask
 

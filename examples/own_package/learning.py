@@ -78,8 +78,8 @@ class Shrink(Method):
     class Client(ClientHalf):
         """Shrinks what is sent."""
 
-        knobs: Shrink
+        method: Shrink
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Return the smaller update; no terms beside it."""
-            return Delta(self.knobs.factor * delta.parameters, delta.buffers), {}
+            return Delta(self.method.factor * delta.parameters, delta.buffers), {}

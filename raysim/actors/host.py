@@ -17,8 +17,8 @@ from raysim.actors.process import set_up_actor
 from raysim.actors.wire import pack, unseal
 from raysim.config import Config
 from raysim.engine.host import ClientHost
+from raysim.engine.memory_counts import count_remembered
 from raysim.engine.orders import Reply
-from raysim.engine.remembered import count_remembered
 from raysim.federation.federation import Federation
 from raysim.system.device import describe_machine, set_torch
 from raysim.system.errors import convert_to_run_error
@@ -90,20 +90,20 @@ class Host:
         """Return the peak memory of this process."""
         return own_peak()
 
-    def perform(self, message: bytes, *fetched: Any) -> Any:
+    def perform(self, sealed: bytes, *fetched: Any) -> Any:
         """Carry out an order and return what came of it (Performed), packed.
 
         Clients of the order that live here from now on come last, each host's as a Transfer.
         """
         with convert_to_run_error(), self._turn:
-            order, mail, posts = unseal(message, fetched)
+            order, message, broadcasts = unseal(sealed, fetched)
             arriving = [part for part in fetched if isinstance(part, Transfer)]
             began = time.perf_counter() - sum(transfer.seconds for transfer in arriving)
             for transfer in arriving:
                 self._host.restore(transfer.records)
             moved = sum(len(transfer.records) for transfer in arriving)
             price = (time.perf_counter() - began) / moved if moved else None
-            reply = self._sums.answer(order, self._host.perform(replace(order, mail=mail), posts))
+            reply = self._sums.answer(order, self._host.perform(replace(order, message=message), broadcasts))
             return pack(Performed(reply, self._host.seconds, price))
 
     @ray.method(num_returns=2)
@@ -128,17 +128,17 @@ class Host:
         """Restore clients of this host from their records."""
         self._host.restore(records)
 
-    def evaluate(self, message: bytes, *fetched: Any) -> Any:
+    def evaluate(self, sealed: bytes, *fetched: Any) -> Any:
         """Count the correct predictions on some chunks of the test sets; return the counts, packed."""
         with convert_to_run_error(), self._turn:
-            chunks, _, posts = unseal(message, fetched)
-            return pack(self._host.evaluate(chunks, posts))
+            chunks, _, broadcasts = unseal(sealed, fetched)
+            return pack(self._host.evaluate(chunks, broadcasts))
 
-    def evaluate_clients(self, message: bytes, *fetched: Any) -> Any:
+    def evaluate_clients(self, sealed: bytes, *fetched: Any) -> Any:
         """Count the correct predictions of the own models of all clients here; return the counts by client, packed."""
         with convert_to_run_error(), self._turn:
-            chunks, _, posts = unseal(message, fetched)
-            return pack(self._host.evaluate_clients(chunks, posts))
+            chunks, _, broadcasts = unseal(sealed, fetched)
+            return pack(self._host.evaluate_clients(chunks, broadcasts))
 
     def count_remembered(self, *_: Any) -> Any:
         """Count what the memories of all clients here hold, by task and class; return the counts, packed."""

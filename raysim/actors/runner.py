@@ -14,7 +14,7 @@ from raysim.actors.host import Host, Performed, Ready
 from raysim.actors.placing import Places
 from raysim.actors.turns import abreast, count_turns
 from raysim.actors.wire import seal, store, unpack
-from raysim.api.messages import Post
+from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.engine.orders import Order, Reply
 from raysim.evaluation.scoring import Chunk, Counts, Scores, merge_scores
@@ -24,17 +24,18 @@ from raysim.system.footprint import Peak, own_peak
 
 @dataclass(eq=False)
 class _Call:
-    """One call to a host, with all posts that it needs; only those that the host does not hold are sent.
+    """One call to a host, with all broadcasts that it needs; only those that the host does not hold are sent.
 
-    `asked` is an order without its mail, the chunks of an evaluation, or clients to give away; mail and posts are as
-    `wire.store` made them. `arriving` are references to the records of clients that live there from this call on.
+    `asked` is an order without its message, the chunks of an evaluation, or clients to give away; message and
+    broadcasts are as `wire.store` made them. `arriving` are references to the records of clients that live there
+    from this call on.
     """
 
     host: int
     method: str
     asked: Any
-    mail: Any = None
-    posted: Sequence[Post] = ()
+    message: Any = None
+    posted: Sequence[Broadcast] = ()
     arriving: Sequence[Any] = ()
     done: bool = False
     answer: Any = None
@@ -50,7 +51,7 @@ def start_hosts(
 
 
 class RayRunner:
-    """Runner that has host actors compute. A post is stored once per version; a host replies with one sum.
+    """Runner that has host actors compute. A broadcast is stored once per version; a host replies with one sum.
 
     Args:
         config: the resolved config.
@@ -74,7 +75,7 @@ class RayRunner:
     ) -> None:
         self.placement = placement = places.placement
         self._hosts = hosts
-        self._posted: dict[str, Post] = {}
+        self._posted: dict[str, Broadcast] = {}
         self._held: list[dict[str, int]] = [{} for _ in self._hosts]
         self._under_way: dict[Any, _Call] = {}
         self._apart = apart
@@ -90,11 +91,11 @@ class RayRunner:
         self._abreast = self._have_turns([host.node for host in ready], placement.cpus if shared_cpus else None)
         self._answer_all([host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)])
 
-    def begin(self, order: Order, posts: Sequence[Post]) -> list[_Call]:
+    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> list[_Call]:
         """Have every client of the order carry it out when it is its host's turn; return the calls to the hosts."""
-        mail, posted, arriving = store(order.mail), self._stored(posts), self._move(order)
+        message, posted, arriving = store(order.message), self._stored(broadcasts), self._move(order)
         return self._called(
-            _Call(host, "perform", self._part(order, host, own), mail, posted, arriving.get(host, ()))
+            _Call(host, "perform", self._part(order, host, own), message, posted, arriving.get(host, ()))
             for host, own in self._parts(order.clients)
         )
 
@@ -106,26 +107,26 @@ class RayRunner:
             reply.merge(part)
         return reply
 
-    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
+    def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:
         """Distribute the parts over hosts that compute side by side, and return the merged counts.
 
         No others, as a process keeps the memory that it has tested in: 200 hosts on two CPUs would keep 4 GB.
         """
-        mail, posted, hosts = store(None), self._stored(posts), self._abreast
+        message, posted, hosts = store(None), self._stored(broadcasts), self._abreast
         shares = [(host, parts[first :: len(hosts)]) for first, host in enumerate(hosts)]
-        calls = self._called(_Call(host, "evaluate", own, mail, posted) for host, own in shares if own)
+        calls = self._called(_Call(host, "evaluate", own, message, posted) for host, own in shares if own)
         return merge_scores(list(self._answers(calls)))
 
-    def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
+    def evaluate_clients(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Mapping[int, Scores]:
         """Have every host test its clients' own models, which do not leave it, and return the counts by client."""
-        mail, posted, hosts = store(None), self._stored(posts), sorted({*self._dealing.home.values()})
-        calls = self._called(_Call(host, "evaluate_clients", parts, mail, posted) for host in hosts)
+        message, posted, hosts = store(None), self._stored(broadcasts), sorted({*self._dealing.home.values()})
+        calls = self._called(_Call(host, "evaluate_clients", parts, message, posted) for host in hosts)
         return {client: scores for answer in self._answers(calls) for client, scores in answer.items()}
 
     def count_remembered(self) -> Counts:
         """Have every host count what its clients' memories hold; return the sum. Memories do not leave their hosts."""
-        mail, hosts = store(None), sorted({*self._dealing.home.values()})
-        calls = self._called(_Call(host, "count_remembered", None, mail) for host in hosts)
+        message, hosts = store(None), sorted({*self._dealing.home.values()})
+        calls = self._called(_Call(host, "count_remembered", None, message) for host in hosts)
         total: Counts = sum(self._answers(calls))
         return total
 
@@ -134,10 +135,10 @@ class RayRunner:
         made = list(calls)
         for call in made:
             held = self._held[call.host]
-            missing = [post for post in call.posted if held.get(post.name) != post.version]
-            held |= {post.name: post.version for post in missing}
+            missing = [broadcast for broadcast in call.posted if held.get(broadcast.name) != broadcast.version]
+            held |= {broadcast.name: broadcast.version for broadcast in missing}
             method = getattr(self._hosts[call.host], call.method)
-            self._under_way[method.remote(*seal(call.asked, call.mail, missing), *call.arriving)] = call
+            self._under_way[method.remote(*seal(call.asked, call.message, missing), *call.arriving)] = call
             call.arriving = ()  # else the object store keeps the records until the reply is used
         return made
 
@@ -177,7 +178,7 @@ class RayRunner:
         return members.items()
 
     def _part(self, order: Order, host: int, own: Sequence[int]) -> Order:
-        """Return the part of an order that is for some of a host's clients, without the mail, which goes separately."""
+        """Return the part of an order that is for some of a host's clients, without its message, sent apart."""
         windows = {client: order.windows[client] for client in own if client in order.windows}
         shares = {client: order.shares[client] for client in own}
         later = (client for client in order.later if self._dealing.home[client] == host)
@@ -222,13 +223,13 @@ class RayRunner:
                     call.answer = call.answer.reply
                 del self._under_way[done]
 
-    def _stored(self, posts: Sequence[Post]) -> list[Post]:
-        """Return the posts as bytes, or large ones as references; each version is pickled or put once."""
-        for post in posts:
-            known = self._posted.get(post.name)
-            if known is None or known.version != post.version:
-                self._posted[post.name] = replace(post, value=store(post.value))
-        return [self._posted[post.name] for post in posts]
+    def _stored(self, broadcasts: Sequence[Broadcast]) -> list[Broadcast]:
+        """Return the broadcasts as bytes, or large ones as references; each version is pickled or put once."""
+        for broadcast in broadcasts:
+            known = self._posted.get(broadcast.name)
+            if known is None or known.version != broadcast.version:
+                self._posted[broadcast.name] = replace(broadcast, value=store(broadcast.value))
+        return [self._posted[broadcast.name] for broadcast in broadcasts]
 
     def _answer_all(self, answers: Sequence[Any]) -> list[Any]:
         """Wait for the answers of all hosts, in their order."""

@@ -16,7 +16,7 @@ import ray
 import torch
 from torch import Tensor
 
-from raysim.api.messages import Post
+from raysim.api.messages import Broadcast
 
 LARGE = 96 * 2**10  # bytes; Ray sends arguments and replies of up to 100 KiB without its object store
 
@@ -72,20 +72,24 @@ def unpack(message: Any) -> Any:
     return pickle.loads(message) if isinstance(message, bytes) else message
 
 
-def seal(asked: Any, mail: Any, posts: Sequence[Post]) -> list[Any]:
-    """Return a call's arguments: bytes, then references, which Ray fetches; mail and posts are as `store` made them."""
-    stored = [mail, *(post.value for post in posts)]
+def seal(asked: Any, message: Any, broadcasts: Sequence[Broadcast]) -> list[Any]:
+    """Return a call's arguments: bytes, then references, which Ray fetches. `store` made message and broadcasts."""
+    stored = [message, *(broadcast.value for broadcast in broadcasts)]
     inside = [part if isinstance(part, bytes) else None for part in stored]
-    names = [(post.name, post.version) for post in posts]
+    names = [(broadcast.name, broadcast.version) for broadcast in broadcasts]
     return [pickle.dumps((asked, names, inside)), *(part for part in stored if not isinstance(part, bytes))]
 
 
-def unseal(message: bytes, fetched: Sequence[Any]) -> tuple[Any, Any, list[Post]]:
-    """Return what was asked, the mail and the posts, given a call's arguments."""
-    asked, names, inside = pickle.loads(message)
+def unseal(sealed: bytes, fetched: Sequence[Any]) -> tuple[Any, Any, list[Broadcast]]:
+    """Return what was asked, the message and the broadcasts, given a call's arguments."""
+    asked, names, inside = pickle.loads(sealed)
     left = iter(fetched)
-    mail, *values = (unpack(next(left) if part is None else part) for part in inside)
-    return asked, mail, [Post(name, version, value) for (name, version), value in zip(names, values, strict=True)]
+    message, *values = (unpack(next(left) if part is None else part) for part in inside)
+    return (
+        asked,
+        message,
+        [Broadcast(name, version, value) for (name, version), value in zip(names, values, strict=True)],
+    )
 
 
 def _taken_apart(tensor: Tensor) -> tuple[torch.dtype, tuple[int, ...], npt.NDArray[np.uint8]]:

@@ -25,11 +25,11 @@ class AGem(Method):
     class Client(ClientHalf):
         """Projects every step's gradient, eq. 11."""
 
-        knobs: AGem
+        method: AGem
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
             """Compare with the gradient on a fresh draw from the memory."""
-            entries = replay.draw_entries(step.client, self.knobs.sample_size, self.name)
+            entries = replay.draw_entries(step.client, self.method.sample_size, self.name)
             if entries is None:
                 return gradient
             return project(gradient, replay.gradient_on(step.client, entries, self.name))

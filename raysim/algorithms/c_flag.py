@@ -16,14 +16,14 @@ from torch import Tensor
 from raysim.algorithms.parts import replay
 from raysim.algorithms.parts.gradient_table import Components, check_table_fits, choose_components, empty_table, refresh
 from raysim.api import (
-    Ask,
+    Broadcast,
     Client,
     ClientHalf,
     Delta,
     MemoryUse,
     Method,
     Plan,
-    Post,
+    Request,
     RunError,
     Server,
     ServerHalf,
@@ -60,7 +60,7 @@ class CFlag(Method):
     replies: ClassVar = {"gradient": "mean", "memory_gradient": "mean"}
 
     def refusal(self, setting: Setting) -> str | None:
-        """Return which rates AdapLR cannot start from, or which knobs contradict one another."""
+        """Return which rates AdapLR cannot start from, or which hyperparameters contradict one another."""
         beta = setting.lr if self.beta is None else self.beta
         alpha = beta if self.alpha is None else self.alpha
         below = min(1 / self.smoothness, largest_alpha(self))
@@ -78,35 +78,35 @@ class CFlag(Method):
     class Client(ClientHalf):
         """Sends its gradients, takes E corrected steps, and weights their sum."""
 
-        knobs: CFlag
+        method: CFlag
 
-        def __init__(self, name: str, knobs: CFlag) -> None:
-            super().__init__(name, knobs)
-            self.mail: dict[str, Any] = {}
+        def __init__(self, name: str, method: CFlag) -> None:
+            super().__init__(name, method)
+            self.message: dict[str, Any] = {}
             self.loss: Tensor | None = None  # g_i and G_i, its gradient at x_t, from phase A to phase B
             self.own: Tensor | None = None
             self.kept: list[Tensor] = []  # with `table: keep`, the rows and, after their pass, BatchNorm's statistics
 
-        def gradients(self, client: Client, mail: None) -> Terms:
+        def gradients(self, client: Client, message: None) -> Terms:
             """Phase A, Algorithm 1, line 2: send the gradient on all new data, and the one on the memory."""
             model = client.model
             model.module.train()
             components = Components(client, client.phases + 1)
             rows = None
-            if self.knobs.mode == "iag" and self.knobs.table == "keep":
+            if self.method.mode == "iag" and self.method.table == "keep":
                 check_table_fits(client, len(components), f"methods.{self.name}.table: keep")
                 rows = empty_table(client, components)
             self.loss, self.own = components.full_gradient(rows)
             self.kept = [] if rows is None else [rows, model.buffers.clone(), model.integers.clone()]
             terms = {"gradient": Term(self.own)} if len(components) else {}
-            entries = replay.draw_entries(client, self.knobs.sample_size, self.name) if self.knobs.memory else None
+            entries = replay.draw_entries(client, self.method.sample_size, self.name) if self.method.memory else None
             if entries is not None and not (model.normalises and len(entries) == 1):  # BatchNorm takes no single sample
                 terms["memory_gradient"] = Term(replay.gradient_on(client, entries, self.name))
             return terms
 
-        def start(self, client: Client, mail: dict[str, Any]) -> None:
+        def start(self, client: Client, message: dict[str, Any]) -> None:
             """Store what was posted, and the number of clients."""
-            self.mail = mail
+            self.message = message
 
         def train(self, client: Client) -> Delta:
             """Phase B, Algorithm 1, lines 5 to 10."""
@@ -114,7 +114,7 @@ class CFlag(Method):
             assert self.own is not None
             assert self.loss is not None
             before = model.buffers.clone()
-            beta = client.lr if self.knobs.beta is None else self.knobs.beta
+            beta = client.lr if self.method.beta is None else self.method.beta
             posted = self._posted(client, "gradient")
             correction = torch.zeros_like(self.own) if posted is None else posted - self.own
             added, steps = torch.zeros_like(correction), 0  # A = sum_k g'_i(x_k), E
@@ -135,8 +135,8 @@ class CFlag(Method):
             components = Components(client, client.phases)
             # E local epochs in the paper's text, E steps on one component each in eq. 4: here epochs times components
             steps = client.local_epochs * len(components)
-            chosen = choose_components(self.knobs.order, steps, len(components), client.generator("batches"))
-            if self.knobs.mode == "svrg":
+            chosen = choose_components(self.method.order, steps, len(components), client.generator("batches"))
+            if self.method.mode == "svrg":
                 for component in chosen:
                     yield components.gradient(component)[1]
             elif steps:
@@ -165,60 +165,60 @@ class CFlag(Method):
             return rows, total
 
         def _posted(self, client: Client, name: str) -> Tensor | None:
-            if name not in self.mail["posted"]:
+            if name not in self.message["posted"]:
                 return None
-            value: Tensor = client.post(f"{self.name}.{name}")
+            value: Tensor = client.from_server(f"{self.name}.{name}")
             return value.to(client.model.device)
 
         def _weighed(self, client: Client, correction: Tensor, added: Tensor, steps: int, beta: float) -> Tensor:
             """Return Delta_i = alpha_i F + E beta_i (G - G_i) + beta_i A, Algorithm 3, line 14."""
             # Differs from the text and Alg. 3, line 2, which subtract x_E itself; eqs. 23 to 25 have x_t - x_E.
-            knobs = self.knobs
+            method = self.method
             memory = self._posted(client, "memory_gradient")
             if memory is None:  # task 1
                 return steps * beta * correction + beta * added
-            alpha = beta if knobs.alpha is None else knobs.alpha
-            if knobs.objective_weights == "h":
-                alpha = steps * beta * self.mail["past_per_new"]
-            clients = self.mail["cohort"]
-            weight = client.share * (1 if knobs.adaptive == "average" else clients)
-            alpha_i, beta_i = adapt_rates(knobs, memory, added, alpha, beta, weight)
+            alpha = beta if method.alpha is None else method.alpha
+            if method.objective_weights == "h":
+                alpha = steps * beta * self.message["past_per_new"]
+            clients = self.message["cohort"]
+            weight = client.share * (1 if method.adaptive == "average" else clients)
+            alpha_i, beta_i = adapt_rates(method, memory, added, alpha, beta, weight)
             client.record("alpha_i", alpha_i)
             client.record("beta_i", beta_i)
-            gamma = forgetting_term(memory, added, alpha_i, beta_i, knobs.smoothness, weight)
+            gamma = forgetting_term(memory, added, alpha_i, beta_i, method.smoothness, weight)
             client.record("gamma", clients * client.share * gamma)  # the mean of these is sum_i p_i Gamma_i(t)
             # One beta_i per client breaks sum_i p_i beta_i (G - G_i) = 0, which the convergence lemmas use.
-            tracking = beta_i if knobs.correction == "as_printed" else beta
+            tracking = beta_i if method.correction == "as_printed" else beta
             return steps * tracking * correction + beta_i * added + alpha_i * memory
 
     class Server(ServerHalf):
         """Posts the mean gradients to all clients, Algorithm 1, line 3."""
 
-        knobs: CFlag
+        method: CFlag
 
-        def __init__(self, name: str, knobs: CFlag) -> None:
-            super().__init__(name, knobs)
+        def __init__(self, name: str, method: CFlag) -> None:
+            super().__init__(name, method)
             self.means: dict[str, Tensor] = {}
 
         def prepare(self, server: Server) -> Plan:
             """Ask for the gradients. F is the mean over the clients that have a memory."""
-            self.means = dict((yield Ask("gradients")))
+            self.means = dict((yield Request("gradients")))
 
-        def announce(self, server: Server) -> tuple[dict[str, Any], Sequence[Post]]:
-            """Post G and F."""
+        def announce(self, server: Server) -> tuple[dict[str, Any], Sequence[Broadcast]]:
+            """Broadcast G and F."""
             sizes = [server.samples_of(task) for task in range(server.task + 1)]
-            mail = {
+            message = {
                 "posted": list(self.means),
                 "cohort": len(server.cohort),
                 "past_per_new": sum(sizes[:-1]) / sizes[-1],  # |P| / |C|
             }
-            posts = [Post(f"{self.name}.{name}", server.round, mean) for name, mean in self.means.items()]
+            broadcasts = [Broadcast(f"{self.name}.{name}", server.round, mean) for name, mean in self.means.items()]
             self.means = {}
-            return mail, posts
+            return message, broadcasts
 
 
 def adapt_rates(
-    knobs: CFlag, memory: Tensor, added: Tensor, alpha: float, beta: float, weight: float
+    method: CFlag, memory: Tensor, added: Tensor, alpha: float, beta: float, weight: float
 ) -> tuple[Tensor, Tensor]:
     """Return alpha_i and beta_i of Table 1, given F and A [P] and the weight p_i (average case) or N p_i (worst).
 
@@ -227,13 +227,13 @@ def adapt_rates(
     # Differs from Alg. 3, line 4, where a_i is beta A; Section 5, which has A, is what minimises Gamma_i.
     inner, of_memory, of_added = (a.dot(b).double() for a, b in ((memory, added), (memory, memory), (added, added)))
     same = torch.ones_like(inner)
-    if knobs.adaptive == "off":
+    if method.adaptive == "off":
         return alpha * same, beta * same
     # Differs from Table 1 if alpha and beta differ: the component of beta A along F has to be negated.
-    rate = beta if knobs.interference == "exact" else alpha
-    alpha_i = (alpha - rate * inner / of_memory).clamp(max=largest_alpha(knobs))
-    low, high = knobs.beta_range
-    beta_i = ((1 - knobs.smoothness * alpha) * inner / (knobs.smoothness * weight * of_added)).clamp(low, high)
+    rate = beta if method.interference == "exact" else alpha
+    alpha_i = (alpha - rate * inner / of_memory).clamp(max=largest_alpha(method))
+    low, high = method.beta_range
+    beta_i = ((1 - method.smoothness * alpha) * inner / (method.smoothness * weight * of_added)).clamp(low, high)
     interferes, transfers = (inner <= 0) & (of_memory > 0), (inner > 0) & (of_added > 0)
     return torch.where(interferes, alpha_i, alpha * same), torch.where(transfers, beta_i, beta * same)
 
@@ -246,6 +246,6 @@ def forgetting_term(
     return smoothness / 2 * beta**2 * weight * square - beta * (1 - smoothness * alpha) * inner
 
 
-def largest_alpha(knobs: CFlag) -> float:
+def largest_alpha(method: CFlag) -> float:
     """Return the largest alpha_i that eq. 14 allows."""
-    return 2 / (knobs.smoothness * (1 + knobs.bias))
+    return 2 / (method.smoothness * (1 + method.bias))

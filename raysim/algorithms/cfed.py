@@ -16,7 +16,7 @@ from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from raysim.algorithms.parts.distillation import distillation_loss
-from raysim.api import Client, ClientHalf, Method, Post, Server, ServerHalf, Step
+from raysim.api import Broadcast, Client, ClientHalf, Method, Server, ServerHalf, Step
 
 NO_LABEL = -100
 
@@ -42,12 +42,12 @@ class CFeD(Method):
     class Client(ClientHalf):
         """Learns as in FedAvg or, if it is told to, reviews."""
 
-        knobs: CFeD
+        method: CFeD
         reviews: bool = False
 
-        def start(self, client: Client, mail: tuple[int, ...]) -> None:
+        def start(self, client: Client, message: tuple[int, ...]) -> None:
             """Find out whether this client reviews in this round."""
-            self.reviews = client.id in mail
+            self.reviews = client.id in message
 
         def batches(self, client: Client) -> Iterator[tuple[Tensor, Tensor]] | None:
             """Return a reviewer's epoch over its part of the unlabelled data, in random order."""
@@ -62,28 +62,28 @@ class CFeD(Method):
 
         def task_loss(self, step: Step) -> Tensor:
             """Return the cross-entropy or, in a review, weight * KD(the task's first model, student; T)."""
-            client, knobs = step.client, self.knobs
+            client, method = step.client, self.method
             if not self.reviews:
                 return client.loss(step.logits, step.y)
-            with client.aside(self.name):
-                teacher = client.model.logits(step.x, *client.post(self.name))
-            return knobs.weight * distillation_loss(teacher, step.logits, knobs.temperature)
+            with client.rng_scope(self.name):
+                teacher = client.model.logits(step.x, *client.from_server(self.name))
+            return method.weight * distillation_loss(teacher, step.logits, method.temperature)
 
     class Server(ServerHalf):
-        """Divides each cohort, and posts the model that the task began with."""
+        """Divides each cohort, and broadcasts the model that the task began with."""
 
-        knobs: CFeD
+        method: CFeD
         task: int = 0
         first: tuple[Tensor, Tensor] | None = None
 
-        def announce(self, server: Server) -> tuple[tuple[int, ...], Sequence[Post]]:
-            """Say who reviews; post the model that ended the previous task, with its BatchNorm statistics."""
+        def announce(self, server: Server) -> tuple[tuple[int, ...], Sequence[Broadcast]]:
+            """Say who reviews; broadcast the model that ended the previous task, with its BatchNorm statistics."""
             if server.task != self.task:
                 self.task, self.first = server.task, (server.parameters, server.buffers)
             if self.first is None:
                 return (), ()
             order = server.generator(self.name).permutation(len(server.cohort))[
-                self.knobs.learners(len(server.cohort)) :
+                self.method.learners(len(server.cohort)) :
             ]
             reviewers = tuple(sorted(server.cohort[place] for place in order))
-            return reviewers, [Post(self.name, self.task, self.first)]
+            return reviewers, [Broadcast(self.name, self.task, self.first)]

@@ -24,12 +24,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from raysim.api import (
+    Broadcast,
     Client,
     ClientHalf,
     Delta,
     MemoryUse,
     Method,
-    Post,
     Server,
     ServerHalf,
     Setting,
@@ -73,7 +73,7 @@ class Dann(Method):
         """Caches at random, trains the discriminator beside the model, and the model against it."""
 
         features: ClassVar = True
-        knobs: Dann
+        method: Dann
         strength: float = 0.0
         discriminator: Tensor | None = None  # [P_d], in a phase with cached samples
 
@@ -85,16 +85,16 @@ class Dann(Method):
                 stored = stored[torch.from_numpy(client.generator(self.name).permutation(len(stored)))]
             client.memory.replace(stored[:room].sort().values)
 
-        def start(self, client: Client, mail: int | None) -> None:
+        def start(self, client: Client, message: int | None) -> None:
             """Take up the discriminator where there is something to tell apart, and work out lambda."""
             assert client.memory is not None
             self.discriminator = None
-            if mail is not None and len(client.memory):
+            if message is not None and len(client.memory):
                 rounds = client.shared.training.rounds_per_task
                 assert rounds is not None  # as clients know boundaries
-                over = min(max((client.round - 1 - mail) / rounds, 0.0), 1.0)
-                self.strength = self.knobs.strength * (2 / (1 + exp(-10 * over)) - 1)
-                self.discriminator = client.post(self.name).clone()
+                over = min(max((client.round - 1 - message) / rounds, 0.0), 1.0)
+                self.strength = self.method.strength * (2 / (1 + exp(-10 * over)) - 1)
+                self.discriminator = client.from_server(self.name).clone()
 
         def samples(self, client: Client) -> Tensor:
             """Return the cache and what has arrived."""
@@ -108,7 +108,7 @@ class Dann(Method):
             weights = self.discriminator.requires_grad_()
             new = (step.positions >= step.client.arrived[0]).to(step.features.dtype)  # what is cached came before
             new = to_device(new, step.features.device)
-            told = tell_apart(step.features[: len(new)], weights, self.knobs.shapes(step.features.shape[1]))
+            told = tell_apart(step.features[: len(new)], weights, self.method.shapes(step.features.shape[1]))
             loss = functional.binary_cross_entropy_with_logits(told, new)
             (slope,) = torch.autograd.grad(loss, weights, retain_graph=True)
             self.discriminator = weights.detach() - step.client.lr * slope
@@ -118,24 +118,24 @@ class Dann(Method):
             """Send what changed of the discriminator, if the client has had it."""
             if self.discriminator is None:
                 return delta, {}
-            change = self.discriminator.detach() - client.post(self.name)
+            change = self.discriminator.detach() - client.from_server(self.name)
             self.discriminator = None
             return delta, {"discriminator": Term(change)}
 
     class Server(ServerHalf):
-        """Keeps and posts the discriminator, from task 2 on."""
+        """Keeps and broadcasts the discriminator, from task 2 on."""
 
-        knobs: Dann
+        method: Dann
         version: int = 0
         discriminator: Tensor | None = None
 
-        def announce(self, server: Server) -> tuple[int | None, Sequence[Post]]:
-            """Say after which round the task began; post the discriminator."""
+        def announce(self, server: Server) -> tuple[int | None, Sequence[Broadcast]]:
+            """Say after which round the task began; broadcast the discriminator."""
             if not server.task:
                 return None, ()
             if self.discriminator is None:
                 self.discriminator = self._drawn(server)
-            return server.progress.began, [Post(self.name, self.version, self.discriminator)]
+            return server.progress.began, [Broadcast(self.name, self.version, self.discriminator)]
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Add the mean change to the discriminator; the model's is as it was."""
@@ -147,12 +147,12 @@ class Dann(Method):
         def _drawn(self, server: Server) -> Tensor:
             """Return the initial discriminator [P_d], from U(-1, 1) / sqrt(inputs) in each layer, as nn.Linear's."""
             network = server.network
-            shapes = self.knobs.shapes(network.widths[network.head[0]])
+            shapes = self.method.shapes(network.widths[network.head[0]])
             blank = server.parameters.new_zeros(sum(map(prod, shapes)))
             if not server.computes:
                 return blank
             inputs = [weight[1] for weight in shapes[::2] for _ in range(2)]
-            with server.aside(self.name):
+            with server.rng_scope(self.name):
                 drawn = [torch.rand(prod(s), dtype=blank.dtype) * 2 - 1 for s in shapes]
             return torch.cat([part / d**0.5 for part, d in zip(drawn, inputs, strict=True)])
 

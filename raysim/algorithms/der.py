@@ -28,28 +28,28 @@ class Der(Method):
     class Client(ClientHalf):
         """Adds both terms; each draws its own replay batch."""
 
-        knobs: Der
+        method: Der
 
         def penalty(self, step: Step) -> Tensor:
             """Return alpha * MSE(logits, stored) + beta * CE(logits, labels)."""
             return self._distance(step) + self._replayed_loss(step)
 
         def _distance(self, step: Step) -> Tensor:
-            client, alpha = step.client, self.knobs.alpha
+            client, alpha = step.client, self.method.alpha
             # At weight 0 the forward pass is skipped: in train mode it would change BatchNorm's statistics.
-            entries = replay.draw_entries(client, self.knobs.sample_size, self.name) if alpha else None
+            entries = replay.draw_entries(client, self.method.sample_size, self.name) if alpha else None
             if entries is None or entries.logits is None:
                 return step.loss.new_zeros(())
             x, _ = replay.to_batch(client, entries)
-            with client.aside(self.name):
+            with client.rng_scope(self.name):
                 # Differs from the paper's sum over classes: the published alphas are for the mean in the authors' code.
                 return alpha * functional.mse_loss(client.model(x), entries.logits)
 
         def _replayed_loss(self, step: Step) -> Tensor:
-            client, beta = step.client, self.knobs.beta
-            entries = replay.draw_entries(client, self.knobs.sample_size, self.name) if beta else None
+            client, beta = step.client, self.method.beta
+            entries = replay.draw_entries(client, self.method.sample_size, self.name) if beta else None
             if entries is None:
                 return step.loss.new_zeros(())
             x, y = replay.to_batch(client, entries)
-            with client.aside(self.name):
+            with client.rng_scope(self.name):
                 return beta * client.loss(client.model(x), y)

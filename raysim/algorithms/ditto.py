@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt
 
-from raysim.algorithms.parts.own_model import Vectors, in_place_of, step_with_pull
+from raysim.algorithms.parts.personalized_model import Vectors, in_place_of, step_with_pull
 from raysim.api import Client, ClientHalf, Method, Step, Weights
 
 
@@ -28,10 +28,10 @@ class Ditto(Method):
     class Client(ClientHalf):
         """Keeps v_k, with BatchNorm statistics of its own, and trains it beside w_k, Algorithm 1."""
 
-        knobs: Ditto
+        method: Ditto
         own: Vectors | None = None  # v_k
 
-        def start(self, client: Client, mail: None) -> None:
+        def start(self, client: Client, message: None) -> None:
             """Begin with the first model that the client is sent."""
             if self.own is None:
                 self.own = tuple(vector.clone() for vector in client.model.vectors)
@@ -43,12 +43,12 @@ class Ditto(Method):
                 return
             client, model = step.client, step.client.model
             assert self.own is not None
-            with client.aside(self.name), in_place_of(model, self.own):
+            with client.rng_scope(self.name), in_place_of(model, self.own):
                 gradient = model.gradient_of(client.loss(model(step.x), step.y))
-                rate = client.lr if self.knobs.rate is None else self.knobs.rate
-                step_with_pull(model.parameters, gradient, client.received, rate, self.knobs.lam)
+                rate = client.lr if self.method.rate is None else self.method.rate
+                step_with_pull(model.parameters, gradient, client.received, rate, self.method.lam)
 
-        def personal(self, client: Client, own: Weights) -> Weights:
+        def personalize(self, client: Client, own: Weights) -> Weights:
             """Return v_k."""
             assert self.own is not None
             return Weights(*self.own)

@@ -24,11 +24,11 @@ class Er(Method):
     class Client(ClientHalf):
         """Adds replayed rows to every batch; one forward pass and one BatchNorm batch over both."""
 
-        knobs: Er
+        method: Er
 
         def batch(self, step: Step) -> None:
             """Add `sample_size` rows, drawn without replacement."""
-            entries = replay.draw_entries(step.client, self.knobs.sample_size or len(step.positions), self.name)
+            entries = replay.draw_entries(step.client, self.method.sample_size or len(step.positions), self.name)
             if entries is not None:
                 x, y = replay.to_batch(step.client, entries)
                 step.x, step.y = torch.cat([step.x, x]), torch.cat([step.y, y])

@@ -22,7 +22,20 @@ from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from raysim.algorithms.parts.fisher import FisherForm, fisher_diagonal, refuse_form
-from raysim.api import Ask, Client, ClientHalf, Method, Plan, Post, Server, ServerHalf, Setting, Step, Term, Terms
+from raysim.api import (
+    Broadcast,
+    Client,
+    ClientHalf,
+    Method,
+    Plan,
+    Request,
+    Server,
+    ServerHalf,
+    Setting,
+    Step,
+    Term,
+    Terms,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,48 +60,48 @@ class Ewc(Method):
     class Client(ClientHalf):
         """Adds the penalty's gradient; says at a task's end what the task needs."""
 
-        knobs: Ewc
+        method: Ewc
         posted: bool = False
         own: Held | None = None  # with scope client
 
-        def start(self, client: Client, mail: bool) -> None:
+        def start(self, client: Client, message: bool) -> None:
             """Learn whether the server has posted a Fisher and an anchor yet."""
-            self.posted = mail
+            self.posted = message
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
             """Add strength F (w - anchor), the penalty's derivative in closed form."""
-            held: Held | None = step.client.post(self.name) if self.posted else self.own
+            held: Held | None = step.client.from_server(self.name) if self.posted else self.own
             if held is None:  # task 1
                 return gradient
             fisher, anchor = held
-            return gradient.add_(fisher * (step.client.model.parameters - anchor), alpha=self.knobs.strength)
+            return gradient.add_(fisher * (step.client.model.parameters - anchor), alpha=self.method.strength)
 
-        def need(self, client: Client, mail: None) -> Terms:
+        def need(self, client: Client, message: None) -> Terms:
             """Send the Fisher of the task that is over, at the model that ended it, or keep it."""
-            fisher = fisher_diagonal(client, self.knobs.fisher, self.knobs.sample_size, self.name)
-            if self.knobs.clip is not None:
-                fisher = fisher.clamp(max=self.knobs.clip)
-            if self.knobs.scope == "global":
+            fisher = fisher_diagonal(client, self.method.fisher, self.method.sample_size, self.name)
+            if self.method.clip is not None:
+                fisher = fisher.clamp(max=self.method.clip)
+            if self.method.scope == "global":
                 return {"fisher": Term(fisher)}
-            self.own = consolidate(self.knobs, self.own, fisher, client.received)
+            self.own = consolidate(self.method, self.own, fisher, client.received)
             return {}
 
     class Server(ServerHalf):
-        """Keeps the Fisher and the anchor, and posts both."""
+        """Keeps the Fisher and the anchor, and broadcasts both."""
 
-        knobs: Ewc
+        method: Ewc
         held: Held | None = None
         version: int = 0
 
-        def announce(self, server: Server) -> tuple[bool, Sequence[Post]]:
-            """Post the Fisher and the anchor; a client is sent them once per version."""
-            return self.held is not None, () if self.held is None else [Post(self.name, self.version, self.held)]
+        def announce(self, server: Server) -> tuple[bool, Sequence[Broadcast]]:
+            """Broadcast the Fisher and the anchor; a client is sent them once per version."""
+            return self.held is not None, () if self.held is None else [Broadcast(self.name, self.version, self.held)]
 
         def end_task(self, server: Server) -> Plan:
             """Ask everyone present what this task needs."""
-            reply = yield Ask("need", to="everyone")
+            reply = yield Request("need", to="everyone")
             if "fisher" in reply:
-                self.held = consolidate(self.knobs, self.held, reply["fisher"], server.parameters)
+                self.held = consolidate(self.method, self.held, reply["fisher"], server.parameters)
                 self.version += 1
 
 
@@ -96,12 +109,12 @@ Held = tuple[Tensor, Tensor]
 """F and the anchor, both [P]."""
 
 
-def consolidate(knobs: Ewc, held: Held | None, fisher: Tensor, model: Tensor) -> Held:
+def consolidate(method: Ewc, held: Held | None, fisher: Tensor, model: Tensor) -> Held:
     """Return F and the anchor after a task that ended at this model [P] with this Fisher [P]."""
     if held is None:
         return fisher, model
-    older, anchor = knobs.decay * held[0], held[1]
-    return older + fisher, ANCHORS[knobs.mode](older, anchor, fisher, model)
+    older, anchor = method.decay * held[0], held[1]
+    return older + fisher, ANCHORS[method.mode](older, anchor, fisher, model)
 
 
 def last_model(older: Tensor, anchor: Tensor, fisher: Tensor, model: Tensor) -> Tensor:

@@ -16,14 +16,14 @@ from torch import Tensor
 from raysim.algorithms.parts import replay
 from raysim.algorithms.parts.projection import Refine, refine, remove
 from raysim.api import (
-    Ask,
+    Broadcast,
     Client,
     ClientHalf,
     Delta,
     MemoryUse,
     Method,
     Plan,
-    Post,
+    Request,
     Server,
     ServerHalf,
     Setting,
@@ -65,59 +65,59 @@ class FedAGem(Method):
     class Client(ClientHalf):
         """Projects every step's gradient on the global reference, Algorithm 1."""
 
-        knobs: FedAGem
+        method: FedAGem
         used: bool = False
         sent: Tensor | None = None
 
-        def start(self, client: Client, mail: bool) -> None:
+        def start(self, client: Client, message: bool) -> None:
             """Store whether this round projects; with_update takes the memory gradient at the model that was sent."""
-            self.used = mail
+            self.used = message
             # regardless of `every`: it is not known here which server step the update will be part of
-            if self.knobs.reference == "with_update":
+            if self.method.reference == "with_update":
                 self.sent = self._gradient(client)
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
-            """Project if the inner product is negative, or refine the gradient as the knobs say."""
-            knobs = self.knobs
-            if not self.used or (knobs.rate < 1 and step.client.generator(self.name).random() >= knobs.rate):
+            """Project if the inner product is negative, or refine the gradient as the hyperparameters say."""
+            method = self.method
+            if not self.used or (method.rate < 1 and step.client.generator(self.name).random() >= method.rate):
                 return gradient
             # Differs from the paper's `<= 0`, which gives 0/0 for a reference of zero; otherwise equal.
-            return refine(gradient, step.client.post(self.name), REFINEMENTS[knobs.refinement], knobs.when)
+            return refine(gradient, step.client.from_server(self.name), REFINEMENTS[method.refinement], method.when)
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
-            """Send the memory gradient with the update, or the update times its likeness, if the knobs say so."""
+            """Send the memory gradient with the update, or the update times its likeness, as configured."""
             sent, self.sent = self.sent, None
             terms = {} if sent is None else {"memory_gradient": Term(sent)}
-            if self.knobs.aggregation == "cosine" and self.used:
-                likeness = compare(-delta.parameters, client.post(self.name))
+            if self.method.aggregation == "cosine" and self.used:
+                likeness = compare(-delta.parameters, client.from_server(self.name))
                 delta, terms["likeness"] = Delta(likeness * delta.parameters, delta.buffers), Term(likeness)
             return delta, terms
 
-        def memory_gradient(self, client: Client, mail: None) -> Terms:
+        def memory_gradient(self, client: Client, message: None) -> Terms:
             """Send the gradient on the memory at the new model; a client with an empty memory sends nothing."""
             gradient = self._gradient(client)
             return {} if gradient is None else {"memory_gradient": Term(gradient)}
 
         def _gradient(self, client: Client) -> Tensor | None:
-            entries = replay.draw_entries(client, self.knobs.sample_size, self.name)
+            entries = replay.draw_entries(client, self.method.sample_size, self.name)
             return None if entries is None else replay.gradient_on(client, entries, self.name)
 
     class Server(ServerHalf):
         """Keeps the reference, the mean of the memory gradients at the newest model, by the cohort's shares."""
 
-        knobs: FedAGem
+        method: FedAGem
         reference: Tensor | None = None
         version: int = 0
 
-        def announce(self, server: Server) -> tuple[bool, Sequence[Post]]:
-            """Post the reference."""
-            if self.reference is None or server.round % self.knobs.every:
+        def announce(self, server: Server) -> tuple[bool, Sequence[Broadcast]]:
+            """Broadcast the reference."""
+            if self.reference is None or server.round % self.method.every:
                 return False, ()
-            return True, [Post(self.name, self.version, self.reference)]
+            return True, [Broadcast(self.name, self.version, self.reference)]
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Store the reference that came with the updates; divide by the sum of the weights by likeness."""
-            if self.knobs.reference == "with_update":
+            if self.method.reference == "with_update":
                 self._keep(reply)
             if "likeness" not in reply:
                 return delta
@@ -127,8 +127,8 @@ class FedAGem(Method):
 
         def conclude(self, server: Server) -> Plan:
             """Ask the same cohort for its memory gradients at the new model; the next round that projects uses them."""
-            if self.knobs.reference == "cohort" and (server.round + 1) % self.knobs.every == 0:
-                self._keep((yield Ask("memory_gradient")))
+            if self.method.reference == "cohort" and (server.round + 1) % self.method.every == 0:
+                self._keep((yield Request("memory_gradient")))
 
         def _keep(self, reply: Mapping[str, Any]) -> None:
             self.reference = reply.get("memory_gradient")

@@ -25,19 +25,19 @@ class FedAdam(Method):
     class Server(ServerHalf):
         """Algorithm 2, without bias correction, v_0 = tau^2; BatchNorm's statistics are averaged as usual."""
 
-        knobs: FedAdam
+        method: FedAdam
         first: Tensor | None = None
         second: Tensor | None = None
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Return eta m / (sqrt(v) + tau)."""
-            knobs, d = self.knobs, delta.parameters
+            method, d = self.method, delta.parameters
             if self.first is None or self.second is None:
-                self.first, self.second = torch.zeros_like(d), torch.full_like(d, knobs.tau**2)
-            self.first = knobs.beta1 * self.first + (1 - knobs.beta1) * d
+                self.first, self.second = torch.zeros_like(d), torch.full_like(d, method.tau**2)
+            self.first = method.beta1 * self.first + (1 - method.beta1) * d
             self.second = self.second_moment(self.second, d * d)
-            return Delta(knobs.lr * self.first / (self.second.sqrt() + knobs.tau), delta.buffers)
+            return Delta(method.lr * self.first / (self.second.sqrt() + method.tau), delta.buffers)
 
         def second_moment(self, second: Tensor, square: Tensor) -> Tensor:
             """Return the new second moment."""
-            return self.knobs.beta2 * second + (1 - self.knobs.beta2) * square
+            return self.method.beta2 * second + (1 - self.method.beta2) * square

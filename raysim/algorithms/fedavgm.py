@@ -24,11 +24,11 @@ class FedAvgM(Method):
     class Server(ServerHalf):
         """m = beta m + d, w += lr m; BatchNorm's statistics are averaged as usual."""
 
-        knobs: FedAvgM
+        method: FedAvgM
         momentum: Tensor | None = None
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Return lr times the momentum."""
             d = delta.parameters
-            self.momentum = d if self.momentum is None else self.knobs.beta * self.momentum + d
-            return Delta(self.knobs.lr * self.momentum, delta.buffers)
+            self.momentum = d if self.momentum is None else self.method.beta * self.momentum + d
+            return Delta(self.method.lr * self.momentum, delta.buffers)

@@ -16,7 +16,7 @@ from annotated_types import Ge
 from torch import Tensor
 
 from raysim.algorithms.parts.fisher import FisherForm, fisher_diagonal, refuse_form
-from raysim.api import Client, ClientHalf, Delta, Method, Post, Server, ServerHalf, Setting, Step, Term, Terms
+from raysim.api import Broadcast, Client, ClientHalf, Delta, Method, Server, ServerHalf, Setting, Step, Term, Terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,30 +38,30 @@ class FedCurv(Method):
     class Client(ClientHalf):
         """Adds the penalty's gradient; sends its Fisher and where it was."""
 
-        knobs: FedCurv
+        method: FedCurv
         summed: int = 0  # the round whose sums are posted, 0 for none
         sent: int = 0  # the round in which it last sent the two below
         fisher: Tensor | None = None  # u_j
         fisher_times_model: Tensor | None = None  # v_j
 
-        def start(self, client: Client, mail: int) -> None:
+        def start(self, client: Client, message: int) -> None:
             """Learn of which round's clients the sums are."""
-            self.summed = mail
+            self.summed = message
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
             """Add 2 strength (U w - V), the derivative of the sum over the others."""
             if not self.summed:
                 return gradient
-            fisher, fisher_times_model = step.client.post(self.name)
+            fisher, fisher_times_model = step.client.from_server(self.name)
             # The code in OpenFL subtracts in any case; a client that is not in the sum would make the penalty negative.
             if self.sent == self.summed:
                 fisher, fisher_times_model = fisher - self.fisher, fisher_times_model - self.fisher_times_model
             pull = fisher * step.client.model.parameters - fisher_times_model
-            return gradient.add_(pull, alpha=2 * self.knobs.strength)
+            return gradient.add_(pull, alpha=2 * self.method.strength)
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Send u_j and v_j of the local model."""
-            self.fisher = fisher_diagonal(client, self.knobs.fisher, self.knobs.sample_size, self.name)
+            self.fisher = fisher_diagonal(client, self.method.fisher, self.method.sample_size, self.name)
             self.fisher_times_model = self.fisher * client.model.parameters
             self.sent = client.round
             return delta, {"fisher": Term(self.fisher), "fisher_times_model": Term(self.fisher_times_model)}
@@ -69,16 +69,16 @@ class FedCurv(Method):
     class Server(ServerHalf):
         """Posts the sums over the last round's clients."""
 
-        knobs: FedCurv
+        method: FedCurv
         summed: int = 0
         fisher: Tensor | None = None  # U
         fisher_times_model: Tensor | None = None  # V
 
-        def announce(self, server: Server) -> tuple[int, Sequence[Post]]:
-            """Post U and V, and say of which round they are."""
+        def announce(self, server: Server) -> tuple[int, Sequence[Broadcast]]:
+            """Broadcast U and V, and say of which round they are."""
             if not self.summed:
                 return 0, ()
-            return self.summed, [Post(self.name, self.summed, (self.fisher, self.fisher_times_model))]
+            return self.summed, [Broadcast(self.name, self.summed, (self.fisher, self.fisher_times_model))]
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Keep the cohort's sums."""

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from raysim.algorithms.parts.own_model import Vectors
+from raysim.algorithms.parts.personalized_model import Vectors
 from raysim.api import Client, ClientHalf, Delta, FlatModel, Method, Terms
 
 
@@ -33,7 +33,7 @@ class FedPer(Method):
         """Return views of the personalisation layers of the model at hand: W_P, BatchNorm's statistics and counts."""
         return tuple(vector[begin:] for vector, begin in zip(model.vectors, self.begins(model), strict=True))
 
-    def withheld(self, model: FlatModel) -> int:
+    def local_bytes(self, model: FlatModel) -> int:
         """Return the bytes of the personalisation layers."""
         return sum(part.nbytes for part in self.personal_part(model))
 
@@ -45,22 +45,22 @@ class FedPer(Method):
     class Client(ClientHalf):
         """Keeps W_P,k and trains it with what it receives of the base layers, Algorithm 1."""
 
-        knobs: FedPer
+        method: FedPer
         own: Vectors | None = None  # W_P,k, with its statistics
 
         def receive(self, client: Client) -> None:
             """Put W_P,k into the model that was sent."""
             if self.own is not None:
-                for part, own in zip(self.knobs.personal_part(client.model), self.own, strict=True):
+                for part, own in zip(self.method.personal_part(client.model), self.own, strict=True):
                     part.copy_(own)
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Keep W_P,k, and send what the base layers changed by."""
             model = client.model
-            self.own = tuple(part.clone() for part in self.knobs.personal_part(model))
-            parameters, buffers, integers = self.knobs.begins(model)
+            self.own = tuple(part.clone() for part in self.method.personal_part(model))
+            parameters, buffers, integers = self.method.begins(model)
             sent = Delta(delta.parameters.clone(), delta.buffers.clone())
             sent.parameters[parameters:] = 0
             sent.buffers[buffers:] = 0
-            model.integers[integers:] = client.post("model").integers[integers:]  # counts are sent as they are
+            model.integers[integers:] = client.from_server("model").integers[integers:]  # counts are sent as they are
             return sent, {}

@@ -22,9 +22,9 @@ class FedProx(Method):
     class Client(ClientHalf):
         """Adds the proximal term's gradient, mu (w - w_sent)."""
 
-        knobs: FedProx
+        method: FedProx
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
             """Add the gradient of the proximal term, in closed form, so that autograd needs no graph for it."""
             client = step.client
-            return gradient.add_(client.model.parameters - client.received, alpha=self.knobs.mu)
+            return gradient.add_(client.model.parameters - client.received, alpha=self.method.mu)

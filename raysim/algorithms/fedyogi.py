@@ -17,4 +17,4 @@ class FedYogi(FedAdam):
 
         def second_moment(self, second: Tensor, square: Tensor) -> Tensor:
             """Return v - (1 - beta2) d^2 sign(v - d^2)."""
-            return second - (1 - self.knobs.beta2) * square * torch.sign(second - square)
+            return second - (1 - self.method.beta2) * square * torch.sign(second - square)

@@ -47,7 +47,7 @@ class FLwF(Method):
     class Client(ClientHalf):
         """Keeps the local model of its last phase, and at a boundary makes it a teacher."""
 
-        knobs: FLwF
+        method: FLwF
         taught: bool = False
         latest: Teacher | None = None
         past: Teacher | None = None
@@ -59,26 +59,26 @@ class FLwF(Method):
 
         def task_loss(self, step: Step) -> Tensor:
             """Return alpha CE + beta KD(past, student; T) + (1 - alpha - beta) KD(server, student; T), all classes."""
-            knobs, client = self.knobs, step.client
+            method, client = self.method, step.client
             loss = client.loss(step.logits, step.y)
             if not self.taught:
                 return loss
             # A client without a past model, as it never trained before: beta counts for the cross-entropy.
-            loss = (knobs.alpha + (knobs.beta if self.past is None else 0.0)) * loss
-            if knobs.beta and self.past is not None:
-                loss = loss + knobs.beta * self._distil(step, self.past)
-            if knobs.gamma:
-                sent = client.post("model")
-                loss = loss + knobs.gamma * self._distil(step, (sent.parameters, sent.buffers))
+            loss = (method.alpha + (method.beta if self.past is None else 0.0)) * loss
+            if method.beta and self.past is not None:
+                loss = loss + method.beta * self._distil(step, self.past)
+            if method.gamma:
+                sent = client.from_server("model")
+                loss = loss + method.gamma * self._distil(step, (sent.parameters, sent.buffers))
             return loss
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Keep the local model as it is before aggregation; send nothing beside the update."""
-            if self.knobs.beta:
+            if self.method.beta:
                 self.latest = client.model.parameters.clone(), client.model.buffers.clone()
             return delta, {}
 
         def _distil(self, step: Step, teacher: Teacher) -> Tensor:
-            with step.client.aside(self.name):
+            with step.client.rng_scope(self.name):
                 logits = step.client.model.logits(step.x, *teacher)
-            return distillation_loss(logits, step.logits, self.knobs.temperature)
+            return distillation_loss(logits, step.logits, self.method.temperature)

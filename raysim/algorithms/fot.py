@@ -22,7 +22,7 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from raysim.algorithms.parts.subspace import HeadUse, extend_basis, projected_layers, remove_span
-from raysim.api import Ask, Client, ClientHalf, Delta, Method, Plan, Server, ServerHalf, Term, Terms, to_device
+from raysim.api import Client, ClientHalf, Delta, Method, Plan, Request, Server, ServerHalf, Term, Terms, to_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +45,15 @@ class Fot(Method):
     class Client(ClientHalf):
         """Sketches what enters its layers."""
 
-        knobs: Fot
+        method: Fot
 
-        def sketch(self, client: Client, mail: None) -> Terms:
+        def sketch(self, client: Client, message: None) -> Terms:
             """Send A Omega [d, k] of each layer, one after the other, at the model that ended the task."""
-            model, knobs, draws = client.model, self.knobs, client.generator(self.name)
-            widths = projected_layers(model, knobs.head)
-            sketches = {name: model.parameters.new_zeros(d, d * knobs.columns) for name, d in widths.items()}
+            model, method, draws = client.model, self.method, client.generator(self.name)
+            widths = projected_layers(model, method.head)
+            sketches = {name: model.parameters.new_zeros(d, d * method.columns) for name, d in widths.items()}
             order = torch.from_numpy(draws.permutation(len(client.arrived)))
-            drawn = client.arrived[order[: knobs.samples]]
+            drawn = client.arrived[order[: method.samples]]
             for part in client.batches(len(drawn), single=True) if client.computes else ():
                 x, _ = client.show(drawn[part])
                 for name, rows in model.inputs(x, model.parameters, model.buffers, widths).items():
@@ -64,7 +64,7 @@ class Fot(Method):
     class Server(ServerHalf):
         """Keeps a basis for each layer, and projects every update."""
 
-        knobs: Fot
+        method: Fot
         tasks: int = 0
         bases: dict[str, Tensor] | None = None  # O [d, m], by the layer's weight
 
@@ -78,15 +78,15 @@ class Fot(Method):
 
         def end_task(self, server: Server) -> Plan:
             """Extend the bases by what everyone present has sketched."""
-            if not self.knobs.epsilon + self.knobs.increment:
+            if not self.method.epsilon + self.method.increment:
                 return
-            epsilon = min(self.knobs.epsilon + self.tasks * self.knobs.increment, 1.0)
-            reply = yield Ask("sketch", to="everyone")
+            epsilon = min(self.method.epsilon + self.tasks * self.method.increment, 1.0)
+            reply = yield Request("sketch", to="everyone")
             self.tasks += 1
             if not server.computes:
                 return
-            widths, bases = projected_layers(server.network, self.knobs.head), self.bases or {}
-            flat = reply["sketch"].double().split([d * d * self.knobs.columns for d in widths.values()])
+            widths, bases = projected_layers(server.network, self.method.head), self.bases or {}
+            flat = reply["sketch"].double().split([d * d * self.method.columns for d in widths.values()])
             sketches = {name: part.view(d, -1) for (name, d), part in zip(widths.items(), flat, strict=True)}
             blank = server.parameters.new_zeros
             self.bases = {

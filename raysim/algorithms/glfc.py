@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from raysim.algorithms.parts.exemplars import EXEMPLARS, ExemplarClient, TeacherServer, binary_loss, keep_exemplars
-from raysim.api import Ask, Client, Method, Plan, Server, Setting, Step
+from raysim.api import Client, Method, Plan, Request, Server, Setting, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Glfc(Method):
     class Client(ExemplarClient):
         """Trains on new data and exemplars; chooses exemplars at a task's end."""
 
-        knobs: Glfc
+        method: Glfc
 
         def task_loss(self, step: Step) -> Tensor:
             """Return (1 - strength) L_GC + strength L_RD; without old classes the plain binary cross-entropy."""
@@ -56,20 +56,20 @@ class Glfc(Method):
             weights = balance((-labels).sigmoid(), torch.isin(step.y, self.old)[:, None])  # 1 - sigmoid(z_y)
             balanced = binary_loss(step.logits, step.y, None, self.old, self.seen, weights)
             distilled = binary_loss(step.logits, step.y, teacher, self.old, self.seen)
-            return (1 - self.knobs.strength) * balanced + self.knobs.strength * distilled
+            return (1 - self.method.strength) * balanced + self.method.strength * distilled
 
-        def choose(self, client: Client, mail: None) -> None:
+        def choose(self, client: Client, message: None) -> None:
             """Choose exemplars, at the model that ended the task; nothing is sent."""
             keep_exemplars(client, self.name)
 
     class Server(TeacherServer):
         """Posts the old model."""
 
-        knobs: Glfc
+        method: Glfc
 
         def end_task(self, server: Server) -> Plan:
             """Have everyone present choose."""
-            yield Ask("choose", to="everyone")
+            yield Request("choose", to="everyone")
 
 
 def balance(sizes: Tensor, of_old: Tensor) -> Tensor:

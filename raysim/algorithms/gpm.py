@@ -50,21 +50,21 @@ class Gpm(Method):
     class Client(ClientHalf):
         """Keeps a basis for each layer, and projects every gradient."""
 
-        knobs: Gpm
+        method: Gpm
         tasks: int = 0
         bases: dict[str, Tensor] | None = None  # M [d, m], by the layer's weight
 
         def begin_task(self, client: Client) -> None:
             """Extend the memory by what has been finished, at the model that was received."""
-            knobs = self.knobs
-            if not len(client.finished) or not max(knobs.threshold) + knobs.per_task:
+            method = self.method
+            if not len(client.finished) or not max(method.threshold) + method.per_task:
                 return
-            widths = projected_layers(client.model, knobs.head)
+            widths = projected_layers(client.model, method.head)
             moments = self._moments(client, widths) if client.computes else {}
             bases = self.bases or {}
             blank = client.model.parameters.new_zeros
             self.bases = {
-                name: extend_basis(bases.get(name, blank(d, 0)), moments[name], knobs.threshold_of(layer, self.tasks))
+                name: extend_basis(bases.get(name, blank(d, 0)), moments[name], method.threshold_of(layer, self.tasks))
                 if client.computes
                 else blank(d, d)  # at most
                 for layer, (name, d) in enumerate(widths.items())
@@ -78,8 +78,8 @@ class Gpm(Method):
             model = step.client.model
             parts = model.named(gradient)
             remove_span(parts, self.bases)
-            if self.knobs.freeze_rest:
-                free = model.head if self.knobs.head == "free" else ()
+            if self.method.freeze_rest:
+                free = model.head if self.method.head == "free" else ()
                 for name in parts.keys() - self.bases.keys() - set(free):
                     parts[name].zero_()
             return gradient
@@ -88,9 +88,9 @@ class Gpm(Method):
             """Return R R^T [d, d], float64, of the inputs R of each layer: of finished samples, not augmented."""
             model, draws = client.model, client.generator(self.name)
             order = torch.from_numpy(draws.permutation(len(client.finished)))
-            drawn = client.finished[order[: self.knobs.samples]]
+            drawn = client.finished[order[: self.method.samples]]
             moments = {name: model.parameters.new_zeros(d, d, dtype=torch.float64) for name, d in widths.items()}
-            with client.aside(self.name):
+            with client.rng_scope(self.name):
                 for part in client.batches(len(drawn), single=True):
                     x, _ = client.show(drawn[part])
                     for name, rows in model.inputs(x, model.parameters, model.buffers, widths).items():

@@ -25,7 +25,7 @@ from raysim.algorithms.parts.exemplars import (
     keep_exemplars,
     unit_features,
 )
-from raysim.api import Ask, Client, Method, Plan, Server, Step, Term, Terms, Weights, to_device
+from raysim.api import Client, Method, Plan, Request, Server, Step, Term, Terms, Weights, to_device
 
 NEVER = -1e9  # the bias of a class without exemplars
 
@@ -51,25 +51,25 @@ class ICarl(Method):
     class Client(ExemplarClient):
         """Trains on new data and exemplars; chooses exemplars at a task's end."""
 
-        knobs: ICarl
+        method: ICarl
 
         def task_loss(self, step: Step) -> Tensor:
             """Return the loss of Algorithm 3, or the cross-entropy with the distillation of the old classes."""
-            knobs, teacher = self.knobs, self.taught(step)
+            method, teacher = self.method, self.taught(step)
             assert self.old is not None
             assert self.seen is not None
-            if knobs.loss == "bce":
+            if method.loss == "bce":
                 return binary_loss(step.logits, step.y, teacher, self.old, self.seen)
             loss = step.client.loss(step.logits, step.y)
-            if teacher is None or not knobs.strength:
+            if teacher is None or not method.strength:
                 return loss
             known, learnt = (logits.index_select(1, self.old) for logits in (teacher, step.logits))
-            return loss + knobs.strength * distillation_loss(known, learnt, knobs.temperature)
+            return loss + method.strength * distillation_loss(known, learnt, method.temperature)
 
-        def choose(self, client: Client, mail: None) -> Terms:
+        def choose(self, client: Client, message: None) -> Terms:
             """Choose exemplars; send the sums of phi over those of each class [classes, d], at the model received."""
-            keep_exemplars(client, self.name, self.knobs.herding)
-            if self.knobs.classifier == "linear":
+            keep_exemplars(client, self.name, self.method.herding)
+            if self.method.classifier == "linear":
                 return {}
             return {"features": Term(self._class_sums(client))}
 
@@ -85,16 +85,16 @@ class ICarl(Method):
     class Server(TeacherServer):
         """Posts the teacher, and keeps the classes' means."""
 
-        knobs: ICarl
+        method: ICarl
         means: Tensor | None = None  # [classes, d], of norm 1, zero for classes without exemplars
 
         def end_task(self, server: Server) -> Plan:
             """Have everyone present choose, and take the means of what was chosen."""
-            reply = yield Ask("choose", to="everyone")
+            reply = yield Request("choose", to="everyone")
             if "features" in reply and server.computes:
                 self.means = functional.normalize(reply["features"], dim=1)
 
-        def tested(self, server: Server) -> Weights | None:
+        def evaluated(self, server: Server) -> Weights | None:
             """Return the model with the nearest mean in place of its head, once there are means.
 
             Of means M_y of norm 1, argmin_y ||M_y - phi||^2 = argmax_y M_y . phi = argmax_y M_y . f: a linear layer.

@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt
 from torch import Tensor
 
 from raysim.algorithms.parts.distillation import distillation_loss
-from raysim.api import Client, ClientHalf, Method, Post, Server, ServerHalf, Step, to_device
+from raysim.api import Broadcast, Client, ClientHalf, Method, Server, ServerHalf, Step, to_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,36 +35,36 @@ class LwF(Method):
     class Client(ClientHalf):
         """Adds the distillation loss, from task 2 on."""
 
-        knobs: LwF
+        method: LwF
         old: Tensor | None = None  # int64: the classes that the teacher knows
 
-        def start(self, client: Client, mail: tuple[int, ...] | None) -> None:
+        def start(self, client: Client, message: tuple[int, ...] | None) -> None:
             """Store which classes there were before; None in task 1."""
-            self.old = None if mail is None else to_device(torch.tensor(mail), client.model.device)
+            self.old = None if message is None else to_device(torch.tensor(message), client.model.device)
 
         def penalty(self, step: Step) -> Tensor:
             """Return strength * KD(teacher, student; T) over the old classes' logits, renormalised among themselves."""
-            knobs, client = self.knobs, step.client
-            rows = len(step.x) if knobs.rows == "all" else len(step.positions)
-            if self.old is None or not knobs.strength or not rows:
+            method, client = self.method, step.client
+            rows = len(step.x) if method.rows == "all" else len(step.positions)
+            if self.old is None or not method.strength or not rows:
                 return step.loss.new_zeros(())
-            with client.aside(self.name):
-                teacher = client.model.logits(step.x[:rows], *client.post(self.name))
+            with client.rng_scope(self.name):
+                teacher = client.model.logits(step.x[:rows], *client.from_server(self.name))
             known, learnt = (logits.index_select(1, self.old) for logits in (teacher, step.logits[:rows]))
-            scale = knobs.strength * (knobs.temperature**2 if knobs.t_squared else 1.0)
-            return scale * distillation_loss(known, learnt, knobs.temperature)
+            scale = method.strength * (method.temperature**2 if method.t_squared else 1.0)
+            return scale * distillation_loss(known, learnt, method.temperature)
 
     class Server(ServerHalf):
         """Posts the teacher, the model that ended the previous task, once per task."""
 
-        knobs: LwF
+        method: LwF
         task: int = 0
         teacher: tuple[Tensor, Tensor] | None = None
 
-        def announce(self, server: Server) -> tuple[tuple[int, ...] | None, Sequence[Post]]:
-            """Post the teacher with its BatchNorm statistics; say which classes there were before."""
+        def announce(self, server: Server) -> tuple[tuple[int, ...] | None, Sequence[Broadcast]]:
+            """Broadcast the teacher with its BatchNorm statistics; say which classes there were before."""
             if server.task != self.task:  # the model is still the one that ended the previous task
                 self.task, self.teacher = server.task, (server.parameters, server.buffers)
             if self.teacher is None:
                 return None, ()
-            return server.earlier_classes(), [Post(self.name, self.task, self.teacher)]
+            return server.earlier_classes(), [Broadcast(self.name, self.task, self.teacher)]

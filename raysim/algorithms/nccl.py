@@ -46,31 +46,31 @@ class Nccl(Method):
     class Client(ClientHalf):
         """Takes every step along both gradients: w <- w - a F - b g."""
 
-        knobs: Nccl
+        method: Nccl
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
             """Return (a F + b g) / lr, with F the gradient on a fresh draw from the memory."""
             client = step.client
-            entries = replay.draw_entries(client, self.knobs.sample_size, self.name)
+            entries = replay.draw_entries(client, self.method.sample_size, self.name)
             if entries is None:
                 return gradient
             memory = replay.gradient_on(client, entries, self.name)
-            alpha = client.lr if self.knobs.alpha is None else self.knobs.alpha
-            of_memory, of_batch = adapt_step_rates(self.knobs, memory, gradient, alpha)
+            alpha = client.lr if self.method.alpha is None else self.method.alpha
+            of_memory, of_batch = adapt_step_rates(self.method, memory, gradient, alpha)
             usable = memory.dot(memory) > 0  # a memory that is fitted perfectly says nothing
             return torch.where(usable, (of_memory * memory + of_batch * gradient) / client.lr, gradient)
 
 
-def adapt_step_rates(knobs: Nccl, memory: Tensor, batch: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+def adapt_step_rates(method: Nccl, memory: Tensor, batch: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """Return a and b, given F and g [P].
 
     Interference, <F, g> <= 0: a = alpha (1 - <F, g> / |F|^2) and b = alpha, so that the step has as much along F as
     alpha F. Transference: a = alpha and b = (1 - alpha L) <F, g> / (L |g|^2), where the bound on the memory's loss is
     least. There is no `if` on a tensor, which would synchronise with the GPU.
     """
-    inner, length, smoothness = memory.dot(batch), batch.dot(batch), knobs.smoothness
+    inner, length, smoothness = memory.dot(batch), batch.dot(batch), method.smoothness
     against, same = inner <= 0, torch.full_like(inner, alpha)
     transfer = (1 - alpha * smoothness) * inner / (smoothness * length)
-    if knobs.cap:
+    if method.cap:
         transfer = transfer.clamp(max=alpha)
     return torch.where(against, alpha - alpha * inner / memory.dot(memory), same), torch.where(against, same, transfer)

@@ -33,27 +33,27 @@ class Quantize(Method):
     class Client(ClientHalf):
         """Sends Q_s(x), eq. 1 of section 3.1, x being the client's update."""
 
-        knobs: Quantize
+        method: Quantize
 
-        def __init__(self, name: str, knobs: Quantize) -> None:
-            super().__init__(name, knobs)
+        def __init__(self, name: str, method: Quantize) -> None:
+            super().__init__(name, method)
             self.residuals: dict[str, Tensor] = {}  # e [P], by vector, with feedback
 
         def encode(self, name: str, vector: Tensor, draws: np.random.Generator) -> Tensor | Encoded:
             """Return the levels of the vector's entries, drawn with this client's generator."""
-            knobs = self.knobs
-            if name != "update" and knobs.vectors == "update":
+            method = self.method
+            if name != "update" and method.vectors == "update":
                 return vector
-            bucket, levels = min(knobs.bucket or len(vector), len(vector)), levels_of(knobs.bits)
-            shrink = 1 / (1 + variance_bound(bucket, levels)) if knobs.feedback else 1.0
+            bucket, levels = min(method.bucket or len(vector), len(vector)), levels_of(method.bits)
+            shrink = 1 / (1 + variance_bound(bucket, levels)) if method.feedback else 1.0
 
             def quantized(wanted: Tensor) -> QuantizedVector:
                 uniform = to_device(torch.from_numpy(draws.random(len(wanted))), wanted.device)
-                steps, drawn = quantize(wanted, levels, bucket, knobs.norm, uniform)
-                codes = pack_codes((drawn + levels).to(torch.uint8), knobs.bits)
-                return QuantizedVector(steps * shrink, codes, knobs.bits, bucket, len(wanted))
+                steps, drawn = quantize(wanted, levels, bucket, method.norm, uniform)
+                codes = pack_codes((drawn + levels).to(torch.uint8), method.bits)
+                return QuantizedVector(steps * shrink, codes, method.bits, bucket, len(wanted))
 
-            if not knobs.feedback:
+            if not method.feedback:
                 return quantized(vector)
             return encode_with_feedback(self.residuals, name, vector, quantized)
 

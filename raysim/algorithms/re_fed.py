@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from raysim.algorithms.parts.exemplars import herd, in_turn, unit_features
-from raysim.algorithms.parts.own_model import Vectors, step_with_pull
+from raysim.algorithms.parts.personalized_model import Vectors, step_with_pull
 from raysim.algorithms.parts.sample_gradients import squared_norms
 from raysim.api import Client, ClientHalf, Diverged, MemoryUse, Method, Weights, to_device
 
@@ -52,7 +52,7 @@ class ReFed(Method):
     class Client(ClientHalf):
         """Chooses the cache, Algorithm 1; an epoch then runs over the cache and the new data, eq. 6."""
 
-        knobs: ReFed
+        method: ReFed
         pim: Vectors | None = None  # v as the last boundary left it, if it is to be tested
 
         # Differs from Algorithm 1, which does so in every round: after the first, uncached samples are gone.
@@ -60,7 +60,7 @@ class ReFed(Method):
             """Keep the best of the stored samples: the last cache, and what arrived since it was chosen."""
             assert client.memory is not None
             stored = torch.cat([client.memory.entries().positions, client.finished])
-            room = self.knobs.room(client.memory.kind.capacity, len(client.arrived))
+            room = self.method.room(client.memory.kind.capacity, len(client.arrived))
             if 0 < room < len(stored):
                 stored = stored[self._ranking(client, stored)]
             client.memory.replace(stored[:room].sort().values)
@@ -70,7 +70,7 @@ class ReFed(Method):
             assert client.memory is not None
             return torch.cat([client.memory.entries().positions, client.arrived])
 
-        def personal(self, client: Client, own: Weights) -> Weights:
+        def personalize(self, client: Client, own: Weights) -> Weights:
             """Return the PIM, where it is to be tested and there is one."""
             return own if self.pim is None else Weights(*self.pim)
 
@@ -83,7 +83,7 @@ class ReFed(Method):
                 "herding": self._herded,
             }
             # in a dry run only their number counts
-            return rankings[self.knobs.importance if client.computes else "random"](client, stored)
+            return rankings[self.method.importance if client.computes else "random"](client, stored)
 
         def _at_random(self, client: Client, stored: Tensor) -> Tensor:
             return torch.from_numpy(client.generator(self.name).permutation(len(stored)))
@@ -92,7 +92,7 @@ class ReFed(Method):
             """The largest losses at the model received first."""
             model = client.model
             losses = [model.parameters.new_zeros(0)]
-            with client.aside(self.name):
+            with client.rng_scope(self.name):
                 for part in client.batches(len(stored), single=True):
                     x, y = client.show(stored[part])
                     logits = model.logits(x, model.parameters, model.buffers)
@@ -107,10 +107,10 @@ class ReFed(Method):
 
         def _by_norms(self, client: Client, stored: Tensor) -> Tensor:
             norms = self._norms(client, stored)
-            passes = torch.arange(1, self.knobs.epochs + 1, dtype=torch.float64)[:, None]  # p
-            weights = torch.ones_like(passes) if self.knobs.emphasis == "average" else 1 / passes
+            passes = torch.arange(1, self.method.epochs + 1, dtype=torch.float64)[:, None]  # p
+            weights = torch.ones_like(passes) if self.method.emphasis == "average" else 1 / passes
             best_first = (weights * norms).sum(0).sort(descending=True, stable=True).indices  # I, eq. 5
-            return best_first.flip(0) if self.knobs.emphasis == "late" else best_first
+            return best_first.flip(0) if self.method.emphasis == "late" else best_first
 
         def _norms(self, client: Client, stored: Tensor) -> Tensor:
             """Train the PIM, eq. 3, and return G^p of every stored sample, eq. 4: float64 [epochs, n], on the CPU.
@@ -119,8 +119,8 @@ class ReFed(Method):
             """
             model = client.model
             received, shuffle = model.weights(), client.generator(self.name)
-            norms = torch.zeros(self.knobs.epochs, len(stored), dtype=model.dtype, device=model.device)
-            with client.aside(self.name):
+            norms = torch.zeros(self.method.epochs, len(stored), dtype=model.dtype, device=model.device)
+            with client.rng_scope(self.name):
                 for of_epoch in norms:
                     order = torch.from_numpy(shuffle.permutation(len(stored)))
                     for part in client.batches(len(stored), single=True):
@@ -128,7 +128,7 @@ class ReFed(Method):
                         of_epoch[to_device(order[part], model.device)] = squared_norms(model, client.loss, x, y)
                         if not (model.normalises and len(y) == 1):  # BatchNorm has no statistics of one sample
                             self._step(client, x, y)
-            if self.knobs.personal == "pim":
+            if self.method.personal == "pim":
                 self.pim = tuple(vector.clone() for vector in model.vectors)
             model.load(received)
             if not norms.isfinite().all():
@@ -136,11 +136,11 @@ class ReFed(Method):
                     f"client {client.id} diverged in round {client.round} ({self.name}, its personalised model); "
                     "a smaller training.optimizer.lr may help"
                 )
-            return (norms if self.knobs.norm == "squared" else norms.sqrt()).double().cpu()
+            return (norms if self.method.norm == "squared" else norms.sqrt()).double().cpu()
 
         def _step(self, client: Client, x: Tensor, y: Tensor) -> None:
             # Differs from eq. 3, whose sum over all samples diverges at the paper's rates: the mean over a batch.
             model = client.model
             model.module.train()
             gradient = model.gradient_of(client.loss(model(x), y))
-            step_with_pull(model.parameters, gradient, client.received, client.lr, self.knobs.pull)
+            step_with_pull(model.parameters, gradient, client.received, client.lr, self.method.pull)

@@ -14,7 +14,7 @@ import torch
 from annotated_types import Gt
 from torch import Tensor
 
-from raysim.api import Client, ClientHalf, Delta, Method, Post, Server, ServerHalf, Step, Term, Terms
+from raysim.api import Broadcast, Client, ClientHalf, Delta, Method, Server, ServerHalf, Step, Term, Terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +30,11 @@ class Scaffold(Method):
     class Client(ClientHalf):
         """Steps along g - c_i + c; c_i is kept at the client."""
 
-        knobs: Scaffold
+        method: Scaffold
         variate: Tensor | None = None  # c_i [P], zero at first
         steps: int = 0
 
-        def start(self, client: Client, mail: None) -> None:
+        def start(self, client: Client, message: None) -> None:
             """Begin a phase."""
             if self.variate is None:
                 self.variate = torch.zeros_like(client.received)
@@ -43,13 +43,13 @@ class Scaffold(Method):
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
             """Correct the step, eq. 3."""
             self.steps += 1
-            return gradient.add_(step.client.post(self.name) - self.variate)
+            return gradient.add_(step.client.from_server(self.name) - self.variate)
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
             """Send c_i+ - c_i = -c - delta / sum_k eta_k: eq. 4, option II, with y_i - x = delta."""
             if not self.steps:
                 return delta, {"variate_change": Term(torch.zeros_like(delta.parameters))}
-            change = -client.post(self.name) - delta.parameters / (self.steps * client.lr)
+            change = -client.from_server(self.name) - delta.parameters / (self.steps * client.lr)
             assert self.variate is not None
             self.variate = self.variate + change
             return delta, {"variate_change": Term(change)}
@@ -57,15 +57,15 @@ class Scaffold(Method):
     class Server(ServerHalf):
         """Keeps c, the mean of all clients' variates."""
 
-        knobs: Scaffold
+        method: Scaffold
         variate: Tensor | None = None
         version: int = 0
 
-        def announce(self, server: Server) -> tuple[None, Sequence[Post]]:
-            """Post c."""
+        def announce(self, server: Server) -> tuple[None, Sequence[Broadcast]]:
+            """Broadcast c."""
             if self.variate is None:
                 self.variate = torch.zeros_like(server.parameters)
-            return None, [Post(self.name, self.version, self.variate)]
+            return None, [Broadcast(self.name, self.version, self.variate)]
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Move c by the cohort's part of the mean change, eq. 5: |S|/N, N being the clients present.
@@ -77,4 +77,4 @@ class Scaffold(Method):
             part = fsum(of_all[client] for client in server.cohort)
             self.variate = self.variate + part * reply["variate_change"]
             self.version += 1
-            return Delta(self.knobs.global_rate * delta.parameters, delta.buffers)
+            return Delta(self.method.global_rate * delta.parameters, delta.buffers)

@@ -29,7 +29,7 @@ class Special(Method):
     class Server(ServerHalf):
         """Blends the aggregate with the anchor, eq. 6."""
 
-        knobs: Special
+        method: Special
         task: int = 0
         anchor: Tensor | None = None
         anchored_buffers: Tensor | None = None
@@ -38,16 +38,16 @@ class Special(Method):
             """Return (gamma Delta + lambda (anchor - theta)) / (1 + lambda): eq. 6 as a change, exact at lambda = 0."""
             if server.task != self.task:  # theta is still the model that ended the previous task
                 self.task, self.anchor, self.anchored_buffers = server.task, server.parameters, server.buffers
-            gamma = rate(self.knobs.global_rate, server)
+            gamma = rate(self.method.global_rate, server)
             parameters = self._blend(gamma * delta.parameters, self.anchor, server.parameters)
-            if not self.knobs.anchor_buffers:
+            if not self.method.anchor_buffers:
                 return Delta(parameters, delta.buffers)
             return Delta(parameters, self._blend(gamma * delta.buffers, self.anchored_buffers, server.buffers))
 
         def _blend(self, scaled: Tensor, anchor: Tensor | None, now: Tensor) -> Tensor:
             if anchor is None:  # task 1
                 return scaled
-            lam = self.knobs.lam
+            lam = self.method.lam
             return (scaled + lam * (anchor - now)) / (1 + lam)
 
 

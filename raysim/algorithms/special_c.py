@@ -10,7 +10,7 @@ from annotated_types import Ge
 from torch import Tensor
 
 from raysim.algorithms.special import GlobalRate, rate
-from raysim.api import Client, ClientHalf, Delta, Method, Post, Server, ServerHalf, Step
+from raysim.api import Broadcast, Client, ClientHalf, Delta, Method, Server, ServerHalf, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,38 +28,38 @@ class SpecialC(Method):
     class Client(ClientHalf):
         """Applies prox(x) = (x + 2 s anchor) / (1 + 2 s) from task 2 on."""
 
-        knobs: SpecialC
+        method: SpecialC
         anchored: bool = False
 
-        def start(self, client: Client, mail: bool) -> None:
+        def start(self, client: Client, message: bool) -> None:
             """Store whether there is an anchor yet."""
-            self.anchored = mail
+            self.anchored = message
 
         def observe(self, step: Step) -> None:
             """Contract towards the anchor, after the epoch or after every step."""
-            if not self.anchored or not (step.ends_epoch or self.knobs.prox_every == "step"):
+            if not self.anchored or not (step.ends_epoch or self.method.prox_every == "step"):
                 return
-            s = self.knobs.lam * (step.client.lr if self.knobs.prox_scale == "lr" else 1.0)
-            parameters, anchor = step.client.model.parameters, step.client.post(self.name)
+            s = self.method.lam * (step.client.lr if self.method.prox_scale == "lr" else 1.0)
+            parameters, anchor = step.client.model.parameters, step.client.from_server(self.name)
             # as a change, so that s = 0 changes no bit
             parameters.add_(anchor - parameters, alpha=2 * s / (1 + 2 * s))
 
     class Server(ServerHalf):
         """Posts the anchor once per task, and scales the aggregate."""
 
-        knobs: SpecialC
+        method: SpecialC
         task: int = 0
         anchor: Tensor | None = None
 
-        def announce(self, server: Server) -> tuple[bool, Sequence[Post]]:
-            """Post the model that ended the previous task."""
+        def announce(self, server: Server) -> tuple[bool, Sequence[Broadcast]]:
+            """Broadcast the model that ended the previous task."""
             if server.task != self.task:
                 self.task, self.anchor = server.task, server.parameters
             if self.anchor is None:
                 return False, ()
-            return True, [Post(self.name, self.task, self.anchor)]
+            return True, [Broadcast(self.name, self.task, self.anchor)]
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Return gamma_G times the mean over the cohort (line 16 says 1/M, but only N of M take part)."""
-            gamma = rate(self.knobs.global_rate, server)
+            gamma = rate(self.method.global_rate, server)
             return Delta(gamma * delta.parameters, gamma * delta.buffers)

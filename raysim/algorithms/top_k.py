@@ -31,18 +31,18 @@ class TopK(Method):
     class Client(ClientHalf):
         """Sends g = top_k(m + x), and keeps m <- m + x - g: Algorithm 1, x being the client's update."""
 
-        knobs: TopK
+        method: TopK
 
-        def __init__(self, name: str, knobs: TopK) -> None:
-            super().__init__(name, knobs)
+        def __init__(self, name: str, method: TopK) -> None:
+            super().__init__(name, method)
             self.residuals: dict[str, Tensor] = {}  # m [P], by vector
 
         def encode(self, name: str, vector: Tensor, draws: np.random.Generator) -> Tensor | Encoded:
             """Return the largest entries."""
-            if name != "update" and self.knobs.vectors == "update":
+            if name != "update" and self.method.vectors == "update":
                 return vector
-            largest = partial(keep_largest, count=max(1, round(self.knobs.fraction * len(vector))))
-            if not self.knobs.feedback:
+            largest = partial(keep_largest, count=max(1, round(self.method.fraction * len(vector))))
+            if not self.method.feedback:
                 return largest(vector)
             return encode_with_feedback(self.residuals, name, vector, largest)
 

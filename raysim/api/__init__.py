@@ -5,7 +5,7 @@ from raysim.api import Client, ClientHalf, Delta, Method, Step
 
 from raysim.api.client import Client
 from raysim.api.encoded import Encoded
-from raysim.api.messages import Ask, Delta, Post, Reduction, Term, Terms
+from raysim.api.messages import Broadcast, Delta, Reduction, Request, Term, Terms
 from raysim.api.method import ClientHalf, Method, Need, Plan, ServerHalf
 from raysim.api.server import Server
 from raysim.api.setting import Setting
@@ -16,7 +16,7 @@ from raysim.system.device import to_device
 from raysim.system.errors import Diverged, RunError
 
 __all__ = [
-    "Ask",
+    "Broadcast",
     "Client",
     "ClientHalf",
     "Delta",
@@ -28,8 +28,8 @@ __all__ = [
     "Method",
     "Need",
     "Plan",
-    "Post",
     "Reduction",
+    "Request",
     "RunError",
     "Server",
     "ServerHalf",

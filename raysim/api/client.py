@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysim.api.messages import Delta, Post
+from raysim.api.messages import Broadcast, Delta
 from raysim.config.experiment import Training
 from raysim.data.pixels import Source
 from raysim.federation.federation import CLASSIFICATION
@@ -23,12 +23,12 @@ from raysim.models.inputs import as_input
 from raysim.objectives import Objective
 from raysim.system import seeding
 from raysim.system.device import to_device
-from raysim.system.state import Kept
+from raysim.system.state import Stateful
 
 
 @dataclass(frozen=True)
 class Shared:
-    """State shared by all clients of a process: one model instance, the posts, and the run's settings.
+    """State shared by all clients of a process: one model instance, the broadcasts, and the run's settings.
 
     `kept_out` returns a mask (bool [classes]) of the classes that are not in the training softmax while a client has a
     window of its stream, or None. `unlabelled` is the data set without labels, `parts[k]` client k's rows of it.
@@ -36,7 +36,7 @@ class Shared:
     """
 
     model: FlatModel
-    posts: Mapping[str, Post]
+    broadcasts: Mapping[str, Broadcast]
     seed: int
     training: Training
     deterministic: bool
@@ -46,7 +46,7 @@ class Shared:
     objective: Objective = CLASSIFICATION
 
 
-class Client(Kept):
+class Client(Stateful):
     """One client, in a phase of training or in an exchange of messages.
 
     `id` is its number, `window` the window of its stream that it has, `arrived` the positions (int64 [n]) in that
@@ -98,12 +98,12 @@ class Client(Kept):
     @property
     def received(self) -> Tensor:
         """The parameters [P] that the client was sent, with what methods have put in their place; read only."""
-        parameters: Tensor = self.post("model").parameters
+        parameters: Tensor = self.from_server("model").parameters
         return parameters if self._received is None else self._received
 
-    def post(self, name: str) -> Any:
+    def from_server(self, name: str) -> Any:
         """Return what the server posted under this name; read only."""
-        return self.shared.posts[name].value
+        return self.shared.broadcasts[name].value
 
     @abstractmethod
     def local_training(self) -> Delta:
@@ -161,15 +161,15 @@ class Client(Kept):
         """Return a generator whose stream has a name of its own, independent of the phase; each call starts it anew."""
         return seeding.generator(self.shared.seed, self.id, *name)
 
-    def aside(self, method: str) -> AbstractContextManager[None]:
+    def rng_scope(self, method: str) -> AbstractContextManager[None]:
         """Draw from the method's own stream, not the model's: for every forward pass other than the step's own.
 
         Without it a second forward pass, even one of weight 0, would change the next dropout mask.
         """
-        return self._streams.aside(method)
+        return self._streams.rng_scope(method)
 
     @contextmanager
-    def fixed_aside(self, *name: int | str) -> Iterator[None]:
+    def fixed_rng_scope(self, *name: int | str) -> Iterator[None]:
         """Have torch draw from the start of a stream as in `fixed_generator`."""
         with seeding.torch_restored():
             seeding.seed_torch(self.shared.seed, self.id, *name)

@@ -1,4 +1,4 @@
-"""Messages between the server and its clients: asks, mail, posts and terms."""
+"""Messages between the server and its clients: asks, message, broadcasts and terms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Delta:
 
 
 @dataclass(frozen=True)
-class Post:
+class Broadcast:
     """A value that lasts longer than one message (the model, an anchor, a teacher): sent to a node once per version."""
 
     name: str
@@ -45,16 +45,16 @@ Terms = Mapping[str, Term]
 
 
 @dataclass(frozen=True)
-class Ask:
+class Request:
     """A request that a plan yields: do `op` (a public method of this method's client half) at these clients.
 
     The plan is sent the reduced reply: a mapping from the terms' names to what the method declares in `replies`.
     """
 
     op: str
-    mail: Any = None
+    message: Any = None
     to: Literal["cohort", "everyone"] | Sequence[int] = "cohort"
-    posts: Sequence[Post] = ()
+    broadcasts: Sequence[Broadcast] = ()
 
 
 def count_bytes(value: Any) -> int:

@@ -14,9 +14,9 @@ behaviour. The first word of a hook's docstring says how the hooks of several me
 ...     '''Shrink: every client halves what it sends. A toy.'''
 ...     factor: float = 0.5
 ...     class Client(ClientHalf):
-...         knobs: "Shrink"
+...         method: "Shrink"
 ...         def finish(self, client, delta):
-...             return Delta(delta.parameters * self.knobs.factor, delta.buffers), {}
+...             return Delta(delta.parameters * self.method.factor, delta.buffers), {}
 >>> overrides(Shrink.Client, "finish"), overrides(Shrink.Client, "penalty")
 (True, False)
 """
@@ -33,16 +33,16 @@ from torch import Tensor
 
 from raysim.api.client import Client
 from raysim.api.encoded import Encoded
-from raysim.api.messages import Ask, Delta, Post, Reduction, Terms
+from raysim.api.messages import Broadcast, Delta, Reduction, Request, Terms
 from raysim.api.server import Server
 from raysim.api.setting import Setting
 from raysim.api.step import Step
 from raysim.memory import MemoryUse
 from raysim.models.flat import FlatModel, Weights
 from raysim.system.errors import RunError
-from raysim.system.state import ALLOWED, Kept, find_foreign
+from raysim.system.state import ALLOWED, Stateful, find_foreign
 
-Plan = Generator[Ask, Mapping[str, Any], None]
+Plan = Generator[Request, Mapping[str, Any], None]
 AnyHalf = TypeVar("AnyHalf", bound="Half")
 Need = Literal[
     "boundaries",
@@ -58,16 +58,16 @@ Need = Literal[
 ]
 
 
-class Half(Kept):
-    """Base of both halves, with the method's knobs. Other attributes are its state, which a checkpoint keeps."""
+class Half(Stateful):
+    """Base of both halves, with the method's method. Other attributes are its state, which a checkpoint keeps."""
 
-    made_again: ClassVar = frozenset({"name", "knobs"})
+    transient: ClassVar = frozenset({"name", "method"})
     side: ClassVar[str]
-    knobs: Any
+    method: Any
 
-    def __init__(self, name: str, knobs: Method) -> None:
+    def __init__(self, name: str, method: Method) -> None:
         self.name = name
-        self.knobs = knobs
+        self.method = method
 
     def state(self) -> dict[str, Any]:
         """Return the state of this half. Raises RunError: an attribute is of a type that a checkpoint cannot hold."""
@@ -97,8 +97,8 @@ class ClientHalf(Half):
     def begin_task(self, client: Client) -> None:
         """Take in `client.finished`, what arrived since the last call; at the first phase after the data changed."""
 
-    def start(self, client: Client, mail: Any) -> None:
-        """Begin a training phase; `mail` is what this method's server half announced."""
+    def start(self, client: Client, message: Any) -> None:
+        """Begin a training phase; `message` is what this method's server half announced."""
 
     def samples(self, client: Client) -> Tensor:
         """EXCLUSIVE: return the positions (int64) in the client's stream that an epoch runs over."""
@@ -137,7 +137,7 @@ class ClientHalf(Half):
         """Chained: return the delta that is sent as the update, and the terms that are sent with it."""
         return delta, {}
 
-    def personal(self, client: Client, own: Weights) -> Weights:
+    def personalize(self, client: Client, own: Weights) -> Weights:
         """Chained: return the client's own model, by default what it had after its training.
 
         Called at the end of every phase, where evaluation.model is local. It may be of tensors that are the half's.
@@ -166,11 +166,11 @@ class ServerHalf(Half):
         """Exchange messages with the cohort before it trains."""
         yield from ()
 
-    def announce(self, server: Server) -> tuple[Any, Sequence[Post]]:
-        """Return the mail for this method's client halves, and what it posts."""
+    def announce(self, server: Server) -> tuple[Any, Sequence[Broadcast]]:
+        """Return the message for this method's client halves, and what it broadcasts."""
         return None, ()
 
-    def tested(self, server: Server) -> Weights | None:
+    def evaluated(self, server: Server) -> Weights | None:
         """EXCLUSIVE: return what is evaluated, and written at the end, in place of the model; None for the model.
 
         Called after a task's `end_task`. The model itself is what clients are sent.
@@ -192,7 +192,7 @@ class ServerHalf(Half):
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A method's knobs, with its halves as nested classes."""
+    """A method's method, with its halves as nested classes."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -201,9 +201,9 @@ class Method:
     instead: ClassVar[Mapping[Need, str]] = {}
     """By need: the KEY=VALUE of this method with which it does not have the need."""
     neutral: ClassVar[Mapping[str, object] | None] = None
-    """The knobs at which the method does not change a single bit of a run, or None if there are none."""
+    """The hyperparameters at which the method does not change a single bit of a run, or None if there are none."""
     frugal: ClassVar[Mapping[str, object]] = {}
-    """The knobs at which the method uses least memory, named if a run does not fit into memory."""
+    """The hyperparameters at which the method uses least memory, named if a run does not fit into memory."""
     memory: ClassVar[MemoryUse | None] = None
     """Its requirements of the clients' replay memories, if it needs them."""
     replies: ClassVar[Mapping[str, Reduction]] = {}
@@ -220,16 +220,16 @@ class Method:
         """Return how many of `model.head` are used: 1, its weight, or 2, its bias too; else a model is refused."""
         return 0
 
-    def withheld(self, model: FlatModel) -> int:
+    def local_bytes(self, model: FlatModel) -> int:
         """Return how many bytes of the model are never sent, in neither direction, as each client has its own."""
         return 0
 
     def unfit(self, model: FlatModel) -> str | None:
-        """Return why these knobs do not suit such a model, and what would work; None if nothing is wrong."""
+        """Return why these hyperparameters do not suit such a model, and what would work; None if nothing is wrong."""
         return None
 
     def refusal(self, setting: Setting) -> str | None:
-        """Return why these knobs do not suit such a run, and what would work; None if nothing is wrong."""
+        """Return why these hyperparameters do not suit such a run, and what would work; None if nothing is wrong."""
         return None
 
 
@@ -244,5 +244,5 @@ def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
     return [half for half in halves if overrides(type(half), hook)]
 
 
-EXCLUSIVE = {ClientHalf: ("samples", "batches", "task_loss", "train", "encode"), ServerHalf: ("select", "tested")}
+EXCLUSIVE = {ClientHalf: ("samples", "batches", "task_loss", "train", "encode"), ServerHalf: ("select", "evaluated")}
 INSIDE_THE_LOOP = ("samples", "batches", "batch", "task_loss", "penalty", "gradient", "observe")

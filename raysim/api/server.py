@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from raysim.api.messages import Post
+from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.federation.availability import Progress
 from raysim.federation.choice import check_chosen
@@ -15,20 +15,20 @@ from raysim.federation.federation import Federation
 from raysim.models.flat import FlatModel, Weights
 from raysim.system import seeding
 from raysim.system.errors import RunError
-from raysim.system.state import Kept
+from raysim.system.state import Stateful
 
 
-class Server(Kept):
+class Server(Stateful):
     """The server's state that server halves read and change.
 
     `parameters` [P] and `buffers` [B] are the global model, in the model's dtype, on the CPU, and `version` counts its
     updates; `round` counts from 1 and is 0 before the first; `cohort` are the clients that take part in this round,
     ascending; `shares` their weights, of sum 1. `network` is an instance of the model, on the CPU, for halves that look
-    at its layers or compute with it; its own weights are anyone's, to be loaded before use. `withheld` are the bytes of
-    the model that are not sent, see Method.
+    at its layers or compute with it; its own weights are anyone's, to be loaded before use. `local_bytes` are the bytes
+    of the model that are not sent, see Method.
     """
 
-    made_again: ClassVar = frozenset({"network", "records", "withheld", "_config", "_federation", "_streams"})
+    transient: ClassVar = frozenset({"network", "records", "local_bytes", "_config", "_federation", "_streams"})
 
     def __init__(self, config: Config, federation: Federation, network: FlatModel) -> None:
         self._config = config
@@ -41,7 +41,7 @@ class Server(Kept):
         self.cohort: tuple[int, ...] = ()
         self.shares: Mapping[int, float] = {}
         self.records: dict[str, float] = {}
-        self.withheld = 0
+        self.local_bytes = 0
         self._streams = seeding.Streams(config.seed, "server", 0)
 
     def begin_round(self) -> None:
@@ -106,10 +106,10 @@ class Server(Kept):
         """Return how many training samples of a task, from 0, all clients have together."""
         return sum(stream.samples_of(task) for stream in self._federation.streams)
 
-    def model(self) -> Post:
-        """Return the model as the post that every client is sent."""
-        weights = Weights(self.parameters, self.buffers, self.integers, withheld=self.withheld)
-        return Post("model", self.version, weights)
+    def model(self) -> Broadcast:
+        """Return the model as the broadcast that every client is sent."""
+        weights = Weights(self.parameters, self.buffers, self.integers, local_bytes=self.local_bytes)
+        return Broadcast("model", self.version, weights)
 
     def sample(self) -> list[int]:
         """Draw this round's participants with the config's sampler.
@@ -135,12 +135,12 @@ class Server(Kept):
         """Return this round's generator for a purpose: one object per round, which later calls do not rewind."""
         return self._streams.generator(purpose)
 
-    def aside(self, method: str) -> AbstractContextManager[None]:
+    def rng_scope(self, method: str) -> AbstractContextManager[None]:
         """Have torch draw from the method's own stream of this round, where its last draw in the round left it.
 
         On this side torch may draw in no other way; a plan may yield inside.
         """
-        return self._streams.aside(method)
+        return self._streams.rng_scope(method)
 
     def record(self, name: str, value: Tensor | float) -> None:
         """Put a number of this round into rounds.jsonl and TensorBoard."""

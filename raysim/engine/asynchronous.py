@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Any, ClassVar
 
-from raysim.api.messages import Delta, Post
+from raysim.api.messages import Broadcast, Delta
 from raysim.config.timing import AsynchronousSchedule as Schedule
 from raysim.engine.events import Dispatched
 from raysim.engine.exchange import Exchange
@@ -16,7 +16,7 @@ from raysim.engine.orders import Reply
 from raysim.engine.synchronous import RoundOutcome
 from raysim.engine.virtual_time import Clock, Dispatch, EventSimulation, Update, discount
 from raysim.federation.availability import Availability
-from raysim.system.state import Kept
+from raysim.system.state import Stateful
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class _Cohort:
     arrived: int | None
 
 
-class AsynchronousUpdates(Kept):
+class AsynchronousUpdates(Stateful):
     """Server updates in the order of the timetable. Clients compute in parallel; updates are applied in order."""
 
-    made_again: ClassVar = frozenset(
+    transient: ClassVar = frozenset(
         {"_exchange", "_server", "_schedule", "_timetable", "_tickets", "_sent", "_cohorts", "_away"}
     )
 
@@ -51,11 +51,11 @@ class AsynchronousUpdates(Kept):
         """Do the current server update: send the model to the clients dispatched now, apply the updates due."""
         server, exchange = self._server, self._exchange
         update = self._timetable[server.round - 1]
-        mail, posts = exchange.announce()
-        sent = [server.model(), *posts]
-        exchange.traffic.count_sent([dispatch.client for dispatch in update.dispatched], mail, sent)
+        message, broadcasts = exchange.announce()
+        sent = [server.model(), *broadcasts]
+        exchange.traffic.count_sent([dispatch.client for dispatch in update.dispatched], message, sent)
         for dispatch in update.dispatched:
-            self._send(dispatch, mail, sent)
+            self._send(dispatch, message, sent)
         for dispatch in update.discarded:
             exchange.receive(self._tickets.pop(dispatch.number))
         reply = Reply(len(update.arrivals))
@@ -95,7 +95,7 @@ class AsynchronousUpdates(Kept):
         over = self._timetable[: self._server.round]
         self._away = [d for update in over for d in update.dispatched if d.back > self._time]
 
-    def _send(self, dispatch: Dispatch, mail: Mapping[str, Any], posts: Sequence[Post]) -> None:
+    def _send(self, dispatch: Dispatch, message: Mapping[str, Any], broadcasts: Sequence[Broadcast]) -> None:
         """Send the current model. A client that drops out, or returns after the run's end, computes nothing."""
         server, exchange, client = self._server, self._exchange, dispatch.client
         if dispatch.update is None and not dispatch.discarded:
@@ -104,7 +104,7 @@ class AsynchronousUpdates(Kept):
         order = exchange.order(
             "train",
             [client],
-            mail,
+            message,
             {client: self._size(dispatch) / cohort.weight},
             cohort=len(cohort.numbers),
             arrived=cohort.arrived,
@@ -112,7 +112,7 @@ class AsynchronousUpdates(Kept):
             update=dispatch.update,
             later=cohort.clients[bisect_right(cohort.numbers, dispatch.number) :],
         )
-        self._tickets[dispatch.number] = exchange.runner.begin(order, posts)
+        self._tickets[dispatch.number] = exchange.runner.begin(order, broadcasts)
         if self._schedule.mixing == "models":
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
 

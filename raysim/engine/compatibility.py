@@ -7,9 +7,9 @@ from raysim.api.setting import Setting
 from raysim.config import Config
 from raysim.config.error_text import show
 from raysim.config.lookup import resolve
+from raysim.engine.hook_checks import check_replies
 from raysim.engine.memory_choice import UNTOLD, choose_memory
 from raysim.engine.optimizer import sgd, try_optimizer
-from raysim.engine.returned import check_replies
 from raysim.memory import MemoryKind
 from raysim.memory.making import try_policy
 from raysim.models.flat import FlatModel
@@ -106,7 +106,7 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
                 f"{' with a bias' * (wanted > 1)}, the last one of the forward pass, whose output is what the model "
                 "returns; end the model with one"
             )
-        if encoding and method.withheld(model):
+        if encoding and method.local_bytes(model):
             words = f"layers that stay at the client beside {encoding[0]}, which encodes the whole update"
             raise ConfigError(f"methods.{name}: found {words}, allowed: one of the two")
         if why := method.unfit(model):

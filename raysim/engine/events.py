@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from raysim.evaluation.own_data import Spread
+from raysim.evaluation.per_client import Spread
 from raysim.evaluation.scoring import ClientSummary
 from raysim.system.footprint import Peak
 
@@ -121,7 +121,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class WentBack:
+class RolledBack:
     """A process was lost, and the run has gone back to its newest checkpoint, after `round`; its later rounds follow
     once more.
     """
@@ -130,7 +130,7 @@ class WentBack:
     round: int
 
 
-Event = Started | RoundDone | Checkpoint | Finished | Notice | Stage | WentBack
+Event = Started | RoundDone | Checkpoint | Finished | Notice | Stage | RolledBack
 STOPPABLE = (Started, RoundDone)  # events with which a callback may end the run
 # fields that a round's line ends with, unless they are None
 IF_THERE = ("evaluation", "spread", "dispatches", "memory")

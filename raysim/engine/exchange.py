@@ -8,30 +8,30 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from raysim.api.messages import Delta, Post, count_bytes
+from raysim.api.messages import Broadcast, Delta, count_bytes
 from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook, overrides
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.signature import is_own
 from raysim.engine.compatibility import make_methods, name_methods
+from raysim.engine.hook_checks import check_announced, check_ask, check_delta, place_of_hook
 from raysim.engine.orders import Order, Phase, Reply
 from raysim.engine.rates import learning_rate
-from raysim.engine.returned import check_announced, check_ask, check_delta, place_of_hook
 from raysim.engine.runner import Runner
 from raysim.federation.choice import check_chosen
 from raysim.system.errors import Diverged
 from raysim.system.seeding import guard_globals
-from raysim.system.state import Kept
+from raysim.system.state import Stateful
 
 
-class Traffic(Kept):
+class Traffic(Stateful):
     """Counter of the bytes of tensors that are sent and received, all clients together.
 
-    A post is counted at a client's first contact with its version; mail each time it is sent. `down_by_method` are the
-    bytes since this process began, those of the model under "model".
+    A broadcast is counted at a client's first contact with its version, a message each time it is sent.
+    `down_by_method` are the bytes since this process began, those of the model under "model".
     """
 
-    made_again: ClassVar = frozenset({"down_by_method"})
+    transient: ClassVar = frozenset({"down_by_method"})
 
     def __init__(self) -> None:
         self.up = 0
@@ -40,15 +40,17 @@ class Traffic(Kept):
         self._held: dict[int, dict[str, int]] = {}
         self._by_client: dict[int, int] = {}
 
-    def count_sent(self, clients: Sequence[int], mail: Mapping[str, Any], posts: Iterable[Post]) -> None:
-        """Count an order that is sent to these clients: mail by method, and posts, which carry their method's name."""
-        sizes = [(post, post.name.partition(".")[0], count_bytes(post.value)) for post in posts]
-        letters = [(name, nbytes) for name, letter in mail.items() if (nbytes := count_bytes(letter))]
+    def count_sent(self, clients: Sequence[int], message: Mapping[str, Any], broadcasts: Iterable[Broadcast]) -> None:
+        """Count an order that is sent to these clients: messages by method, and broadcasts, named by method."""
+        sizes = [
+            (broadcast, broadcast.name.partition(".")[0], count_bytes(broadcast.value)) for broadcast in broadcasts
+        ]
+        letters = [(name, nbytes) for name, letter in message.items() if (nbytes := count_bytes(letter))]
         for client in clients:
             held, sent = self._held.setdefault(client, {}), list(letters)
-            for post, method, size in sizes:
-                if held.get(post.name) != post.version:
-                    held[post.name] = post.version
+            for broadcast, method, size in sizes:
+                if held.get(broadcast.name) != broadcast.version:
+                    held[broadcast.name] = broadcast.version
                     sent.append((method, size))
             total = 0
             for method, size in sent:
@@ -74,17 +76,17 @@ def guard_hook(half: ServerHalf, hook: str) -> AbstractContextManager[None]:
     return guard_globals(f"{half.name}: {hook} of its server half", "server")
 
 
-class Exchange(Kept):
+class Exchange(Stateful):
     """The exchange of messages under both kinds of schedule, between the methods' server halves and the clients."""
 
-    made_again: ClassVar = frozenset({"config", "server", "runner", "_rate"})
+    transient: ClassVar = frozenset({"config", "server", "runner", "_rate"})
 
     def __init__(self, config: Config, server: Server, runner: Runner) -> None:
         self.config = config
         self.server = server
         self.runner = runner
         methods = make_methods(config)
-        server.withheld = sum(method.withheld(server.network) for method in methods.values())
+        server.local_bytes = sum(method.local_bytes(server.network) for method in methods.values())
         self.halves = {name: method.Server(name, method) for name, method in methods.items()}
         self.traffic = Traffic()
         self.steps = 0
@@ -109,13 +111,15 @@ class Exchange(Kept):
         server.cohort = tuple(chosen)
         server.shares = server.shares_of(server.cohort)
 
-    def announce(self) -> tuple[dict[str, Any], list[Post]]:
-        """Return what the methods' server halves send at the start of a training phase: mail by method, and posts."""
+    def announce(self) -> tuple[dict[str, Any], list[Broadcast]]:
+        """Return what server halves send at the start of local training: messages by method, and broadcasts."""
         said = {}
         for half in self.halves_with("announce"):
             with guard_hook(half, "announce"):
                 said[half.name] = check_announced(half, half.announce(self.server))
-        return {name: mail for name, (mail, _) in said.items()}, [post for _, posts in said.values() for post in posts]
+        return {name: message for name, (message, _) in said.items()}, [
+            broadcast for _, broadcasts in said.values() for broadcast in broadcasts
+        ]
 
     def expected_bytes(self) -> int:
         """Return the bytes that virtual time assumes of a phase, up and down: the update, and the methods' means.
@@ -123,7 +127,7 @@ class Exchange(Kept):
         Each is as long as the model, and a client receives as many vectors as it sends. Terms that are kept by client
         are small and not counted. What a vector takes as a method encodes it is tried on one of zeros.
         """
-        methods: dict[str, Method] = {half.name: half.knobs for half in self.halves.values()}
+        methods: dict[str, Method] = {half.name: half.method for half in self.halves.values()}
         replies = [(f"{name}.{term}", how) for name, of in methods.items() for term, how in of.replies.items()]
         vectors = ["update", *(name for name, how in replies if how != "by_client")]
         saved, zeros = 0, torch.zeros_like(self.server.parameters)
@@ -144,7 +148,7 @@ class Exchange(Kept):
         self,
         op: str,
         clients: Sequence[int],
-        mail: Any,
+        message: Any,
         shares: Mapping[int, float],
         *,
         cohort: int | None = None,
@@ -166,7 +170,7 @@ class Exchange(Kept):
         return Order(
             op=op,
             clients=tuple(clients),
-            mail=mail,
+            message=message,
             shares=shares,
             cohort=len(clients) if cohort is None else cohort,
             phase=Phase(server.round, usual, self._rate[1]),
@@ -177,11 +181,11 @@ class Exchange(Kept):
             later=later,
         )
 
-    def begin(self, order: Order, posts: Sequence[Post]) -> Any:
+    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Any:
         """Send an order to its clients, with the current model; return the ticket."""
-        everything = [self.server.model(), *posts]
-        mail = order.mail if order.op == "train" else {order.op.partition(".")[0]: order.mail}
-        self.traffic.count_sent(order.clients, mail, everything)
+        everything = [self.server.model(), *broadcasts]
+        message = order.message if order.op == "train" else {order.op.partition(".")[0]: order.message}
+        self.traffic.count_sent(order.clients, message, everything)
         return self.runner.begin(order, everything)
 
     def receive(self, ticket: Any) -> Reply:
@@ -199,7 +203,7 @@ class Exchange(Kept):
         """Update the model by the clients' mean delta, as scaled by the schedule and changed by the methods."""
         server, found = self.server, [("", delta)]
         for half in self.halves_with("update"):
-            terms = reply.of(half.name, half.knobs.replies, server.parameters.dtype)
+            terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
             with guard_hook(half, "update"):
                 delta = check_delta(half, "update", half.update(server, delta, terms), delta)
             found.append((place_of_hook(type(half), "update") if is_own(type(half)) else "", delta))
@@ -242,7 +246,7 @@ class Exchange(Kept):
                 return
             server = self.server
             to = sorted(clients if ask.to == "cohort" else server.present if ask.to == "everyone" else ask.to)
-            order = self.order(f"{half.name}.{ask.op}", to, ask.mail, server.shares_of(to))
-            reply = self.receive(self.begin(order, ask.posts))
+            order = self.order(f"{half.name}.{ask.op}", to, ask.message, server.shares_of(to))
+            reply = self.receive(self.begin(order, ask.broadcasts))
             server.records |= reply.means()
-            answer = reply.of(half.name, half.knobs.replies, server.parameters.dtype)
+            answer = reply.of(half.name, half.method.replies, server.parameters.dtype)

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from raysim.api.client import Shared
 from raysim.api.encoded import Encoded
-from raysim.api.messages import Delta, Post, Terms
+from raysim.api.messages import Broadcast, Delta, Terms
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
 from raysim.config.signature import is_own
 from raysim.data.pixels import Source
-from raysim.engine import returned
+from raysim.engine import hook_checks
 from raysim.engine.compatibility import make_methods, name_methods
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.memory_choice import choose_memory
@@ -35,7 +35,7 @@ from raysim.system.errors import locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
 
-EVALUATED = "evaluated model"  # the post of what a method has evaluated in place of the model
+EVALUATED = "evaluated model"  # the broadcast of what a method has evaluated in place of the model
 
 
 class ClientHost:
@@ -60,9 +60,9 @@ class ClientHost:
         self.model.head = head
         if config.resources.cuda_graphs and device.type == "cuda":
             self.model.forward = Graphs(self.model)
-        self.posts: dict[str, Post] = {}
+        self.broadcasts: dict[str, Broadcast] = {}
         self.seconds: dict[int, float] = {}
-        self._own_code = returned.describe_own_steps(config, self._methods.values())
+        self._own_code = hook_checks.describe_own_steps(config, self._methods.values())
         self._logits = config.training.logits
         self._own_heads = config.heads > 1
         self._top_k = config.evaluation.top_k
@@ -71,10 +71,10 @@ class ClientHost:
         self._memory = choose_memory(config, self._methods)
         self._tests_own = config.evaluation.model == "local"
         self._scored: dict[tuple[int, int], Scores] = {}
-        self._withheld = sum(method.withheld(self.model) for method in self._methods.values())
+        self._withheld = sum(method.local_bytes(self.model) for method in self._methods.values())
         self._shared = Shared(
             self.model,
-            self.posts,
+            self.broadcasts,
             config.seed,
             config.training,
             config.resources.deterministic,
@@ -85,10 +85,10 @@ class ClientHost:
         )
         self.clients = {number: self.make_client(number) for number in clients}
 
-    def perform(self, order: Order, posts: Sequence[Post] = ()) -> Reply:
+    def perform(self, order: Order, broadcasts: Sequence[Broadcast] = ()) -> Reply:
         """Carry out an order and return the sum over its clients. Raises RunError."""
-        self.receive(posts)
-        order = replace(order, mail=self._move(order.mail))
+        self.receive(broadcasts)
+        order = replace(order, message=self._move(order.message))
         reply = Reply(order.cohort, alone=len(order.clients) == 1)
         method = name_methods(self._methods) if order.op == "train" else order.op
         who = f"in round {order.phase.round} a client half ({method}), the model or a stream of data"
@@ -96,7 +96,7 @@ class ClientHost:
             self.seconds = {}
             for number in order.clients:
                 began = time.perf_counter()
-                self.model.load(self.posts["model"].value)
+                self.model.load(self.broadcasts["model"].value)
                 if self._own_heads:
                     stream, window = self.clients[number].stream, order.phase_of(number).window
                     turn_to(self.model.module, stream.tasks_in(window, window + 1)[0])
@@ -117,21 +117,21 @@ class ClientHost:
         reply.take_records(client.id, client.records)
         client.forget()
 
-    def evaluate(self, chunks: Sequence[Chunk], posts: Sequence[Post] = ()) -> Scores:
+    def evaluate(self, chunks: Sequence[Chunk], broadcasts: Sequence[Broadcast] = ()) -> Scores:
         """Count the correct predictions of the posted model on parts of the test sets."""
-        self.receive(posts)
-        model = self.posts.get(EVALUATED) or self.posts["model"]
+        self.receive(broadcasts)
+        model = self.broadcasts.get(EVALUATED) or self.broadcasts["model"]
         self.model.load(model.value)
         with locate_errors(f"evaluation of the model after {model.version} updates"):
             return self._score(chunks)
 
-    def evaluate_clients(self, chunks: Sequence[Chunk], posts: Sequence[Post] = ()) -> dict[int, Scores]:
+    def evaluate_clients(self, chunks: Sequence[Chunk], broadcasts: Sequence[Broadcast] = ()) -> dict[int, Scores]:
         """Count the correct predictions of each client's own model; of the posted one where a client never trained.
 
         A model is tested again only if it has changed since: the client's has with each of its phases.
         """
-        self.receive(posts)
-        sent, known, found = self.posts["model"], self._scored, dict[int, Scores]()
+        self.receive(broadcasts)
+        sent, known, found = self.broadcasts["model"], self._scored, dict[int, Scores]()
         self._scored = {}
         for number, client in self.clients.items():
             key = (number, client.phases) if client.own else (-1, sent.version)
@@ -142,10 +142,10 @@ class ClientHost:
             self._scored[key] = found[number] = known[key]
         return found
 
-    def receive(self, posts: Sequence[Post]) -> None:
-        """Store the posts in place of older versions."""
-        for post in posts:
-            self.posts[post.name] = replace(post, value=self._move(post.value))
+    def receive(self, broadcasts: Sequence[Broadcast]) -> None:
+        """Store the broadcasts in place of older versions."""
+        for broadcast in broadcasts:
+            self.broadcasts[broadcast.name] = replace(broadcast, value=self._move(broadcast.value))
 
     def _move(self, message: Any) -> Any:
         return map_tensors(lambda tensor: to_device(tensor, self.model.device), message)
@@ -196,24 +196,26 @@ class ClientHost:
         share, where = order.shares[client.id], self._where(client, order)
         halves = [*client.halves.values()]
         for half in halves:
-            half.start(client, order.mail.get(half.name))
+            half.start(client, order.message.get(half.name))
         owner = halves_with_hook(halves, "train")
         like = Delta(self.model.parameters, self.model.buffers)
         delta = (
-            returned.check_delta(owner[0], "train", owner[0].train(client), like) if owner else client.local_training()
+            hook_checks.check_delta(owner[0], "train", owner[0].train(client), like)
+            if owner
+            else client.local_training()
         )
         own = self.model.copy() if self._tests_own else None
         sent: list[tuple[ClientHalf, Terms]] = []
         made = [(self._own_code, delta)]
         for half in halves_with_hook(halves, "finish"):
-            delta, terms = returned.check_finished(half, half.finish(client, delta), delta)
+            delta, terms = hook_checks.check_finished(half, half.finish(client, delta), delta)
             sent.append((half, terms))
             if is_own(type(half)):
-                made.append((f" returned by {returned.place_of_hook(type(half), 'finish')}", delta))
+                made.append((f" returned by {hook_checks.place_of_hook(type(half), 'finish')}", delta))
         made[-1] = made[-1][0], delta
         if own is not None:
-            for half in halves_with_hook(halves, "personal"):
-                own = half.personal(client, own)
+            for half in halves_with_hook(halves, "personalize"):
+                own = half.personalize(client, own)
             client.own = own.parameters, own.buffers, own.integers
             reply.watch(own.parameters, f"{where}, its own model")
         weight = share if order.arrived is None else client.trained / order.arrived
@@ -227,9 +229,9 @@ class ClientHost:
     def _exchange(self, client: HostedClient, order: Order, reply: Reply) -> None:
         name, _, op = order.op.partition(".")
         half = client.halves[name]
-        with client.aside(name):
-            found = getattr(half, op)(client, order.mail)
-        terms = returned.check_terms(half, op, {} if found is None else found)
+        with client.rng_scope(name):
+            found = getattr(half, op)(client, order.message)
+        terms = hook_checks.check_terms(half, op, {} if found is None else found)
         self._take_terms(client, order, reply, [(half, terms)])
 
     def _take_terms(
@@ -238,8 +240,8 @@ class ClientHost:
         share, where = order.shares[client.id], self._where(client, order)
         hook = "finish" if order.op == "train" else order.op.partition(".")[2]
         for half, name, term in ((half, name, term) for half, terms in sent for name, term in terms.items()):
-            by = f"{where}, returned by {returned.place_of_hook(type(half), hook)}" if is_own(type(half)) else where
-            how, full = half.knobs.replies[name], f"{half.name}.{name}"
+            by = f"{where}, returned by {hook_checks.place_of_hook(type(half), hook)}" if is_own(type(half)) else where
+            how, full = half.method.replies[name], f"{half.name}.{name}"
             if how != "by_client":
                 term = replace(term, value=self._encode(client, full, term.value))
             reply.take_term(client.id, full, term, how, share, by)
@@ -250,7 +252,7 @@ class ClientHost:
         if not owner or isinstance(value, Encoded) or value.shape != self.model.parameters.shape:
             return value
         sent = owner[0].encode(name, value, client.generator(f"{owner[0].name}: {name}"))
-        return returned.check_encoded(owner[0], sent, value)
+        return hook_checks.check_encoded(owner[0], sent, value)
 
     def _where(self, client: HostedClient, order: Order) -> str:
         method = name_methods(client.halves) if order.op == "train" else order.op

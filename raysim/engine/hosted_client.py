@@ -12,8 +12,8 @@ from raysim.api.client import Client, Shared
 from raysim.api.messages import Delta
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.api.step import Step
+from raysim.data.custom_stream import UserStream
 from raysim.data.pixels import Source
-from raysim.data.user_stream import UserStream
 from raysim.engine.local_training import train
 from raysim.engine.orders import Phase
 from raysim.federation.stream import Stream
@@ -23,13 +23,13 @@ from raysim.system.seeding import Streams
 
 
 class HostedClient(Client):
-    """One client with its methods' halves. Its attributes last from phase to phase, except those in `made_again`.
+    """One client with its methods' halves. Its attributes last from phase to phase, except those in `transient`.
 
     `stage` is the stage of its present window, `begun` the stage of its last phase. `own` are the parameters, float
     buffers and integer buffers of its own model since it has trained, where that is tested; else empty.
     """
 
-    made_again: ClassVar = frozenset(
+    transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "_kept_out"}
         | {"_received"}
     )

@@ -31,7 +31,7 @@ class Phase:
 class Order:
     """An operation that a host is asked to do for some of its clients.
 
-    `op` is "train" or "METHOD.OP"; `mail` maps methods to their mail for "train", and is the op's mail otherwise;
+    `op` is "train" or "METHOD.OP"; `message` maps methods to their messages for "train", and is the op's otherwise;
     `shares` are the clients' weights in the cohort, `cohort` the number of clients in it. `windows` are the windows of
     the clients whose window is not the phase's. If an update counts by the samples that it was trained on, `arrived` is
     the number that the whole cohort holds, an upper bound; an update is multiplied by `discount` for its age.
@@ -42,7 +42,7 @@ class Order:
 
     op: str
     clients: tuple[int, ...]
-    mail: Any
+    message: Any
     shares: Mapping[int, float]
     cohort: int
     phase: Phase
@@ -106,7 +106,7 @@ class Reply:
         where: str,
         made: Sequence[tuple[str, Delta]] = (),
         parameters: Tensor | Encoded | None = None,
-        withheld: int = 0,
+        local_bytes: int = 0,
     ) -> None:
         """Add one client's update, of which so many bytes are not sent; integer buffers are the lowest client id's.
 
@@ -121,7 +121,7 @@ class Reply:
         self._add("buffers", WIDE, [(f"{update} buffers{by}", part.buffers) for by, part in made], weight)
         if self.integers is None or client < self.integers[0]:
             self.integers = (client, self._copy(integers, where))
-        self._count(client, sent.nbytes + delta.buffers.nbytes + integers.nbytes - withheld)
+        self._count(client, sent.nbytes + delta.buffers.nbytes + integers.nbytes - local_bytes)
 
     def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
         """Add one client's term, reduced as its method declares."""

@@ -5,11 +5,11 @@ from typing import Any, Protocol
 
 import torch
 
-from raysim.api.messages import Post
+from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.engine.host import ClientHost
+from raysim.engine.memory_counts import count_remembered
 from raysim.engine.orders import Order, Reply
-from raysim.engine.remembered import count_remembered
 from raysim.evaluation.scoring import Chunk, Counts, Scores
 from raysim.federation.federation import Federation
 from raysim.system.device import set_torch
@@ -21,16 +21,16 @@ class Runner(Protocol):
     A host carries out its orders in the order in which they were begun, whichever replies are waited for.
     """
 
-    def begin(self, order: Order, posts: Sequence[Post]) -> Any:
+    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Any:
         """Have every client of the order carry it out; return a ticket, possibly before they have done so."""
 
     def finish(self, ticket: Any) -> Reply:
         """Wait until an order is carried out, and return the merged reply."""
 
-    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
+    def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:
         """Distribute the parts over the hosts, and return the merged counts."""
 
-    def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
+    def evaluate_clients(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Mapping[int, Scores]:
         """Have every host test its clients' own models on all parts, and return the counts by client."""
 
     def count_remembered(self) -> Counts:
@@ -59,21 +59,21 @@ class LocalRunner:
         if records is not None:
             self.host.restore(records)
 
-    def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
+    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:
         """Have every client of the order carry it out at once, and return the reply."""
-        return self.host.perform(order, posts)
+        return self.host.perform(order, broadcasts)
 
     def finish(self, ticket: Reply) -> Reply:
         """Return the reply of `begin`."""
         return ticket
 
-    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
+    def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:
         """Count the correct predictions."""
-        return self.host.evaluate(parts, posts)
+        return self.host.evaluate(parts, broadcasts)
 
-    def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
+    def evaluate_clients(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Mapping[int, Scores]:
         """Count the correct predictions of the clients' own models."""
-        return self.host.evaluate_clients(parts, posts)
+        return self.host.evaluate_clients(parts, broadcasts)
 
     def count_remembered(self) -> Counts:
         """Count what the memories hold."""

@@ -6,29 +6,29 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from raysim.api.messages import Post
+from raysim.api.messages import Broadcast
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import AsynchronousUpdates
 from raysim.engine.events import Accuracies, Checkpoint, Dispatched, Event, Finished, RoundDone, Started
 from raysim.engine.exchange import Exchange, guard_hook
+from raysim.engine.hook_checks import check_weights
 from raysim.engine.host import EVALUATED
 from raysim.engine.memory_choice import choose_memory
-from raysim.engine.returned import check_weights
 from raysim.engine.runner import Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
-from raysim.evaluation.own_data import Spread, by_protocol, own_accuracies
+from raysim.evaluation.per_client import Spread, by_protocol, own_accuracies
 from raysim.evaluation.scoring import ClientSummary, Scores, accuracies, chunks_for, summarise_clients
 from raysim.federation.federation import Federation
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.errors import locate_errors
-from raysim.system.state import Kept, decode, encode
+from raysim.system.state import Stateful, decode, encode
 
 
-class Simulation(Kept):
+class Simulation(Stateful):
     """One run, as an iterator of events. `stop` ends it after the round in progress.
 
     Args:
@@ -39,7 +39,7 @@ class Simulation(Kept):
         model: the run's, as it was built, on the CPU; None builds it here.
     """
 
-    made_again: ClassVar = frozenset(
+    transient: ClassVar = frozenset(
         {"config", "federation", "runner", "model", "chunks", "stopping", "_saved", "_tested", "_counts_memories"}
     )
 
@@ -62,7 +62,7 @@ class Simulation(Kept):
         if isinstance(config.schedule, AsynchronousSchedule):
             self.schedule = AsynchronousUpdates(self.exchange, clock, config.schedule, federation.availability)
         self.chunks = chunks_for(self.model, federation)
-        methods = {name: half.knobs for name, half in self.exchange.halves.items()}
+        methods = {name: half.method for name, half in self.exchange.halves.items()}
         self._counts_memories = config.logging.memory and choose_memory(config, methods) is not None
         self.virtual_time = 0.0
         self._tested: tuple[tuple[int, int], Scores] | None = None
@@ -161,12 +161,12 @@ class Simulation(Kept):
             self._tested = now, scores
         return self._tested[1]
 
-    def _evaluated_model(self) -> Post:
+    def _evaluated_model(self) -> Broadcast:
         """Return the model, or what a method has evaluated in its place."""
-        for half in self.exchange.halves_with("tested"):
-            with locate_errors(f"server, round {self.server.round}"), guard_hook(half, "tested"):
-                found = check_weights(half, half.tested(self.server), self.model)
-            return Post(EVALUATED, self.server.version, found or self.server.model().value)
+        for half in self.exchange.halves_with("evaluated"):
+            with locate_errors(f"server, round {self.server.round}"), guard_hook(half, "evaluated"):
+                found = check_weights(half, half.evaluated(self.server), self.model)
+            return Broadcast(EVALUATED, self.server.version, found or self.server.model().value)
         return self.server.model()
 
     def _checkpoint(self) -> Checkpoint:

@@ -8,7 +8,7 @@ from raysim.engine.events import Dispatched
 from raysim.engine.exchange import Exchange
 from raysim.engine.virtual_time import Clock
 from raysim.system import seeding
-from raysim.system.state import Kept
+from raysim.system.state import Stateful
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class RoundOutcome:
     dispatches: Sequence[Dispatched] = ()
 
 
-class SynchronousRounds(Kept):
+class SynchronousRounds(Stateful):
     """Rounds, one after the other: draw a cohort, have it train, average."""
 
-    made_again: ClassVar = frozenset({"_exchange", "_server", "_clock"})
+    transient: ClassVar = frozenset({"_exchange", "_server", "_clock"})
 
     def __init__(self, exchange: Exchange, clock: Clock) -> None:
         self._exchange = exchange
@@ -48,10 +48,10 @@ class SynchronousRounds(Kept):
         if not server.cohort:
             return self._outcome(chosen, {})
         exchange.drive_plans("prepare", server.cohort)
-        mail, posts = exchange.announce()
-        order = exchange.order("train", server.cohort, mail, server.shares)
+        message, broadcasts = exchange.announce()
+        order = exchange.order("train", server.cohort, message, server.shares)
         order = replace(order, arrived=exchange.count_arrived((client, server.round) for client in server.cohort))
-        reply = exchange.receive(exchange.begin(order, posts))
+        reply = exchange.receive(exchange.begin(order, broadcasts))
         exchange.update_model(reply, reply.delta(server.parameters.dtype))
         exchange.drive_plans("conclude", server.cohort)
         return self._outcome(chosen, reply.means())

@@ -47,7 +47,7 @@ class DryClient(HostedClient):
     `of_an_epoch` the batches that its last epoch had.
     """
 
-    made_again: ClassVar = HostedClient.made_again | {"known"}
+    transient: ClassVar = HostedClient.transient | {"known"}
     data: Source
     known: npt.NDArray[np.int64] | None = None
     resumes = False
@@ -112,7 +112,7 @@ class WorstCase(ClientHalf):
 
     def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
         """Send everything, if the half would send anything now."""
-        return delta, self._send_all(client, None) if overrides(self.knobs.Client, "finish") else {}
+        return delta, self._send_all(client, None) if overrides(self.method.Client, "finish") else {}
 
     def __getattr__(self, op: str) -> Any:
         """Answer any op."""
@@ -120,5 +120,5 @@ class WorstCase(ClientHalf):
             raise AttributeError(op)
         return self._send_all
 
-    def _send_all(self, client: Client, mail: Any) -> Terms:
-        return {term: Term(client.model.gradient.clone()) for term in self.knobs.replies}
+    def _send_all(self, client: Client, message: Any) -> Terms:
+        return {term: Term(client.model.gradient.clone()) for term in self.method.replies}

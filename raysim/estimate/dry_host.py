@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim.api.encoded import Encoded, decoded
-from raysim.api.messages import Post, Reduction, Term, count_bytes
+from raysim.api.messages import Broadcast, Reduction, Term, count_bytes
 from raysim.api.method import ClientHalf, overrides
 from raysim.config import Config
 from raysim.engine.exact_sum import ExactSum
@@ -126,11 +126,15 @@ class DryHost(ClientHost):
         client.known = self.federation.dataset.train.y if self.federation.opener is None else None
         return client
 
-    def perform(self, order: Order, posts: Sequence[Post] = ()) -> Reply:
+    def perform(self, order: Order, broadcasts: Sequence[Broadcast] = ()) -> Reply:
         """Carry out an order, once for all clients of a kind; their replies and states after it are shared."""
-        self.receive(posts)
-        order = replace(order, mail=self._move(order.mail))
-        said = order.op, _describe(order.mail), count_bytes({name: post.value for name, post in self.posts.items()})
+        self.receive(broadcasts)
+        order = replace(order, message=self._move(order.message))
+        said = (
+            order.op,
+            _describe(order.message),
+            count_bytes({name: broadcast.value for name, broadcast in self.broadcasts.items()}),
+        )
         alike: dict[Hashable, list[int]] = {}
         for number in order.clients:
             window = order.windows.get(number, order.phase.window)
@@ -155,7 +159,7 @@ class DryHost(ClientHost):
         if self._alike:  # others share it
             client, before = self.make_client(number), client.state()
             client.restore(map_tensors(lambda tensor: tensor.detach().clone(), before))
-        self.model.load(self.posts["model"].value)
+        self.model.load(self.broadcasts["model"].value)
         try:
             self.serve(client, order, reply)
         except Exception as error:
@@ -164,7 +168,7 @@ class DryHost(ClientHost):
                 raise
             self.unknown.append(half.name)
             for other in self.clients.values():
-                other.halves[half.name] = WorstCase(half.name, half.knobs)
+                other.halves[half.name] = WorstCase(half.name, half.method)
             return self._try(number, order, key)
         assert isinstance(client, DryClient)
         if not self._alike:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from raysim.api.messages import Post
+from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.config.schema import Logging
 from raysim.engine.events import RoundDone
@@ -90,19 +90,19 @@ class DryRunner(LocalRunner):
         self._trained: set[int] = set()
         self._changed: set[int] = set()
 
-    def begin(self, order: Order, posts: Sequence[Post]) -> Reply:
+    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:
         """Have every client of the order carry it out, and return the reply."""
         self.orders[len(order.clients)] += 1
         if order.op == "train":
             self._changed.update(order.clients)
-        return super().begin(order, posts)
+        return super().begin(order, broadcasts)
 
-    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
+    def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:
         """Find no answer right."""
         self.evaluations += 1
         return zero_scores(self.host.federation)
 
-    def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Mapping[int, Scores]:
+    def evaluate_clients(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Mapping[int, Scores]:
         """Find no answer right, and count the models that have changed, the server's for those that never trained."""
         self._trained |= self._changed
         self.evaluations += len(self._changed) + (len(self._trained) < len(self.host.clients))

@@ -135,7 +135,9 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     largest = [max(map(stream.size, range(stream.windows))) for stream in federation.streams]
     batches = np.array([len(cut_into_batches(samples, size, model.normalises)) for samples in largest])
     of_halves, tables = measure_halves(config, federation, batches)
-    posts = 1 + sum(bool(method.replies) for method in methods.values())  # a method's means come back as posts
+    broadcasts = 1 + sum(
+        bool(method.replies) for method in methods.values()
+    )  # a method's means come back as broadcasts
     outputs, widest = measure_activations(model, two_samples(model.module, federation.shape, federation.vocabulary))
     tested = min(chunk_size(widest), max(len(task.test) for task in federation.tasks))
     training = size * outputs
@@ -158,9 +160,9 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
         processes_alone(config),
         data=data,
         coordinator=serving * vector + imported,
-        host=(2 + posts) * vector + kept + imported,
+        host=(2 + broadcasts) * vector + kept + imported,
         working=working * vector + int(tables.max()) + max(0, min(evaluating, KEPT_BYTES) - kept),
-        gpu=data + (2 + posts + working) * vector + on_gpu + int(tables.max()),
+        gpu=data + (2 + broadcasts + working) * vector + on_gpu + int(tables.max()),
         clients=[
             int(own)
             + kept_steps

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from raysim.api.messages import Post
+from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.engine.events import RoundDone
 from raysim.engine.runner import LocalRunner
@@ -88,11 +88,11 @@ def _seconds_per_step(config: Config, federation: Federation, model: FlatModel) 
 def _seconds_per_sample(config: Config, federation: Federation, model: FlatModel) -> float:
     """Return the seconds that the evaluation of a sample takes, the second time."""
     clock, runner = _clock(config), LocalRunner(config, federation)
-    post = Post("model", 0, model.weights())
+    broadcast = Broadcast("model", 0, model.weights())
     tested = len(federation.tasks[0].test)
-    runner.evaluate([Chunk(0, 0, tested)], [post])
+    runner.evaluate([Chunk(0, 0, tested)], [broadcast])
     began = clock()
-    runner.evaluate([Chunk(0, 0, tested)], [post])
+    runner.evaluate([Chunk(0, 0, tested)], [broadcast])
     return (clock() - began) / tested
 
 
@@ -104,11 +104,11 @@ def _clock(config: Config) -> Callable[[], float]:
 class _Unevaluated(LocalRunner):
     """Trains, and takes every answer for wrong."""
 
-    def evaluate(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> Scores:
+    def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:
         """Compute nothing."""
         return zero_scores(self.host.federation)
 
-    def evaluate_clients(self, parts: Sequence[Chunk], posts: Sequence[Post]) -> dict[int, Scores]:
+    def evaluate_clients(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> dict[int, Scores]:
         """Compute nothing."""
         return dict.fromkeys(self.host.clients, zero_scores(self.host.federation))
 

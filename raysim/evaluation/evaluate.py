@@ -16,7 +16,7 @@ from raysim.config.error_text import either
 from raysim.config.lookup import only_named_by
 from raysim.data.text import reword
 from raysim.evaluation.metrics import ProtocolMetrics, describe_metric, metric_of, protocol_label
-from raysim.evaluation.own_data import own_accuracies
+from raysim.evaluation.per_client import own_accuracies
 from raysim.evaluation.scoring import (
     ClientSummary,
     accuracies,

@@ -14,13 +14,13 @@ from raysim.config.component import Component
 from raysim.config.component_blocks import ChannelStatistics
 from raysim.config.scenarios import ClassIncremental, OwnScenario
 from raysim.data.class_incremental import classes
+from raysim.data.custom_stream import Opener, UserStream
+from raysim.data.custom_tasks import own_tasks
 from raysim.data.dataset import Dataset, MissingData, stand_in, subsample
 from raysim.data.loading import load_dataset
-from raysim.data.own_tasks import own_tasks
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task, domains, hold_out, permutations, rotations
 from raysim.data.transforms import AUGMENTATIONS, OwnAugmentation, check_augmentation, normalization
-from raysim.data.user_stream import Opener, UserStream
 from raysim.federation.assignment import deal
 from raysim.federation.availability import Availability, plan_availability
 from raysim.federation.stream import Stream

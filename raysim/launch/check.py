@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from raysim.callbacks.telling import make_callbacks
+from raysim.callbacks.callback_list import make_callbacks
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.data.dataset import MissingData

@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.table import Table
 
 from raysim.config import Config
-from raysim.engine.events import Event, Notice, RoundDone, Started, WentBack
+from raysim.engine.events import Event, Notice, RolledBack, RoundDone, Started
 from raysim.evaluation.metrics import Matrix, average_accuracy, describe_mean, metric_of, protocol_label
 from raysim.evaluation.scoring import describe_clients
 from raysim.objectives import Metric
@@ -36,7 +36,7 @@ class RunDisplay(Display):
         """Show one event."""
         if isinstance(event, Notice):
             self.say(event.text)
-        elif isinstance(event, WentBack):
+        elif isinstance(event, RolledBack):
             self.say(f"{event.why}; going on from round {event.round}")
 
 

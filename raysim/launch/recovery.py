@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Protocol
 
-from raysim.engine.events import Event, RoundDone, Started, Waiting, WentBack
+from raysim.engine.events import Event, RolledBack, RoundDone, Started, Waiting
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.records.recorder import Recorder
 from raysim.system.errors import ConfigError, Lost, RunError
@@ -86,7 +86,7 @@ class Recovery:
                 if losses > self._tries:
                     often = f"{lost.who} died {losses} times in round {furthest + 1}"
                     raise RunError(f"{often}: {lost.how}; {lost.advice}") from None
-                yield WentBack(str(lost), self._recorder.go_back(str(lost)))
+                yield RolledBack(str(lost), self._recorder.go_back(str(lost)))
 
     def _follow(self, event: Event) -> None:
         """Note what a stop would wait for after this event."""

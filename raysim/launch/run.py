@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raysim.callbacks.callback import Callback
-from raysim.callbacks.telling import CallbackAudience, Named, make_callbacks
+from raysim.callbacks.callback_list import CallbackList, Named, make_callbacks
 from raysim.config import Config, load
 from raysim.config.comparison import label_run
 from raysim.data.downloading import downloads_told
@@ -122,11 +122,11 @@ def run(
             divert_errors(directory / log) if log and not local else nullcontext(),
         ):
             recovery = Recovery(start, recorder, resolved.checkpoint.tries)
-            audience = CallbackAudience(told, recorder, federation.availability.rows)
+            audience = CallbackList(told, recorder, federation.availability.rows)
             return _carry_out(recovery, recorder, display, audience)
 
 
-def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay, audience: CallbackAudience) -> Result:
+def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay, audience: CallbackList) -> Result:
     def end(status: str) -> Result:
         recorder.footprint.sample()
         return recorder.end(status)

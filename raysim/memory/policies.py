@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from raysim.system.state import Kept
+from raysim.system.state import Stateful
 
 Ints = npt.NDArray[np.int64]
 
 
-class Policy(Kept):
+class Policy(Stateful):
     """Chooses slots in one memory of `capacity` slots. This one stores no sample: Re-Fed replaces the memory itself."""
 
     def __init__(self, capacity: int) -> None:

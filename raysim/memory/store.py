@@ -13,7 +13,7 @@ from torch import Tensor
 from raysim.memory.making import POLICIES, check_slots, make_policy
 from raysim.memory.policies import Ints, Policy
 from raysim.system.device import to_device
-from raysim.system.state import Kept
+from raysim.system.state import Stateful
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class MemoryKind:
     keys: Mapping[str, object] = field(default_factory=dict)
 
 
-class Memory(Kept):
+class Memory(Stateful):
     """One client's memory: one part for all its samples, or one for each task."""
 
-    made_again = frozenset({"kind"})
+    transient = frozenset({"kind"})
 
     def __init__(self, kind: MemoryKind) -> None:
         self.kind = kind
@@ -140,7 +140,7 @@ class Memory(Kept):
         return self.parts[key]
 
 
-class Part(Kept):
+class Part(Stateful):
     """A policy and the slots that it fills, from the first on and without gaps."""
 
     def __init__(self, policy: Policy) -> None:

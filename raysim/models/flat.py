@@ -22,18 +22,18 @@ DTYPES = {torch.float32, torch.float64}
 class Weights:
     """A model's weights: trainable parameters [P], float buffers [B], integer buffers [I].
 
-    `withheld` are the bytes of what clients have of their own, and are not sent.
+    `local_bytes` are the bytes of what clients have of their own, and are not sent.
     """
 
     parameters: Tensor
     buffers: Tensor
     integers: Tensor
-    withheld: int = field(default=0, kw_only=True)
+    local_bytes: int = field(default=0, kw_only=True)
 
     @property
     def nbytes(self) -> int:
         """The bytes that a deployment would send."""
-        return self.parameters.nbytes + self.buffers.nbytes + self.integers.nbytes - self.withheld
+        return self.parameters.nbytes + self.buffers.nbytes + self.integers.nbytes - self.local_bytes
 
 
 class FlatModel:

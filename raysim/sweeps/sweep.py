@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from raysim.callbacks.telling import CallbackAudience, make_callbacks
+from raysim.callbacks.callback_list import CallbackList, make_callbacks
 from raysim.engine.events import STOPPABLE, Event, Finished
 from raysim.engine.whole_run import IN_THIS_PROCESS, Executor, RunInProgress, load_federation
 from raysim.estimate import placement
@@ -106,7 +106,7 @@ class _Runs:
         self._display = display
         self._words = words
         self._recorders: dict[Cell, Recorder] = {}
-        self._audiences: dict[Cell, CallbackAudience] = {}
+        self._audiences: dict[Cell, CallbackList] = {}
         self._running: dict[RunInProgress, Cell] = {}
         self.stopping = False
 
@@ -152,7 +152,7 @@ class _Runs:
             self._end(cell, "failed", str(error))
             return
         self._recorders[cell] = recorder
-        self._audiences[cell] = CallbackAudience(callbacks, recorder, federation.availability.rows)
+        self._audiences[cell] = CallbackList(callbacks, recorder, federation.availability.rows)
         resume_from = None if recorder.saved is None else (recorder.saved.server, dict(recorder.saved.clients))
         run = self._executor.start(cell.config, federation, resume_from)
         self._running[run] = cell

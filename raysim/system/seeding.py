@@ -65,7 +65,7 @@ class Streams:
         return self._generators[purpose]
 
     @contextmanager
-    def aside(self, purpose: str) -> Iterator[None]:
+    def rng_scope(self, purpose: str) -> Iterator[None]:
         """Have torch draw from the stream for a purpose, where it was left; what was drawn from before then goes on."""
         before = self._present
         self.turn_to(purpose)
@@ -106,7 +106,7 @@ def guard_globals(who: str, side: str | None, error: type[ConfigError | RunError
         if side is not None:
             allowed = (
                 f"allowed, where a {side} is given: {side}.generator(name) or, around torch's own draws, "
-                f"`with {side}.aside(name):`"
+                f"`with {side}.rng_scope(name):`"
             )
         raise error(f"{who} moved {' and '.join(moved)}, which the whole process shares; {allowed}")
 

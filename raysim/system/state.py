@@ -17,24 +17,24 @@ from raysim.system.errors import RunError
 ALLOWED = "a tensor, number, string, None, or a list, tuple or dict of them"
 
 
-class Kept:
-    """An object whose attributes are its state: a checkpoint has all of them, except those in `made_again`.
+class Stateful:
+    """An object whose attributes are its state: a checkpoint has all of them, except those in `transient`.
 
-    A new attribute is therefore kept by default; one that a checkpoint must not have is listed in `made_again`.
+    A new attribute is therefore kept by default; one that a checkpoint must not have is listed in `transient`.
     """
 
-    made_again: ClassVar[frozenset[str]] = frozenset()
+    transient: ClassVar[frozenset[str]] = frozenset()
     """The attributes that the constructor makes again, or that do not outlast a round."""
 
     def state(self) -> dict[str, Any]:
-        """Return every attribute that lasts; for one that is itself a Kept, its state."""
-        return {name: _state_of(value) for name, value in vars(self).items() if name not in self.made_again}
+        """Return every attribute that lasts; for one that is itself a Stateful, its state."""
+        return {name: _state_of(value) for name, value in vars(self).items() if name not in self.transient}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the state of an object that was constructed in the same way."""
         for name, kept in state.items():
             value = vars(self).get(name)
-            if isinstance(value, Kept):
+            if isinstance(value, Stateful):
                 value.restore(kept)
             elif _holds_kept(value):
                 for key, part in vars(self)[name].items():
@@ -44,13 +44,13 @@ class Kept:
 
 
 def _state_of(value: Any) -> Any:
-    if isinstance(value, Kept):
+    if isinstance(value, Stateful):
         return value.state()
     return {key: part.state() for key, part in value.items()} if _holds_kept(value) else value
 
 
 def _holds_kept(value: object) -> bool:
-    return isinstance(value, dict) and bool(value) and all(isinstance(part, Kept) for part in value.values())
+    return isinstance(value, dict) and bool(value) and all(isinstance(part, Stateful) for part in value.values())
 
 
 def find_foreign(value: object) -> str | None:

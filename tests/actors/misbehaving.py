@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from raysim.api import ClientHalf, Delta, Method, Post, ServerHalf, Term
+from raysim.api import Broadcast, ClientHalf, Delta, Method, ServerHalf, Term
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +23,12 @@ class Misbehaving(Method):
     what: Literal["raise", "send NaN", "die", "sleep"] = "raise"
 
     class Client(ClientHalf):
-        knobs: Misbehaving
+        method: Misbehaving
 
         def finish(self, client: Any, delta: Delta) -> tuple[Delta, dict[str, Term]]:
             if (client.id, client.round) != (1, 3):
                 return delta, {}
-            match self.knobs.what:
+            match self.method.what:
                 case "raise":
                     raise KeyError("a mistake of my own")
                 case "send NaN":
@@ -50,19 +50,19 @@ class Hoarder(Method):
     replies: ClassVar = {"digest": "mean"}
 
     class Client(ClientHalf):
-        knobs: Hoarder
+        method: Hoarder
 
-        def start(self, client: Any, mail: Any) -> None:
-            self.hoard = torch.ones(self.knobs.kept // 4)
+        def start(self, client: Any, message: Any) -> None:
+            self.hoard = torch.ones(self.method.kept // 4)
 
         def finish(self, client: Any, delta: Delta) -> tuple[Delta, dict[str, Term]]:
             return delta, {"digest": Term(delta.parameters[:8])}
 
     class Server(ServerHalf):
-        knobs: Hoarder
+        method: Hoarder
 
-        def announce(self, server: Any) -> tuple[Any, Sequence[Post]]:
-            return torch.ones(self.knobs.mailed // 4), ()
+        def announce(self, server: Any) -> tuple[Any, Sequence[Broadcast]]:
+            return torch.ones(self.method.mailed // 4), ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,16 +74,16 @@ class Slow(Method):
     log: str | None = None  # a file that every phase's client, process, start and end are written to
 
     class Client(ClientHalf):
-        knobs: Slow
+        method: Slow
 
-        def start(self, client: Any, mail: None) -> None:
+        def start(self, client: Any, message: None) -> None:
             self.began = time.time()
 
         def finish(self, client: Any, delta: Delta) -> tuple[Delta, dict[str, Term]]:
-            if client.id == self.knobs.client or self.knobs.client < 0:
-                time.sleep(self.knobs.seconds)
-            if self.knobs.log is not None:
-                with open(self.knobs.log, "a", encoding="utf-8") as file:
+            if client.id == self.method.client or self.method.client < 0:
+                time.sleep(self.method.seconds)
+            if self.method.log is not None:
+                with open(self.method.log, "a", encoding="utf-8") as file:
                     file.write(f"{client.id} {os.getpid()} {self.began} {time.time()}\n")
             return delta, {}
 
@@ -99,9 +99,9 @@ class Fragile(Method):
     after: int = 0  # the round from which on the last one dies
 
     class Client(ClientHalf):
-        knobs: Fragile
+        method: Fragile
 
-        def start(self, client: Any, mail: None) -> None:
+        def start(self, client: Any, message: None) -> None:
             self.client, self.home, self.round = client.id, os.getpid(), client.round
 
         def state(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Fragile(Method):
             super().restore(state)
             if self._within("perform") and self._took_part():
                 self._kill_once("as it arrives", os.getpid())
-                if self.round >= self.knobs.after:
+                if self.round >= self.method.after:
                     self._kill_once("at home after it left", self.home)
 
         def _took_part(self) -> bool:
@@ -124,7 +124,7 @@ class Fragile(Method):
             return any(frame.name == function for frame in traceback.extract_stack())
 
         def _kill_once(self, when: str, process: int) -> None:
-            path = Path(self.knobs.folder, when)
+            path = Path(self.method.folder, when)
             if not path.exists():
                 path.write_text(str(self.client))
                 os.kill(process, signal.SIGKILL)

@@ -25,7 +25,7 @@ from raysim.actors.held_sums import HeldSums
 from raysim.actors.host import Host
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
-from raysim.engine.events import Checkpoint, Finished, RoundDone, Started, Waiting, WentBack
+from raysim.engine.events import Checkpoint, Finished, RolledBack, RoundDone, Started, Waiting
 from raysim.engine.orders import Order
 from raysim.estimate import placement
 from raysim.estimate.memory import MemoryNeed
@@ -106,7 +106,7 @@ def test_a_method_that_ends_its_process_is_no_loss_of_an_actor() -> None:
     made = object.__new__(Host)
     made._turn = nullcontext()
     made._sums = HeldSums()
-    made._host = SimpleNamespace(perform=lambda order, posts: sys.exit(3))
+    made._host = SimpleNamespace(perform=lambda order, broadcasts: sys.exit(3))
     with pytest.raises(
         RunError, match=r"^SystemExit: 3 \(.*<lambda>, .*\.py:\d+\); --local helps to debug it"
     ) as ended:
@@ -183,7 +183,7 @@ def test_a_stop_says_what_it_waits_for() -> None:
     attempt = SimpleNamespace(events=events, stop=lambda: None)
     recovery = Recovery(lambda saved, apart: said.append(recovery.doing()) or attempt, recorder, 3)
     found = [*recovery.events()]
-    assert [event for event in found if isinstance(event, WentBack)] == [WentBack("a host died: ended", 1)]
+    assert [event for event in found if isinstance(event, RolledBack)] == [RolledBack("a host died: ended", 1)]
     assert len(found) == 7
     start, first, second = STARTING, "finishing round 1 of 2", "finishing round 2 of 2"
     assert said == [start, late, first, second, late, start, second, second]

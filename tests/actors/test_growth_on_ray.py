@@ -14,12 +14,12 @@ from raysim.launch.display import RunDisplay
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
 
-WARM, LAST = 100, 300  # rounds; each posts a model and mail, every fifth leaves a checkpoint
+WARM, LAST = 100, 300  # rounds; each broadcasts a model and message, every fifth leaves a checkpoint
 HIDDEN = 3000
 MODEL = 4 * (6 * HIDDEN + HIDDEN + HIDDEN * 4 + 4)  # bytes: enough for the object store, few enough for fast rounds
 MAIL = 2**18  # bytes
 PUT = "00" + 18 * "ff"  # how the name of an object begins that the driver put there
-GROWTH = (LAST - WARM) * MODEL / 2  # bytes; mail or a model of each round that stayed would be twice this and more
+GROWTH = (LAST - WARM) * MODEL / 2  # bytes; message or a model of each round that stayed would be twice this and more
 
 
 class Held(RunDisplay):

@@ -90,11 +90,11 @@ class Holding(LocalRunner):
             for host in self.hosts:
                 host.restore({number: records[number] for number in host.clients})
 
-    def begin(self, order: Order, posts: Any) -> Reply:
+    def begin(self, order: Order, broadcasts: Any) -> Reply:
         (client,) = order.clients
         at = client % len(self.hosts)
         later = islice((other for other in order.later if other % len(self.hosts) == at), 1)
-        found = self.hosts[at].perform(order, posts)
+        found = self.hosts[at].perform(order, broadcasts)
         answered = self.sums[at].answer(replace(order, later=tuple(later)), found)
         self.held_back += not answered.updates
         return answered

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 import raysim
-from raysim.engine.events import Checkpoint, Event, RoundDone, Started, WentBack
+from raysim.engine.events import Checkpoint, Event, RolledBack, RoundDone, Started
 from raysim.records.checkpoints import Checkpoints
 from raysim.system.errors import RunError
 
@@ -87,7 +87,7 @@ class Killer:
         self.after, self.delay = draws.randint(1, LAST), draws.uniform(0, 0.1)
 
     def take(self, event: Event) -> None:
-        if isinstance(event, WentBack):
+        if isinstance(event, RolledBack):
             self.old = actors("")  # which may take a moment to end
             self.say(f"{event.why}; going on from round {event.round}")
             return

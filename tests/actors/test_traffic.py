@@ -1,4 +1,4 @@
-"""What crosses between actors is the model, mail and sums, whatever clients hold; clients that move, by reference."""
+"""What crosses between actors is the model, messages and sums, whatever clients hold; moving clients, by reference."""
 
 import io
 import pickle
@@ -132,12 +132,12 @@ def run(small: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def posted(traffic: Traffic) -> list[Any]:
-    """The posts that calls carry: Weights by value, or None where a reference stands for them."""
+    """The broadcasts that calls carry: Weights by value, or None where a reference stands for them."""
     found = []
     for message, *_ in (arguments for name, (arguments, _) in traffic.calls if name != "give"):
-        _, names, (_, *posts) = pickle.loads(message)
+        _, names, (_, *broadcasts) = pickle.loads(message)
         assert all(name == "model" for name, _ in names)
-        found += [None if post is None else wire.unpack(post) for post in posts]
+        found += [None if broadcast is None else wire.unpack(broadcast) for broadcast in broadcasts]
     return found
 
 
@@ -150,14 +150,16 @@ def hoard(**knobs: int) -> dict[str, Any]:
 
 
 def test_only_the_model_mail_and_sums_cross(run: Any) -> None:
-    mail = 2**18  # bytes
-    traffic = run(resources__clients_per_actor=1, evaluation__every_rounds=1, dataset__test=1600, **hoard(mailed=mail))
+    message = 2**18  # bytes
+    traffic = run(
+        resources__clients_per_actor=1, evaluation__every_rounds=1, dataset__test=1600, **hoard(mailed=message)
+    )
     sizes, weights = traffic.sizes(), posted(traffic)
     # once to a host, though every version is trained from and evaluated: the initial model and one of each round, but
     # the last only to the hosts that evaluate, of which there are as many as CPUs
     assert len(weights) == CLIENTS * 2 * ROUNDS + CPUS
-    assert len(sizes["put"]) == 2 * ROUNDS  # large mail is put once for all hosts; the model is small
-    assert sum(sizes["put"]) <= 2 * ROUNDS * (mail + OVERHEAD)
+    assert len(sizes["put"]) == 2 * ROUNDS  # large message is put once for all hosts; the model is small
+    assert sum(sizes["put"]) <= 2 * ROUNDS * (message + OVERHEAD)
     assert max(sizes["perform"] + sizes["evaluate"]) <= weights[0].nbytes + OVERHEAD
     assert max(sizes["replies"]) <= 4 * (len(weights[0].parameters) + 8) + OVERHEAD  # what its one client sends
 

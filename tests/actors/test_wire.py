@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from raysim.actors import wire
-from raysim.api.messages import Post
+from raysim.api.messages import Broadcast
 from raysim.engine.exact_sum import WIDE, ExactSum
 from raysim.engine.orders import Order, Phase, Reply
 from raysim.models.flat import Weights
@@ -121,18 +121,18 @@ def test_a_call_arrives_with_its_mail_and_posts(size: int, monkeypatch: pytest.M
     monkeypatch.setattr(wire.ray, "put", reference)
     order = Order("train", (1, 2), None, {1: 0.5, 2: 0.5}, 2, Phase(1, 0, 0.1), {2: 1}, 7, 0.25)
     weights = Weights(torch.randn(size), torch.zeros(0), torch.arange(2))
-    posts = [Post("model", 4, weights), Post("der.teacher", 1, {"logits": torch.randn(3)})]
-    stored = [Post(post.name, post.version, wire.store(post.value)) for post in posts]
+    broadcasts = [Broadcast("model", 4, weights), Broadcast("der.teacher", 1, {"logits": torch.randn(3)})]
+    stored = [Broadcast(broadcast.name, broadcast.version, wire.store(broadcast.value)) for broadcast in broadcasts]
     message, *references = wire.seal(order, wire.store({"er": torch.ones(size)}), stored)
     assert len(references) == len(put) == (0 if size == SMALL else 2)
     assert isinstance(message, bytes)
-    asked, mail, arrived = wire.unseal(message, [over_ray(put[int(name.split()[1])]) for name in references])
+    asked, message, arrived = wire.unseal(message, [over_ray(put[int(name.split()[1])]) for name in references])
     assert asked == order
-    assert torch.equal(mail["er"], torch.ones(size))
-    assert [(post.name, post.version) for post in arrived] == [("model", 4), ("der.teacher", 1)]
+    assert torch.equal(message["er"], torch.ones(size))
+    assert [(broadcast.name, broadcast.version) for broadcast in arrived] == [("model", 4), ("der.teacher", 1)]
     assert torch.equal(arrived[0].value.parameters, weights.parameters)
     assert torch.equal(arrived[0].value.integers, weights.integers)
-    assert torch.equal(arrived[1].value["logits"], posts[1].value["logits"])
+    assert torch.equal(arrived[1].value["logits"], broadcasts[1].value["logits"])
 
 
 def test_a_reply_arrives_whole() -> None:

@@ -34,7 +34,7 @@ class Reference:
     """C-FLAG in NumPy, with full memories; what the clients compute in the last round is left to look at."""
 
     def __init__(self, config, federation, knobs):
-        self.config, self.federation, self.knobs = config, federation, knobs
+        self.config, self.federation, self.method = config, federation, knobs
         self.phases = dict.fromkeys(range(config.clients.count), 0)
 
     def parts(self, k, task):
@@ -45,7 +45,7 @@ class Reference:
 
     def chosen(self, k, steps, components):
         stream = seeding.generator(self.config.seed, k, self.phases[k], 0, "batches")
-        order = self.knobs.get("order", "random")
+        order = self.method.get("order", "random")
         if order == "random":
             return list(stream.integers(components, size=steps))
         turn = (lambda: stream.permutation(components)) if order == "reshuffled" else (lambda: np.arange(components))
@@ -59,7 +59,7 @@ class Reference:
         chosen = self.chosen(k, steps, len(parts))
         table, added = [gradient(x, *part) for part in parts], np.zeros_like(x)
         for number in range(steps):
-            if self.knobs.get("mode") == "svrg":
+            if self.method.get("mode") == "svrg":
                 delayed = gradient(x, *parts[chosen[number]])
             else:
                 if number:
@@ -71,7 +71,7 @@ class Reference:
         return x, added, steps
 
     def round(self, x, task, cohort, p):
-        knobs, lr = self.knobs, self.config.training.optimizer.lr
+        knobs, lr = self.method, self.config.training.optimizer.lr
         beta = knobs.get("beta") or lr
         alpha = beta if knobs.get("alpha") is None else knobs["alpha"]
         own = {k: gradient(x, *samples(self.federation, k, task)) for k in cohort}

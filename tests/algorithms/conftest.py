@@ -76,7 +76,7 @@ def phases(host_of, quiet_torch):
 
     def make(config, monkeypatch):
         host = host_of(config)
-        model = host.posts["model"].value
+        model = host.broadcasts["model"].value
         order = Order("c_flag.gradients", (0,), None, {0: 1.0}, 1, Phase(1, 0, BETA))
         sent = host.perform(order).of("c_flag", CFlag.replies, torch.float64)["gradient"]
         seen, real = [], c_flag.refresh
@@ -87,7 +87,7 @@ def phases(host_of, quiet_torch):
             seen.append((component, before, rows.clone(), total.clone(), components, host.model.parameters.clone()))
 
         monkeypatch.setattr(c_flag, "refresh", spy)
-        mail = {"posted": [], "cohort": 1, "past_per_new": 0.0}
-        return host, model, sent, seen, Order("train", (0,), {"c_flag": mail}, {0: 1.0}, 1, Phase(1, 0, BETA))
+        message = {"posted": [], "cohort": 1, "past_per_new": 0.0}
+        return host, model, sent, seen, Order("train", (0,), {"c_flag": message}, {0: 1.0}, 1, Phase(1, 0, BETA))
 
     return make

@@ -159,7 +159,7 @@ def test_what_a_client_sends_is_its_own_local_change_and_the_memory_step(c_flag_
     client.begin_phase(Phase(1, 0, BETA), 0.5)
     draws = np.random.default_rng(0)
     big_g, big_f = (torch.from_numpy(draws.standard_normal(len(client.received))) for _ in range(2))
-    host.receive([c_flag.Post("c_flag.gradient", 1, big_g), c_flag.Post("c_flag.memory_gradient", 1, big_f)])
+    host.receive([c_flag.Broadcast("c_flag.gradient", 1, big_g), c_flag.Broadcast("c_flag.memory_gradient", 1, big_f)])
     half.start(client, {"posted": ["gradient", "memory_gradient"], "cohort": 2, "past_per_new": 1.0})
     sent = half.train(client).parameters
     expected = client.model.parameters - client.received - BETA * big_f

@@ -50,9 +50,9 @@ def test_the_memory_is_filled_before_the_first_exchange_of_a_task_and_frozen_in_
     held = []
     real = CFlag.Client.gradients
 
-    def spy(self, client, mail):
+    def spy(self, client, message):
         held.append((client.id, client.memory.entries().positions.tolist()))
-        return real(self, client, mail)
+        return real(self, client, message)
 
     monkeypatch.setattr(CFlag.Client, "gradients", spy)
     run = simulate(c_flag_config(knobs={}, memory={"capacity": 4}))

@@ -56,12 +56,12 @@ def test_statistics_move_in_phase_b_only(tiny, host_of, quiet_torch, table):
     host.perform(order)
     client = host.clients[0]
     assert Components(client, 1).weights == [4 / 13, 4 / 13, 5 / 13]
-    mail = {"c_flag": {"posted": [], "cohort": 1, "past_per_new": 0.0}}
-    reply = host.perform(Order("train", (0,), mail, {0: 1.0}, 1, Phase(1, 0, BETA)))
+    message = {"c_flag": {"posted": [], "cohort": 1, "past_per_new": 0.0}}
+    reply = host.perform(Order("train", (0,), message, {0: 1.0}, 1, Phase(1, 0, BETA)))
     moved = reply.delta(torch.float32).buffers
     assert (moved != 0).all()
     assert reply.integers[1].tolist() == [5, 5]  # 3 of the table's pass, 2 refreshes; none of phase A's
-    buffers = host.posts["model"].value.buffers
+    buffers = host.broadcasts["model"].value.buffers
     np.testing.assert_allclose(buffers + moved, host.model.buffers, rtol=0, atol=1e-6)
 
 

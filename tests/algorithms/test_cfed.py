@@ -57,17 +57,17 @@ def test_who_reviews_is_drawn_in_every_round_from_the_cohort(cfed, simulate, mon
     heard, real = [], CFeD.Server.announce
 
     def spy(half, server):
-        mail, posts = real(half, server)
-        heard.append((server.task, server.cohort, mail))
-        return mail, posts
+        message, broadcasts = real(half, server)
+        heard.append((server.task, server.cohort, message))
+        return message, broadcasts
 
     monkeypatch.setattr(CFeD.Server, "announce", spy)
     more = {"dataset__train": 40, "clients__count": 10, "participation": {"count": 5}, "training__rounds_per_task": 6}
     simulate(cfed(**more))
-    assert [mail for task, _, mail in heard if not task] == [()] * 6
-    later = [(cohort, mail) for task, cohort, mail in heard if task]
-    assert all(len(mail) == 2 and set(mail) < set(cohort) for cohort, mail in later)
-    assert len({tuple(cohort.index(k) for k in mail) for cohort, mail in later}) > 2
+    assert [message for task, _, message in heard if not task] == [()] * 6
+    later = [(cohort, message) for task, cohort, message in heard if task]
+    assert all(len(message) == 2 and set(message) < set(cohort) for cohort, message in later)
+    assert len({tuple(cohort.index(k) for k in message) for cohort, message in later}) > 2
 
 
 def test_with_reviewers_alone_the_model_rests_in_a_tasks_first_round(cfed, simulate):
@@ -80,7 +80,7 @@ def test_with_reviewers_alone_the_model_rests_in_a_tasks_first_round(cfed, simul
 def review(host_of, config, teacher, lr=0.1):
     """Client 0's delta in a review in task 2, sent the initial model; the teacher moves it by `teacher`."""
     host = host_of(config)
-    sent = host.posts["model"]
+    sent = host.broadcasts["model"]
     host.receive([type(sent)("cfed", 1, (sent.value.parameters + teacher, sent.value.buffers))])
     reply = host.perform(Order("train", (0,), {"cfed": (0,)}, {0: 1.0}, 1, Phase(3, 1, lr)))
     return host, sent.value.parameters.numpy(), reply.delta(torch.float64).parameters.numpy(), reply

@@ -60,14 +60,14 @@ def test_without_a_pull_it_is_local_training_alone(tiny, simulate):
 
 def test_a_strong_pull_approaches_the_global_model(tiny, simulate, monkeypatch):
     """v - w <- (v - w - lr g) / (1 + lr lambda), so it tends to -g / lambda: 100 times the pull, a hundredth."""
-    distance, personal = {}, Ditto.Client.personal
+    distance, personal = {}, Ditto.Client.personalize
 
     def measured(half, client, own):
         v = personal(half, client, own)
-        distance[half.knobs.lam] = float((v.parameters - client.received).norm())
+        distance[half.method.lam] = float((v.parameters - client.received).norm())
         return v
 
-    monkeypatch.setattr(Ditto.Client, "personal", measured)
+    monkeypatch.setattr(Ditto.Client, "personalize", measured)
     for lam in (1e2, 1e4, 1e6):
         simulate(tiny(**SOFTMAX, methods={"ditto": {"lam": lam}}, **LOCAL))
     assert distance[1e4] == pytest.approx(100 * distance[1e6], rel=0.01)

@@ -131,7 +131,7 @@ def pulled(held, w, strength=1.0):
     """What the client half adds to a gradient of 0 at w."""
     half = Ewc.Client("ewc", Ewc(strength=strength))
     half.start(None, True)
-    client = SimpleNamespace(model=SimpleNamespace(parameters=w), post=lambda name: held)
+    client = SimpleNamespace(model=SimpleNamespace(parameters=w), from_server=lambda name: held)
     return half.gradient(SimpleNamespace(client=client), torch.zeros_like(w))
 
 

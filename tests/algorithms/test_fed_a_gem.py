@@ -129,7 +129,7 @@ def test_taking_the_reference_leaves_no_trace(tiny, host_of, quiet_torch):
     host = host_of(tiny(model=LIVELY, methods={"fed_a_gem": {}}))
     shares, phase = {0: 0.5, 1: 0.5}, Phase(1, 0, LR)
     host.perform(Order("train", (0, 1), {"fed_a_gem": False}, shares, 2, phase))
-    posted, state = host.posts["model"].value, torch.random.get_rng_state()
+    posted, state = host.broadcasts["model"].value, torch.random.get_rng_state()
     reply = host.perform(Order("fed_a_gem.memory_gradient", (0, 1), None, shares, 2, phase))
     assert reply.of("fed_a_gem", {"memory_gradient": "mean"}, torch.float32)["memory_gradient"].abs().max() > 0
     for name in ("parameters", "buffers", "integers"):

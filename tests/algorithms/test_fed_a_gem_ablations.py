@@ -150,7 +150,7 @@ def server_update(updates, reference, shares):
     for number, update in enumerate(updates):
         own = FedAGem.Client("fed_a_gem", knobs)
         own.used = reference is not None
-        client = SimpleNamespace(post=lambda name: reference)
+        client = SimpleNamespace(from_server=lambda name: reference)
         sent, terms = own.finish(client, Delta(update, of(number)))
         mean = mean + shares[number] * sent.parameters
         assert sent.buffers.tolist() == [number]  # statistics are averaged

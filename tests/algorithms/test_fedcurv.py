@@ -83,7 +83,7 @@ def pull_of(others, own, w, strength=1.0, sent=True):
     total = sum(u for _, u in summed), sum(u * theta for theta, u in summed)
     half.sent, half.fisher, half.fisher_times_model = (5 if sent else 3), own[1], own[0] * own[1]
     half.start(None, 5)
-    client = SimpleNamespace(model=SimpleNamespace(parameters=w), post=lambda name: total)
+    client = SimpleNamespace(model=SimpleNamespace(parameters=w), from_server=lambda name: total)
     return half.gradient(SimpleNamespace(client=client), torch.zeros_like(w))
 
 

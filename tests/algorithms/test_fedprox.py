@@ -13,8 +13,8 @@ SOFTMAX = {"name": "probes:softmax"}
 
 def phase(host, number=0, lr=0.1):
     client = host.clients[number]
-    host.receive([probes.model_post(host.model)] if "model" not in host.posts else [])
-    host.model.load(host.posts["model"].value)
+    host.receive([probes.model_post(host.model)] if "model" not in host.broadcasts else [])
+    host.model.load(host.broadcasts["model"].value)
     client.begin_phase(Phase(1, 0, lr), 1.0)
     return client.local_training().parameters.numpy()
 

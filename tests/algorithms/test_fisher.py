@@ -30,7 +30,7 @@ def client_of(module, x, y, batch=4, kept_out=None):
         generator=lambda purpose: draws,
         show=lambda positions: (x[positions], y[positions]),
         batches=lambda n, single: cut_into_batches(n, batch, normalises=False),
-        aside=lambda purpose: nullcontext(),
+        rng_scope=lambda purpose: nullcontext(),
         shared=SimpleNamespace(objective=Classification()),
         _kept_out=kept_out,
     )

@@ -49,8 +49,8 @@ def test_the_loss_by_hand():
         client = SimpleNamespace(
             model=model,
             loss=functional.cross_entropy,
-            aside=lambda name: torch.no_grad(),
-            post=lambda name: SimpleNamespace(parameters="server", buffers=None),
+            rng_scope=lambda name: torch.no_grad(),
+            from_server=lambda name: SimpleNamespace(parameters="server", buffers=None),
         )
         half = FLwF.Client("flwf", FLwF(alpha=0.5, beta=0.3))
         half.taught, half.past = taught, past
@@ -66,7 +66,7 @@ def phase_in_task_2(tiny, host_of, knobs, model=SOFTMAX, moved=0.0):
     order = Order("train", (0,), {}, {0: 1.0}, 1, Phase(1, 0, 0.1))
     host.perform(order)
     latest = host.clients[0].halves["flwf"].latest
-    sent = host.posts["model"]
+    sent = host.broadcasts["model"]
     host.receive([type(sent)("model", 1, type(sent.value)(sent.value.parameters + moved, *weights_of(sent.value)[1:]))])
     reply = host.perform(Order("train", (0,), {}, {0: 1.0}, 1, Phase(2, 1, 0.1)))
     return host, latest, reply.delta(torch.float64).parameters
@@ -81,7 +81,7 @@ def test_the_past_model_is_the_clients_own_before_aggregation(tiny, host_of, qui
     host, latest, _ = phase_in_task_2(tiny, host_of, {})
     half = host.clients[0].halves["flwf"]
     assert torch.equal(half.past[0], latest[0])
-    assert not torch.equal(half.past[0], host.posts["model"].value.parameters)
+    assert not torch.equal(half.past[0], host.broadcasts["model"].value.parameters)
     assert not torch.equal(half.latest[0], half.past[0])
     kept = half.past[0].clone()
     host.perform(Order("train", (0,), {}, {0: 1.0}, 1, Phase(3, 1, 0.1)))
@@ -105,7 +105,7 @@ def test_one_teacher_never_asks_the_server_and_no_past_weight_keeps_none(tiny, h
     host, latest, _ = phase_in_task_2(tiny, host_of, {"alpha": 0.5, "beta": 0.0}, moved=0.5)
     assert latest is None
     assert len(seen) == 3
-    assert all(torch.equal(parameters, host.posts["model"].value.parameters) for parameters in seen)
+    assert all(torch.equal(parameters, host.broadcasts["model"].value.parameters) for parameters in seen)
 
 
 def test_in_the_first_step_the_server_teaches_nothing(tiny, host_of, quiet_torch):
@@ -122,7 +122,7 @@ def test_a_phase_is_the_losss_gradient_descent(tiny, host_of, quiet_torch):
     """Client 0's phase in task 2 again, with autograd over a plain softmax: the same steps to 1e-12."""
     knobs = {"alpha": 0.5, "beta": 0.3}
     host, latest, delta = phase_in_task_2(tiny, host_of, knobs, moved=0.3)
-    client, sent = host.clients[0], host.posts["model"].value.parameters
+    client, sent = host.clients[0], host.broadcasts["model"].value.parameters
     theta = sent.clone()
 
     def logits(vector, x):

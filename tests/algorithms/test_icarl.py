@@ -146,7 +146,7 @@ def test_a_class_without_exemplars_is_never_answered(simulate, tiny):
     half.means = torch.zeros(4, 6, dtype=torch.float64)
     half.means[1, 0] = half.means[2, 1] = 1.0
     run = simulate(tiny(model=SOFTMAX))
-    weights = half.tested(run.simulation.server)
+    weights = half.evaluated(run.simulation.server)
     x = -torch.eye(6, dtype=torch.float64)
     answers = (x @ weights.parameters[:24].view(4, 6).T + weights.parameters[24:]).argmax(1)
     assert answers.tolist() == [2, 1, 1, 1, 1, 1]
@@ -222,7 +222,7 @@ def test_what_does_not_suit_it_is_refused_before_anything_starts(tiny, tmp_path)
     assert "found no head in model.name=probes:scaled" in refusal(tiny, tmp_path, model={"name": "probes:scaled"})
     assert "nn.Linear with a bias" in refusal(tiny, tmp_path, model={"name": "probes:unbiased"})
     methods = {"icarl": {}, "probes:OwnTested": {}}
-    assert "icarl and OwnTested each bring their own tested" in refusal(tiny, tmp_path, methods=methods)
+    assert "icarl and OwnTested each bring their own evaluated" in refusal(tiny, tmp_path, methods=methods)
     jittered = {"scenario__boundaries": {"jittered": {"rounds": 1}}, "training__rounds_per_task": 3}
     assert "methods.icarl: needs boundaries that all" in refusal(tiny, tmp_path, **jittered)
     task = {"scenario": CLASSES, "training__logits": "task"}

@@ -194,7 +194,7 @@ def test_old_classes_are_those_that_anyone_had(tiny, simulate, monkeypatch):
     A client without samples of task 1 (Dirichlet) is told the same.
     """
     heard = []
-    monkeypatch.setattr(LwF.Client, "start", lambda half, client, mail: heard.append((client.round, mail)))
+    monkeypatch.setattr(LwF.Client, "start", lambda half, client, message: heard.append((client.round, message)))
     data = {"name": "synthetic", "classes": 6, "shape": [6], "train": 36, "test": 20}
     more = {"dataset": data, "training__rounds_per_task": 1, "methods": {"lwf": {}}}
     skewed = {"kind": "dirichlet", "alpha": 0.05, "balanced": False, "min_samples": 0}

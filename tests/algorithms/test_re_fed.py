@@ -13,7 +13,7 @@ from softmax_oracle import Softmax, sample_norms
 from torch import nn
 
 from raysim.algorithms import re_fed
-from raysim.algorithms.parts.own_model import step_with_pull
+from raysim.algorithms.parts.personalized_model import step_with_pull
 from raysim.algorithms.re_fed import ReFed
 from raysim.config import ConfigError
 from raysim.engine.compatibility import check_methods

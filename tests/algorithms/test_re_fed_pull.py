@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from raysim.algorithms.parts.own_model import step_with_pull
+from raysim.algorithms.parts.personalized_model import step_with_pull
 from raysim.algorithms.re_fed import ReFed
 from raysim.config import ConfigError
 

@@ -214,13 +214,13 @@ class Forgetful(LocalRunner):
         super().__init__(config, federation)
         self.config = config
 
-    def begin(self, order, posts):
+    def begin(self, order, broadcasts):
         reply, known = Reply(order.cohort), self.host
         for number in reversed(order.clients):
             host = ClientHost(self.config, known.federation, (number,), torch.device("cpu"))
             host.clients[number].phases = known.clients[number].phases
             known.clients[number].phases += 1
-            reply.merge(host.perform(dataclasses.replace(order, clients=(number,)), posts))
+            reply.merge(host.perform(dataclasses.replace(order, clients=(number,)), broadcasts))
         return reply
 
 

@@ -8,7 +8,7 @@ import torch
 from softmax_oracle import Softmax, batch_order
 
 from raysim.algorithms.special_c import SpecialC
-from raysim.api.messages import Post
+from raysim.api.messages import Broadcast
 from raysim.engine.orders import Phase
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
@@ -27,7 +27,7 @@ def applied(knobs, x, anchor, lr=1.0, ends_epoch=True):
     """X after `observe`."""
     model = SimpleNamespace(parameters=x.clone())
     half = SpecialC.Client("special_c", knobs)
-    client = SimpleNamespace(model=model, lr=lr, post={"special_c": anchor}.__getitem__)
+    client = SimpleNamespace(model=model, lr=lr, from_server={"special_c": anchor}.__getitem__)
     half.start(client, True)
     half.observe(SimpleNamespace(client=client, ends_epoch=ends_epoch))
     return model.parameters
@@ -40,8 +40,8 @@ def phase(tiny, host_of, quiet_torch):
     def run(methods, lr=0.1, **overrides):
         host = host_of(tiny(model=SOFTMAX, methods=methods, **overrides))
         anchor = host.model.parameters + torch.linspace(-2, 3, SIZE, dtype=torch.float64)
-        host.receive([Post("special_c", 1, anchor)])
-        host.model.load(host.posts["model"].value)
+        host.receive([Broadcast("special_c", 1, anchor)])
+        host.model.load(host.broadcasts["model"].value)
         client = host.clients[0]
         client.begin_phase(Phase(3, 1, lr), 1.0)
         client.halves["special_c"].start(client, True)

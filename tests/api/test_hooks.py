@@ -112,11 +112,11 @@ def test_records_of_both_halves_reach_the_round(everything):
 
 
 def test_the_ledger_by_hand(everything):
-    """The model: 6 * 5 + 5 + 5 * 4 + 4 = 59 float32, 236 bytes. The anchor, new with each task: 28. The mail: 8.
+    """The model: 6 * 5 + 5 + 5 * 4 + 4 = 59 float32, 236 bytes. The anchor, new with each task: 28. The message: 8.
 
     Down, round 1: prepare to 3 (236 + 28 each) = 792; mail 3 * 8 = 24; conclude shows the new model to client 2, 236;
-    end_task to the two who do not hold it, 472: 1524. Round 2: anchor to clients 1 and 2, 56; mail 16; conclude 472;
-    end_task to client 0 the model and the anchor, 264: 808. Round 3: anchor 84; mail 24; conclude 236; end_task 472:
+    end_task to the two who do not hold it, 472: 1524. Round 2: anchor to clients 1 and 2, 56; message 16; conclude 472;
+    end_task to client 0 the model and the anchor, 264: 808. Round 3: anchor 84; message 24; conclude 236; end_task 472:
     816.
 
     Up, per training client: 236 + level 12 + number 12 + who 8 = 268; per answer (number and weighted) 8, client 1
@@ -136,8 +136,8 @@ def test_a_plan_is_driven_by_hand():
     half = probes.Everything.Server("everything", probes.Everything())
     plan = half.conclude(Stub())
     ask = next(plan)
-    assert (ask.op, ask.mail, ask.to) == ("count", "conclude", [2])
-    assert [(p.name, p.version, p.value.tolist()) for p in ask.posts] == [("anchor", 2, [2.0] * 7)]
+    assert (ask.op, ask.message, ask.to) == ("count", "conclude", [2])
+    assert [(p.name, p.version, p.value.tolist()) for p in ask.broadcasts] == [("anchor", 2, [2.0] * 7)]
     probes.LOG.clear()
     with pytest.raises(StopIteration):
         plan.send({"number": torch.tensor(5.0)})
@@ -149,7 +149,7 @@ def test_a_plan_is_driven_by_hand():
 
 def phase_of(host):
     client = host.clients[0]
-    host.model.load(host.posts["model"].value)
+    host.model.load(host.broadcasts["model"].value)
     client.begin_phase(Phase(1, 0, 0.5), 1.0)
     return client.local_training().parameters.numpy()
 

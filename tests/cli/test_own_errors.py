@@ -14,7 +14,7 @@ import pytest
 from torch import Tensor, nn
 
 import raysim
-from raysim.api import Ask, ClientHalf, Delta, Method, ServerHalf, Step, Term
+from raysim.api import ClientHalf, Delta, Method, Request, ServerHalf, Step, Term
 from raysim.cli import main
 from raysim.data.dataset import Dataset
 from raysim.system.errors import RunError
@@ -86,7 +86,7 @@ class InAStep(Method):
 @dataclass(frozen=True, kw_only=True)
 class Quits(Method):
     class Client(ClientHalf):
-        def start(self, client: Any, mail: Any) -> None:
+        def start(self, client: Any, message: Any) -> None:
             if here(client):
                 sys.exit(7)
 
@@ -96,14 +96,14 @@ class Asked(Method):
     replies: ClassVar = {"x": "mean"}
 
     class Client(ClientHalf):
-        def measure(self, client: Any, mail: Any) -> dict[str, Term]:
+        def measure(self, client: Any, message: Any) -> dict[str, Term]:
             if here(client):
                 fail()
             return {"x": Term(client.model.parameters)}
 
     class Server(ServerHalf):
         def conclude(self, server: Any) -> Any:
-            yield Ask("measure")
+            yield Request("measure")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class Unmade(Method):
 @dataclass(frozen=True, kw_only=True)
 class Pressed(Method):
     class Client(ClientHalf):
-        def start(self, client: Any, mail: Any) -> None:
+        def start(self, client: Any, message: Any) -> None:
             raise KeyboardInterrupt
 
 

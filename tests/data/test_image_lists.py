@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from raysim.config import load
+from raysim.data.custom_files import image_folder
 from raysim.data.dataset import Dataset, Declared, MissingData
 from raysim.data.image_lists import image_list, tiny_imagenet
 from raysim.data.loading import load_dataset
-from raysim.data.own_files import image_folder
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from raysim.data import dataset as loading
+from raysim.data.custom_files import npz
 from raysim.data.loading import load_dataset
-from raysim.data.own_files import npz
 from raysim.system.capacity import Capacity
 from raysim.system.errors import ConfigError
 

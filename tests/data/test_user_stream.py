@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from raysim.data.custom_stream import UserStream
 from raysim.data.dataset import Dataset, Split
-from raysim.data.user_stream import UserStream
 from raysim.system.errors import ConfigError, RunError
 
 LIKE = Dataset(*(Split(np.zeros((3, 6), np.float32), np.array([0, 1, 2])) for _ in range(2)), classes=4)

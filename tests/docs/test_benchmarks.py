@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raysim.engine.events import RoundDone, WentBack
+from raysim.engine.events import RolledBack, RoundDone
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 OF_ANOTHER_ENVIRONMENT = "flower_app"  # which has Flower, as the tests' has not
@@ -40,5 +40,5 @@ def test_the_next_process_is_killed_once_the_run_has_gone_back(benchmark_named: 
         killer.take(RoundDone(round, [1], [0], 0.5, 1, 1, 0.0, [0], None))
         killer._timer.join()
         if round == 2:
-            killer.take(WentBack("the host of client 1 died", 0))
+            killer.take(RolledBack("the host of client 1 died", 0))
     assert (killer.done, killed, replaced, len(killer.pauses)) == (2, [True] * 2, [True], 1)

@@ -304,7 +304,7 @@ class Witness(Method):
         def begin_task(self, client):
             SEEN.append(("begins", client.id, client.round, client.finished.tolist()))
 
-        def start(self, client, mail):
+        def start(self, client, message):
             SEEN.append(("trains", client.id, client.round, client.arrived.tolist()))
 
 

@@ -26,9 +26,9 @@ class Overflow(Method):
 
     class Server(ServerHalf):
         def update(self, server, delta, reply):
-            if server.round != self.knobs.at:
+            if server.round != self.method.at:
                 return delta
-            worth = {"parameters": 1.0, "buffers": 1.0, self.knobs.part: math.inf}
+            worth = {"parameters": 1.0, "buffers": 1.0, self.method.part: math.inf}
             return Delta(delta.parameters + worth["parameters"], delta.buffers * worth["buffers"])
 
 
@@ -41,7 +41,7 @@ class Told(Method):
 
     class Client(ClientHalf):
         def finish(self, client, delta):
-            value = float(self.knobs.value) if client.id == 1 else 0.0
+            value = float(self.method.value) if client.id == 1 else 0.0
             return delta, {"note": Term(torch.tensor([1.0, value]))}
 
 

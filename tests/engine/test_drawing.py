@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from raysim.api import Ask, ClientHalf, Method, ServerHalf
+from raysim.api import ClientHalf, Method, Request, ServerHalf
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import Checkpoint, Finished
 from raysim.engine.orders import Order, Phase
@@ -87,8 +87,8 @@ class _Stray:
     """Draws from a global generator where the knobs say."""
 
     def draw(self, where, value=None):
-        if where == self.knobs.where:
-            GLOBAL[self.knobs.what]()
+        if where == self.method.where:
+            GLOBAL[self.method.what]()
         return value
 
 
@@ -107,7 +107,7 @@ class Astray(Method):
         def begin_task(self, client):
             self.draw("begin_task")
 
-        def start(self, client, mail):
+        def start(self, client, message):
             self.draw("start")
 
         def gradient(self, step, gradient):
@@ -116,7 +116,7 @@ class Astray(Method):
         def finish(self, client, delta):
             return self.draw("finish", (delta, {}))
 
-        def asked(self, client, mail):
+        def asked(self, client, message):
             self.draw("asked")
 
     class Server(ServerHalf, _Stray):
@@ -129,7 +129,7 @@ class Astray(Method):
 
         def prepare(self, server):
             self.draw("prepare")
-            yield Ask("asked")
+            yield Request("asked")
             self.draw("after an answer")
 
         def announce(self, server):
@@ -140,11 +140,11 @@ class Astray(Method):
 
         def conclude(self, server):
             self.draw("conclude")
-            yield Ask("asked")
+            yield Request("asked")
 
         def end_task(self, server):
             self.draw("end_task")
-            yield Ask("asked")
+            yield Request("asked")
 
 
 def astray(where, what="NumPy's global generator"):
@@ -154,7 +154,7 @@ def astray(where, what="NumPy's global generator"):
 def own_streams(side):
     return (
         f", which the whole process shares; allowed, where a {side} is given: {side}.generator(name) or, around "
-        f"torch's own draws, `with {side}.aside(name):`"
+        f"torch's own draws, `with {side}.rng_scope(name):`"
     )
 
 
@@ -203,7 +203,7 @@ def test_a_sampler_that_draws_elsewhere_is_refused(tiny, simulate):
 
 
 def test_torch_is_where_it_was_after_an_order(tiny, host_of, quiet_torch):
-    """The server half that waits for its reply may be in the same process, inside `aside`."""
+    """The server half that waits for its reply may be in the same process, inside `rng_scope`."""
     host = host_of(tiny(model__dropout=0.3))
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
@@ -216,13 +216,13 @@ class Failing(Method):
     """Its plan waits, aside, for a client that fails."""
 
     class Client(ClientHalf):
-        def fail(self, client, mail):
+        def fail(self, client, message):
             raise ZeroDivisionError
 
     class Server(ServerHalf):
         def prepare(self, server):
-            with server.aside(self.name):
-                yield Ask("fail")
+            with server.rng_scope(self.name):
+                yield Request("fail")
 
 
 def test_a_plan_that_fails_aside_is_closed_at_once(tiny, simulate):

@@ -9,7 +9,7 @@ from raysim.api import ClientHalf, Method, ServerHalf
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
-from raysim.system.state import Kept, encode
+from raysim.system.state import Stateful, encode
 
 ASYNCHRONOUS = {"kind": "asynchronous", "concurrency": 2, "buffer_size": 1}
 
@@ -62,8 +62,8 @@ def test_an_attribute_that_is_added_is_in_the_checkpoint(simulations, where, sch
 
 
 def test_what_is_made_again_is_not():
-    class Thing(Kept):
-        made_again = frozenset({"shared"})
+    class Thing(Stateful):
+        transient = frozenset({"shared"})
 
         def __init__(self):
             self.shared, self.own = object(), 1

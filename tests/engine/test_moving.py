@@ -74,7 +74,7 @@ class Wandering(LocalRunner):
         self.draws, self.asked, self.moved = random.Random(0), set(), 0
         del self.host
 
-    def begin(self, order, posts):
+    def begin(self, order, broadcasts):
         for client in order.clients:
             if (order.phase.round, client) not in self.asked and self.draws.random() < 0.5:
                 old, new = self.home[client], self.draws.choice(self.hosts)
@@ -86,14 +86,16 @@ class Wandering(LocalRunner):
         for host in self.hosts:
             own = tuple(client for client in order.clients if self.home[client] is host)
             if own:
-                reply.merge(host.perform(order_of(order, own), posts))
+                reply.merge(host.perform(order_of(order, own), broadcasts))
         return reply
 
-    def evaluate(self, parts, posts):
-        return merge_scores([self.hosts[0].evaluate(parts, posts)])
+    def evaluate(self, parts, broadcasts):
+        return merge_scores([self.hosts[0].evaluate(parts, broadcasts)])
 
-    def evaluate_clients(self, parts, posts):
-        return {client: found for host in self.hosts for client, found in host.evaluate_clients(parts, posts).items()}
+    def evaluate_clients(self, parts, broadcasts):
+        return {
+            client: found for host in self.hosts for client, found in host.evaluate_clients(parts, broadcasts).items()
+        }
 
     def snapshot(self):
         return [host.snapshot() for host in self.hosts]

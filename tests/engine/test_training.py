@@ -30,7 +30,7 @@ def data_of(host, client, task=0):
 def phase(host, number, window=0, lr=0.1):
     """Client `number`'s next phase from the posted model; (delta [P], its mean loss)."""
     client = host.clients[number]
-    host.model.load(host.posts["model"].value)
+    host.model.load(host.broadcasts["model"].value)
     client.begin_phase(Phase(1, window, lr), 1.0)
     delta = client.local_training()
     return delta.parameters.numpy(), float(client.records["loss"])
@@ -214,7 +214,7 @@ def test_momentum_starts_at_zero_in_every_phase(host_of, tiny, quiet_torch):
     for count in (1, 2):
         twin = torch.nn.Linear(6, 4).double()
         with torch.no_grad():
-            host.model.load(host.posts["model"].value)
+            host.model.load(host.broadcasts["model"].value)
             twin.weight.copy_(host.model.module[1].weight)
             twin.bias.copy_(host.model.module[1].bias)
         before = host.model.parameters.numpy().copy()

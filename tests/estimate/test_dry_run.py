@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from raysim.algorithms.scaffold import Scaffold
-from raysim.api import Ask, ClientHalf, MemoryUse, Method, ServerHalf, Term
+from raysim.api import ClientHalf, MemoryUse, Method, Request, ServerHalf, Term
 from raysim.config.lookup import table
 from raysim.engine.compatibility import check_methods
 from raysim.estimate.dry_run import dry_run
@@ -186,13 +186,13 @@ class Asking(Method):
     replies: ClassVar = {"norm": "sum"}
 
     class Client(ClientHalf):
-        def norm(self, client, mail):
+        def norm(self, client, message):
             norm = client.model.parameters.norm()
             return {"norm": Term(norm)} if norm.item() > 0.1 else {}
 
     class Server(ServerHalf):
         def prepare(self, server):
-            yield Ask("norm")
+            yield Request("norm")
 
 
 @pytest.mark.parametrize(

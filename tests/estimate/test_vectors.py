@@ -27,9 +27,9 @@ class Watched(LocalRunner):
         super().__init__(*run)
         self.peaks = []
 
-    def begin(self, order, posts) -> Reply:
+    def begin(self, order, broadcasts) -> Reply:
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-            reply = super().begin(order, posts)
+            reply = super().begin(order, broadcasts)
         now = peak = 0
         events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
         for event in sorted(events, key=lambda event: event.start_ns()):

@@ -18,7 +18,7 @@ from raysim.config import ConfigError
 from raysim.engine.host import ClientHost
 from raysim.estimate.dry_run import dry_run
 from raysim.estimate.memory import estimate_memory
-from raysim.evaluation.own_data import by_protocol, own_accuracies
+from raysim.evaluation.per_client import by_protocol, own_accuracies
 from raysim.evaluation.scoring import client_accuracies
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
@@ -183,11 +183,11 @@ class Named(Method):
         def receive(self, client):
             client.model.parameters[-4:] = 0
 
-        def personal(self, client, own):
+        def personalize(self, client, own):
             assert torch.equal(own.parameters, client.model.parameters)
             assert torch.equal(client.received[-4:], torch.zeros(4))
-            assert torch.equal(client.received[:-4], client.post("model").parameters[:-4])
-            value = float("nan") if self.knobs.broken and client.id == 1 and client.round == 2 else client.id
+            assert torch.equal(client.received[:-4], client.from_server("model").parameters[:-4])
+            value = float("nan") if self.method.broken and client.id == 1 and client.round == 2 else client.id
             return Weights(torch.full_like(own.parameters, value), own.buffers, own.integers)
 
 

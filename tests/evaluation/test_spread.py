@@ -114,9 +114,9 @@ def test_a_model_is_tested_once(tiny, simulate, monkeypatch):
     tested = []
     evaluate = ClientHost.evaluate
 
-    def counting(host, parts, posts=()):
-        tested.extend(post.version for post in posts)
-        return evaluate(host, parts, posts)
+    def counting(host, parts, broadcasts=()):
+        tested.extend(broadcast.version for broadcast in broadcasts)
+        return evaluate(host, parts, broadcasts)
 
     monkeypatch.setattr(ClientHost, "evaluate", counting)
     run = simulate(

@@ -143,11 +143,11 @@ def test_a_cluster_without_gpus_is_told_what_would_be_asked_of_it(check, cluster
 
 
 def test_gpu_memory_is_arithmetic_of_data_vectors_activations_and_clients(check, tiny):
-    """Of the MLP 6-5-4, 59 numbers: a host has its parameters, their gradient, one post, the sum (2) and an update,
+    """Of the MLP 6-5-4, 59 numbers: a host has its parameters, their gradient, a broadcast, the sum (2) and an update,
 
     and packs a layer. (2 + 1 + 4) * 236 = 1,652 bytes; (36 + 20) samples of 6 float32 and an int64 are 1,792.
     Evaluating 20 samples takes four times the widest output, 20 * 6 * 4 * 4 = 1,920, a batch of 4 only
-    4 * (6 + 5 + 5 + 4) * 4 = 320. SCAFFOLD's posts add a vector, its sum 7, and each of its clients keeps one.
+    4 * (6 + 5 + 5 + 4) * 4 = 320. SCAFFOLD's broadcasts add a vector, its sum 7, and each of its clients keeps one.
     Graphs keep the batch's activations while it evaluates, and a gradient each, of eight.
     """
     config = tiny(resources={"gpus_per_actor": 0.25})

@@ -19,11 +19,11 @@ class Pressing(Method):
     times: int = 1
 
     class Client(ClientHalf):
-        knobs: Pressing
+        method: Pressing
 
-        def start(self, client: Any, mail: Any) -> None:
-            if (client.id, client.round) == (0, self.knobs.round):
-                for _ in range(self.knobs.times):
+        def start(self, client: Any, message: Any) -> None:
+            if (client.id, client.round) == (0, self.method.round):
+                for _ in range(self.method.times):
                     os.kill(os.getpid(), signal.SIGINT)
                     time.sleep(0.1)
 
@@ -33,6 +33,6 @@ class Broken(Method):
     """Broken: a mistake in round 3."""
 
     class Client(ClientHalf):
-        def start(self, client: Any, mail: Any) -> None:
+        def start(self, client: Any, message: Any) -> None:
             if client.round == 3:
                 raise KeyError("mine")

@@ -123,10 +123,10 @@ def test_draws_aside_do_not_move_the_models_masks(client):
     one = client()
     beside = []
     for _ in range(3):
-        with one.aside("teacher"):
+        with one.rng_scope("teacher"):
             dropout(torch.ones(7))
         beside.append(dropout(torch.ones(40)))
-        with one.aside("other"):
+        with one.rng_scope("other"):
             torch.randn(5)
     assert all(torch.equal(a, b) for a, b in zip(alone, beside, strict=True))
     assert not torch.equal(alone[0], alone[1])
@@ -136,12 +136,12 @@ def test_a_stream_aside_continues_within_a_phase_and_starts_anew_in_the_next(cli
     one = client()
     drawn = []
     for _ in range(2):
-        with one.aside("teacher"):
+        with one.rng_scope("teacher"):
             drawn.append(torch.rand(4))
     number = seeding.hashed(0, 1, 1, 0, "teacher", bits=64)
     assert torch.equal(torch.cat(drawn), torch.rand(8, generator=torch.Generator().manual_seed(number)))
     one.begin_phase(Phase(2, 0, 0.1), 0.5)
-    with one.aside("teacher"):
+    with one.rng_scope("teacher"):
         later = torch.rand(4)
     number = seeding.hashed(0, 1, 2, 0, "teacher", bits=64)
     assert torch.equal(later, torch.rand(4, generator=torch.Generator().manual_seed(number)))
@@ -150,11 +150,11 @@ def test_a_stream_aside_continues_within_a_phase_and_starts_anew_in_the_next(cli
 def test_a_stream_aside_inside_itself_goes_on(client):
     """As in an op, which is aside already, and calls what a step calls aside: no number is drawn twice."""
     one, drawn = client(), []
-    with one.aside("teacher"):
+    with one.rng_scope("teacher"):
         drawn.append(torch.rand(2))
-        with one.aside("teacher"):
+        with one.rng_scope("teacher"):
             drawn.append(torch.rand(2))
-        with one.aside("other"), one.aside("teacher"):
+        with one.rng_scope("other"), one.rng_scope("teacher"):
             drawn.append(torch.rand(2))
         drawn.append(torch.rand(2))
     number = seeding.hashed(0, 1, 1, 0, "teacher", bits=64)
@@ -165,7 +165,7 @@ def test_a_fixed_stream_aside_starts_anew_and_moves_no_other(client):
     alone = client() and torch.rand(3)
     one, drawn = client(phases=1), []
     for _ in range(2):
-        with one.fixed_aside(4, "mask"):
+        with one.fixed_rng_scope(4, "mask"):
             drawn.append(torch.rand(3))
     number = seeding.hashed(0, 1, 4, "mask", bits=64)
     assert torch.equal(drawn[0], torch.rand(3, generator=torch.Generator().manual_seed(number)))
@@ -180,7 +180,7 @@ def test_a_stream_aside_is_the_same_whatever_others_draw(client, order):
         found = []
         for name in order:
             torch.rand(2)
-            with one.aside(name):
+            with one.rng_scope(name):
                 drawn = torch.rand(3)
             if name == "b":
                 found.append(drawn)
@@ -195,7 +195,7 @@ def test_what_fails_aside_does_not_move_the_models_stream(client):
     one = client()
 
     def fail():
-        with one.aside("teacher"):
+        with one.rng_scope("teacher"):
             torch.rand(9)
             raise ZeroDivisionError
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from raysim.api import Client, ClientHalf, MemoryUse, Post, Server, ServerHalf, Step, to_device
+from raysim.api import Broadcast, Client, ClientHalf, MemoryUse, Server, ServerHalf, Step, to_device
 
 EXEMPLARS = MemoryUse(policies=("importance",), fills=("boundary",), per=("client",), by_class=True)
 
@@ -24,10 +24,10 @@ class ExemplarClient(ClientHalf):
     old: Tensor | None = None  # int64: the classes of earlier tasks alone
     seen: Tensor | None = None  # int64: these, and the present ones
 
-    def start(self, client: Client, mail: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    def start(self, client: Client, message: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
         """Store which classes there are."""
         device = client.model.device
-        self.old, self.seen = (to_device(torch.tensor(part, dtype=torch.int64), device) for part in mail)
+        self.old, self.seen = (to_device(torch.tensor(part, dtype=torch.int64), device) for part in message)
 
     def samples(self, client: Client) -> Tensor:
         """Return the exemplars and what has arrived."""
@@ -39,8 +39,8 @@ class ExemplarClient(ClientHalf):
         assert self.old is not None
         if not len(self.old):
             return None
-        with step.client.aside(self.name):
-            return step.client.model.logits(step.x, *step.client.post(self.name))
+        with step.client.rng_scope(self.name):
+            return step.client.model.logits(step.x, *step.client.from_server(self.name))
 
 
 class TeacherServer(ServerHalf):
@@ -49,15 +49,15 @@ class TeacherServer(ServerHalf):
     task: int = 0
     teacher: tuple[Tensor, Tensor] | None = None
 
-    def announce(self, server: Server) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], Sequence[Post]]:
-        """Say which classes are old and which were seen; post the model that ended the previous task."""
+    def announce(self, server: Server) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], Sequence[Broadcast]]:
+        """Say which classes are old and which were seen; broadcast the model that ended the previous task."""
         present = server.present_classes()
         if server.task != self.task:
             self.task, self.teacher = server.task, (server.parameters, server.buffers)
         earlier = server.earlier_classes() if self.task else ()
         old = tuple(label for label in earlier if label not in present)
-        posts = [Post(self.name, self.task, self.teacher)] if old else []
-        return (old, tuple(sorted({*old, *present}))), posts
+        broadcasts = [Broadcast(self.name, self.task, self.teacher)] if old else []
+        return (old, tuple(sorted({*old, *present}))), broadcasts
 
 
 def keep_exemplars(client: Client, purpose: str, herding: bool = True) -> None:
@@ -88,7 +88,7 @@ def unit_features(client: Client, positions: Tensor, purpose: str) -> Tensor:
     """Return phi [n, d], float64, of samples at the present model, in evaluation mode, not augmented."""
     model, head = client.model, client.model.head[0]
     rows = [model.parameters.new_zeros(0, model.widths[head])]
-    with client.aside(purpose):
+    with client.rng_scope(purpose):
         for part in client.batches(len(positions), single=True):
             x, _ = client.show(positions[part])
             rows.append(model.inputs(x, model.parameters, model.buffers, [head])[head])

@@ -36,7 +36,7 @@ def fisher_diagonal(client: Client, form: FisherForm, sample_size: int, purpose:
     model.module.eval()
     for part in client.batches(len(drawn), single=True) if form == "batch" else [slice(len(drawn))]:
         x, y = client.show(drawn[part])
-        with client.aside(purpose):
+        with client.rng_scope(purpose):
             if form == "batch":
                 mean = model.gradient_of(client.loss(model(x), y))
                 total.add_(mean.square(), alpha=len(y))

@@ -46,7 +46,7 @@ class Components:
         """Return a component's mean loss at the present model, and its gradient [P]."""
         model = self._client.model
         x, y = self._shown[component]
-        with self._client.fixed_aside(self._phase, 0, "component", component):
+        with self._client.fixed_rng_scope(self._phase, 0, "component", component):
             loss = self._client.loss(model(x), y)
             return loss.detach(), model.gradient_of(loss)
 

@@ -32,7 +32,7 @@ def gradient_on(client: Client, entries: Entries, purpose: str) -> Tensor:
     buffers, integers = model.buffers.clone(), model.integers.clone()
     model.module.train()
     x, y = to_batch(client, entries)
-    with client.aside(purpose):
+    with client.rng_scope(purpose):
         gradient = model.gradient_of(client.loss(model(x), y))
     model.buffers.copy_(buffers)
     model.integers.copy_(integers)

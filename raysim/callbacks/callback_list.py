@@ -6,7 +6,7 @@ from copy import deepcopy
 from raysim.callbacks.callback import Callback, RunView
 from raysim.config import Config
 from raysim.config.lookup import resolve
-from raysim.engine.events import Checkpoint, Event, RoundDone, Started, WentBack
+from raysim.engine.events import Checkpoint, Event, RolledBack, RoundDone, Started
 from raysim.records.notes import Note
 from raysim.records.recorder import Recorder
 from raysim.records.result import Result
@@ -46,7 +46,7 @@ def make_callbacks(config: Config, protocols: Sequence[str], given: Sequence[str
     return made
 
 
-class CallbackAudience:
+class CallbackList:
     """The callbacks of one run, in the driver. What they are told are copies, so they can touch no state of the run.
 
     Args:
@@ -83,7 +83,7 @@ class CallbackAudience:
                 self._tell_round(event)
             case Checkpoint():
                 self._unsaved.clear()
-            case WentBack():
+            case RolledBack():
                 for note in self._unsaved:  # the files were cut back to the checkpoint
                     self._recorder.note(note)
                 if self._told is not None:

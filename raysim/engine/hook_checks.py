@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from raysim.api.encoded import Encoded, decoded
-from raysim.api.messages import Ask, Delta, Post, Reduction, Term, Terms
+from raysim.api.messages import Broadcast, Delta, Reduction, Request, Term, Terms
 from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, Half, Method
 from raysim.api.step import Step
 from raysim.config import Config
@@ -85,7 +85,7 @@ def check_encoded(half: ClientHalf, found: object, value: Tensor) -> Tensor | En
 
 def check_terms(half: ClientHalf, hook: str, found: object) -> Terms:
     """Return the terms that a hook or an op returned, by the names that the method declares."""
-    replies, allowed = half.knobs.replies, "a dict of Terms, tensors by names that its method's `replies` declare"
+    replies, allowed = half.method.replies, "a dict of Terms, tensors by names that its method's `replies` declare"
     if not isinstance(found, Mapping):
         raise refuse(half, hook, found, allowed)
     for name, term in found.items():
@@ -151,20 +151,20 @@ def check_outputs(model: FlatModel, found: object, samples: int) -> Tensor:
     return found
 
 
-def check_announced(half: Half, found: object) -> tuple[Any, Sequence[Post]]:
-    """Return what `announce` returned: mail and posts."""
+def check_announced(half: Half, found: object) -> tuple[Any, Sequence[Broadcast]]:
+    """Return what `announce` returned: message and broadcasts."""
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Sequence):
-        raise refuse(half, "announce", found, "mail, and a list of Posts, which may be empty")
-    other = [post for post in found[1] if not isinstance(post, Post)]
+        raise refuse(half, "announce", found, "message, and a list of Posts, which may be empty")
+    other = [broadcast for broadcast in found[1] if not isinstance(broadcast, Broadcast)]
     if other:
-        raise refuse(half, "announce", f"posts of {describe(other[0])}", "mail, and a list of Posts")
+        raise refuse(half, "announce", f"broadcasts of {describe(other[0])}", "message, and a list of Posts")
     return found[0], found[1]
 
 
-def check_ask(half: Half, hook: str, found: object) -> Ask:
+def check_ask(half: Half, hook: str, found: object) -> Request:
     """Return what a plan yielded: an ask for something that the client half does."""
-    method: Method = half.knobs
-    if not isinstance(found, Ask):
+    method: Method = half.method
+    if not isinstance(found, Request):
         raise refuse(half, hook, f"a plan of {describe(found)}", "a plan that yields Asks")
     if not callable(getattr(method.Client, found.op, None)):
         own = [name for name in vars(method.Client) if not name.startswith("_") and not hasattr(ClientHalf, name)]
@@ -174,7 +174,7 @@ def check_ask(half: Half, hook: str, found: object) -> Ask:
 
 
 def check_weights(half: Half, found: object, network: FlatModel) -> Weights | None:
-    """Return what `tested` returned: weights of the model, or None."""
+    """Return what `evaluated` returned: weights of the model, or None."""
     own = (network.parameters, network.buffers, network.integers)
     if found is None or (
         isinstance(found, Weights)
@@ -184,4 +184,4 @@ def check_weights(half: Half, found: object, network: FlatModel) -> Weights | No
         )
     ):
         return found
-    raise refuse(half, "tested", found, f"Weights{describe(own)}, or None for the model")
+    raise refuse(half, "evaluated", found, f"Weights{describe(own)}, or None for the model")
