@@ -48,6 +48,11 @@ class ExperimentSetting:
         return list(dict.fromkeys(protocol for run in self.runs for protocol in run.summary.evaluation))
 
     @property
+    def packed(self) -> bool:
+        """Whether some of its runs were read from a packed file."""
+        return any(run.packed for run in self.runs)
+
+    @property
     def in_step(self) -> bool:
         """Whether row t is the end of task t at all clients; where it is not, forgetting is undefined."""
         evaluations = [values for run in self.runs for values in run.summary.evaluation.values()]

@@ -1,21 +1,23 @@
-"""Finished runs below some directories: found by their summary.json, read and checked; their rounds.jsonl on demand."""
+"""Find and check the finished runs below directories: directories of runs, and files of packed runs."""
 
+import copy
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import cast
-
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from raysim.config import validate
 from raysim.config.document import Document, to_plain
 from raysim.config.lookup import only_named_by
 from raysim.config.yaml_reading import read_yaml
-from raysim.records.result import Result, first_problem, load_result
+from raysim.config.yaml_writing import to_yaml
+from raysim.records.result import Result, load_result
+from raysim.report.packed import SUFFIX, PackedFile, PackedRun, find_packed, packed_directory, read_packed
+from raysim.report.round_records import RoundRecord, read_rounds
 from raysim.sweeps.cells import SWEEP_FILE
 from raysim.sweeps.directory import RunLabels, read_labels
 from raysim.system.errors import ConfigError, single_line
@@ -24,30 +26,15 @@ Methods = Mapping[str, Mapping[str, object]]
 """By method, in their order: its knobs."""
 
 
-class RoundRecord(BaseModel):
-    """One line of rounds.jsonl: a server update. Bytes are of all clients; accuracies are fractions, one per task.
-
-    `so_far` is how many tasks, from the first, may have been seen by then; lines of older versions do not have it.
-    """
-
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
-
-    round: int
-    tasks: list[int]
-    so_far: int | None = None
-    bytes_up: int
-    bytes_down: int
-    seconds: float | None = None
-    staleness: list[int] = []
-    virtual_time: float | None = None
-    dispatches: list[tuple[int, float, float, str]] | None = None
-    memory: list[list[int]] | None = None
-    evaluation: dict[str, list[float]] | None = None
-
-
 @dataclass(frozen=True)
 class NamedRuns:
-    """A sweep's directory and name, and, by the folder of each run in the sweep's order, its names on the axes."""
+    """A sweep and the names of its runs.
+
+    Attributes:
+        directory: the sweep's directory.
+        name: the sweep's name.
+        runs: by the folder of each run, in the sweep's order, its names on the axes.
+    """
 
     directory: Path
     name: str
@@ -56,11 +43,16 @@ class NamedRuns:
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A finished run: its directory as the user wrote it, its summary, and its config.yaml as plain values.
+    """A finished run.
 
-    The config has today's keys where it is still a valid one; a run whose own components have moved is reported too.
-    `names` is what the sweep that it belongs to calls it on each axis; a run of no sweep has none. `place` orders the
-    runs as their sweeps do, of one directory after the other.
+    Attributes:
+        directory: the run's directory, below the path that the user gave.
+        summary: its summary.json.
+        config: its config.yaml as plain values, with the defaults of keys that raysim did not have when it was made.
+        names: its name on each axis of the sweep that it belongs to; empty without a sweep.
+        sweep: the name of that sweep.
+        place: sorts runs as their sweeps do, of one directory after the other.
+        packed: its line of a packed file, if it was read from one.
     """
 
     directory: Path
@@ -69,11 +61,29 @@ class FinishedRun:
     names: RunLabels
     sweep: str = ""
     place: tuple[str, int] = ("", 0)
+    packed: PackedRun | None = None
 
     @property
     def command(self) -> str:
         """The command that runs it again."""
         return single_line(f"raysim run {shlex.quote(str(self.directory / 'config.yaml'))}")
+
+    @property
+    def config_text(self) -> str:
+        """The text of its config.yaml."""
+        if self.packed:
+            return to_yaml(self.packed.config)
+        return (self.directory / "config.yaml").read_text("utf-8-sig")
+
+    def rounds(self) -> Sequence[RoundRecord]:
+        """Return its rounds in their order; of a packed run, those that were evaluated.
+
+        Raises:
+            ConfigError: the run recorded none, or its rounds.jsonl is broken.
+        """
+        if self.packed and self.packed.rounds is not None:
+            return self.packed.rounds
+        return read_rounds(self.directory)
 
     @property
     def methods(self) -> Methods:
@@ -88,20 +98,21 @@ def find_runs(
 ) -> list[FinishedRun]:
     """Return the finished runs at any depth below the directories, by path; each once.
 
-    `left_out` gets one line for every other directory that looks like a run's; `tell` is told how far the reading is.
+    A file NAME.jsonl.gz of packed runs counts as the directory NAME. A run that is in both is read from the directory.
+
+    Args:
+        directories: where to look.
+        left_out: receives a line for every other directory that looks like a run's, and for every file below the
+            directories that cannot be read.
+        tell: is called with how far the reading is.
 
     Raises:
-        ConfigError: a directory cannot be read, or no finished run is below any.
+        ConfigError: a directory or a packed file among `directories` cannot be read, or no finished run is below any.
     """
     runs: list[FinishedRun] = []
-    sweep_in = cache(_sweep_in)  # many runs belong to one sweep
-    for directory in directories:
-        if not directory.is_dir():
-            found = "this is a file" if directory.exists() else "there is no such directory"
-            raise ConfigError(f"{directory}: {found}, allowed: a directory with runs below it")
-    for path in _candidates(directories, left_out):
+    for read in _candidates(directories, left_out):
         try:
-            runs.append(_read_run(path, sweep_in))
+            runs.append(read())
             tell(f"reading runs: {len(runs)}")
         except ConfigError as error:
             left_out.append(str(error))
@@ -115,48 +126,90 @@ def find_runs(
     return runs
 
 
-def read_rounds(directory: Path) -> Sequence[RoundRecord]:
-    """Return the rounds of a run in their order.
+def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Callable[[], FinishedRun]]:
+    """Yield a function for each run that reads it."""
+    walked: set[Path] = set()
+    unpacked: set[Path] = set()
+    sweep_in = cache(_sweep_in)  # many runs belong to one sweep
+    named: list[tuple[Path, PackedFile | None]] = []
+    for directory in directories:
+        file = find_packed(directory)
+        if file is None and not directory.is_dir():
+            found = "this is a file" if directory.exists() else "there is no such directory"
+            raise ConfigError(f"{directory}: {found}, allowed: a directory with runs below it")
+        named.append((packed_directory(directory), read_packed(file) if file else None))
+    for directory, packed in named:
+        for path, below in _walk(directory, walked, left_out):
+            if below is None:
+                yield partial(_read_run, path, sweep_in)
+            else:
+                yield from _packed_candidates(below, path, unpacked)
+        if packed:
+            yield from _packed_candidates(packed, directory, unpacked)
 
-    Raises:
-        ConfigError: there is no rounds.jsonl, or not one of raysim's.
+
+def _is_new(path: Path, seen: set[Path]) -> bool:
+    """Say whether a place was not seen before, and note it."""
+    place = path.resolve()
+    new = place not in seen
+    seen.add(place)
+    return new
+
+
+def _walk(directory: Path, seen: set[Path], left_out: list[str]) -> Iterator[tuple[Path, PackedFile | None]]:
+    """Yield the directories with a summary.json, and the packed files with the directories that they stand for.
+
+    `left_out` receives a line for what cannot be read, and for runs that were only begun.
     """
-    path = directory / "rounds.jsonl"
-    rounds: list[RoundRecord] = []
-    try:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            rounds.append(RoundRecord.model_validate_json(line))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: found bytes that are no UTF-8") from None
-    except ValidationError as error:
-        raise ConfigError(f"{path}:{len(rounds) + 1}: {first_problem(error)}") from None
-    return rounds
-
-
-def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Path]:
-    """Yield the directories with a summary.json; say which of the others cannot be read or were only begun."""
-    seen: set[Path] = set()
 
     def unreadable(error: OSError) -> None:
         left_out.append(f"{error.filename}: the directory cannot be read: {error.strerror}")
 
-    for directory in directories:
-        for where, below, files in os.walk(directory, onerror=unreadable):
-            below.sort()
-            path = Path(where)
-            if path.resolve() in seen:
-                continue
-            seen.add(path.resolve())
-            if "summary.json" in files:
-                yield path
-            elif {"config.yaml", "rounds.jsonl"} <= set(files):
-                left_out.append(f"{path}: no summary.json: the run is under way or was killed")
+    for where, below, files in os.walk(directory, onerror=unreadable) if directory.exists() else ():
+        below.sort()
+        path = Path(where)
+        if not _is_new(path, seen):
+            continue
+        if "summary.json" in files:
+            yield path, None
+        elif {"config.yaml", "rounds.jsonl"} <= set(files):
+            left_out.append(f"{path}: no summary.json: the run is under way or was killed")
+        for name in sorted(name.removesuffix(SUFFIX) for name in files if name.endswith(SUFFIX)):
+            try:
+                yield path / name, read_packed(path / (name + SUFFIX))
+            except ConfigError as error:
+                left_out.append(str(error))
+
+
+def _packed_candidates(packed: PackedFile, below: Path, seen: set[Path]) -> Iterator[Callable[[], FinishedRun]]:
+    """Yield a function for each run of a packed file that is at or below a place and has no directory there."""
+    sweep = packed.sweep and NamedRuns(packed.directory, packed.sweep.name, packed.sweep.runs)
+    for run in packed.runs:
+        directory = packed.directory / run.path
+        if not directory.is_relative_to(below) or (directory / "summary.json").is_file():
+            continue
+        if _is_new(directory, seen):
+            yield partial(_unpack_run, run, directory, sweep)
 
 
 def _read_run(directory: Path, sweep_in: Callable[[Path], NamedRuns | None]) -> FinishedRun:
-    path, summary = directory / "summary.json", load_result(directory)
+    summary = load_result(directory)
+    _check_finished(directory, summary)
+    config = _complete(read_yaml(directory / "config.yaml"))
+    sweep = next(filter(None, map(sweep_in, directory.parents)), None)  # the nearest one above a run names it
+    return _name_run(FinishedRun(directory, summary, config, {}), sweep)
+
+
+def _unpack_run(packed: PackedRun, directory: Path, sweep: NamedRuns | None) -> FinishedRun:
+    summary = replace(packed.summary, directory=directory)
+    _check_finished(directory, summary)
+    config = _complete(Document(str(directory / "config.yaml"), copy.deepcopy(packed.config)))
+    return _name_run(FinishedRun(directory, summary, config, {}, packed=packed), sweep)
+
+
+def _check_finished(directory: Path, summary: Result) -> None:
+    """Raise ConfigError if the run is not done, or its matrices are not those of its tasks."""
+    path = directory / "summary.json"
     if summary.status != "done":
         raise ConfigError(f"{directory}: found the status {summary.status}, counted: done")
     if not summary.evaluation:
@@ -166,13 +219,15 @@ def _read_run(directory: Path, sweep_in: Callable[[Path], NamedRuns | None]) -> 
             size = f"{summary.tasks} x {summary.tasks} tasks"
             size += f", as {summary.stopped_by} stopped the run before the last task" * (summary.stopped_by is not None)
             raise ConfigError(f"{path}: evaluation.{protocol}.accuracy: found no matrix of {size}")
-    config = _complete(read_yaml(directory / "config.yaml"))
-    sweep = next(filter(None, map(sweep_in, directory.parents)), None)  # the nearest one above a run names it
-    folder = "" if sweep is None else directory.relative_to(sweep.directory).as_posix()
+
+
+def _name_run(run: FinishedRun, sweep: NamedRuns | None) -> FinishedRun:
+    """Return the run with its names and its place in its sweep, if the sweep lists it."""
+    folder = "" if sweep is None else run.directory.relative_to(sweep.directory).as_posix()
     if sweep is None or folder not in sweep.runs:
-        return FinishedRun(directory, summary, config, {})
+        return run
     place = (str(sweep.directory), [*sweep.runs].index(folder))
-    return FinishedRun(directory, summary, config, sweep.runs[folder], sweep.name, place)
+    return replace(run, names=sweep.runs[folder], sweep=sweep.name, place=place)
 
 
 def _complete(document: Document) -> Mapping[str, object]:

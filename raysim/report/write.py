@@ -10,6 +10,7 @@ from raysim.report.against import compare_with_paper, explain_misfit
 from raysim.report.content import Comparison, Plot, Report, Section
 from raysim.report.formats import FORMATS
 from raysim.report.grouping import ExperimentSetting, group_runs
+from raysim.report.packed import packed_directory
 from raysim.report.plots.compared import draw_compared
 from raysim.report.plots.drawing import draw_setting
 from raysim.report.plots.scene import Scene, set_scenes
@@ -33,7 +34,7 @@ def write_report(
 
     Args:
         directories: where finished runs are looked for, at any depth; one, or several.
-        out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory.
+        out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory, or the one that a packed file stands for.
         against: the name of a paper whose published figures stand beside the measured ones.
         tell: is called with a line at every step, such as `reading runs: 12`.
 
@@ -44,7 +45,7 @@ def write_report(
     paper = None if against is None else load_paper(against)
     left_out: list[str] = []
     settings = group_runs(find_runs([Path(directory) for directory in directories], left_out, tell), left_out)
-    target = Path(directories[0] if out is None else out)
+    target = packed_directory(Path(directories[0])) if out is None else Path(out)
     try:
         (target / "plots").mkdir(parents=True, exist_ok=True)
         sections = [

@@ -1,7 +1,8 @@
+import gzip
 import os
-import shutil
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,10 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("checkout")
     for folder in ("configs", "examples"):
         (place / folder).symlink_to(ROOT / folder)
+    (place / "results").mkdir()
     for sweep in (ROOT / "results").iterdir():  # a run of each, so that reports have little to draw
-        run = min(sweep.rglob("summary.json")).parent
-        shutil.copytree(run, place / run.relative_to(ROOT))
+        with gzip.open(sweep, "rt", encoding="utf-8") as whole, gzip.open(place / "results" / sweep.name, "wt") as part:
+            part.writelines(islice(whole, 2))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setattr(sys, "path", [*sys.path, os.fspath(place)])

@@ -1,12 +1,11 @@
 """The figures in the documentation's tables of results are those of the runs in results/, or the paper's.
 
-A table of results stands below `<!-- results/NAME ... -->`, one or more directories of sweeps. A row's first cell is
-what the sweep calls it. Its figures are in %, or of another metric than accuracy with three decimals: `mean ± standard
+A table of results stands below `<!-- results/NAME ... -->`, one or more packed sweeps, results/NAME.jsonl.gz. A row's
+first cell is what the sweep calls it. Its figures are in %, or of another metric than accuracy with three decimals: `mean ± standard
 deviation` over the sweep's seeds, of the metric that the column's heading names, or else of some metric, or the one
 value of a single seed; what runs cost are means. `paper:PAPER` in the mark adds that paper's published figures.
 """
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,8 +16,8 @@ import pytest
 from leaderboard import insert_tables, read_boards, render_boards
 from pages import GUIDES, ROOT, names
 
+from raysim.report.packed import SUFFIX, read_packed
 from raysim.report.published import load_paper
-from raysim.sweeps.directory import read_labels
 
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")
@@ -35,23 +34,24 @@ def tables() -> Iterator[tuple[str, str, str]]:
             yield names(page), found["mark"], found["rows"]
 
 
-def measured(directory: Path) -> dict[str, set[tuple[str, str, str]]]:
+def measured(file: Path) -> dict[str, set[tuple[str, str, str]]]:
     """By every name that the sweep gives: figures, over the seeds, of the runs that have it; their metric, protocol."""
     values, costs = defaultdict(list), defaultdict(list)
-    for folder, axes in read_labels(directory).items():
-        path = directory / folder / "summary.json"
+    packed = read_packed(file)
+    summaries = {run.path: run.summary for run in packed.runs}
+    for folder, axes in packed.sweep.runs.items():
         # a run that diverged is kept, and counts in no mean
-        if path.exists() and (summary := json.loads(path.read_text()))["status"] == "done":
+        if folder in summaries and (summary := summaries[folder]).status == "done":
             others = tuple((axis, name) for axis, name in axes.items() if axis != "seed")
-            for protocol, found in summary["evaluation"].items():
+            for protocol, found in summary.evaluation.items():
                 for metric in METRICS:
                     values[others, protocol, metric, "metric" in found].append(found[metric])
                 values[others, protocol, "all rows", "metric" in found].append(all_rows(found["accuracy"]))
-            for protocol, found in summary.get("per_client", {}).items():
+            for protocol, found in (summary.per_client or {}).items():
                 for metric in OF_CLIENTS:
                     values[others, protocol, metric, False].append(found[metric])
             for cost, scale in COSTS:
-                costs[others, cost, scale].append(scale * summary[cost])
+                costs[others, cost, scale].append(scale * getattr(summary, cost))
     figures = defaultdict(set)
     for (others, protocol, metric, as_it_is), found in values.items():
         if None not in found:
@@ -95,7 +95,7 @@ def of_the_paper(name: str) -> set[str]:
 def test_figures_are_those_of_the_runs(page: str, mark: str, rows: str) -> None:
     words = mark.split()
     papers = set().union(*(of_the_paper(word.removeprefix("paper:")) for word in words if word.startswith("paper:")))
-    sweeps = [measured(ROOT / word) for word in words if word.startswith("results/")]
+    sweeps = [measured(ROOT / f"{word}{SUFFIX}") for word in words if word.startswith("results/")]
     head, _, *body = rows.splitlines()
     _, *headings = (cell.strip() for cell in head.strip("|").split("|"))
     checked = 0
@@ -114,10 +114,10 @@ def test_figures_are_those_of_the_runs(page: str, mark: str, rows: str) -> None:
 
 def test_all_results_are_in_the_documentation() -> None:
     told = {word for _, mark, _ in tables() for word in mark.split()}
-    assert {f"results/{path.name}" for path in (ROOT / "results").iterdir() if path.is_dir()} <= told
+    assert {f"results/{path.name.removesuffix(SUFFIX)}" for path in (ROOT / "results").iterdir()} <= told
 
 
 def test_the_leaderboard_is_the_tools() -> None:
     results, page = ROOT / "results" / "leaderboard", (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
-    tables = render_boards(read_boards([results]), "results/leaderboard") if results.is_dir() else "To be measured."
+    tables = render_boards(read_boards([results]), "results/leaderboard")
     assert page == insert_tables(page, tables), "run `python tools/leaderboard.py results/leaderboard --page ...`"

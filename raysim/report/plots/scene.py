@@ -8,7 +8,7 @@ from functools import cached_property
 
 from raysim.report.grouping import ExperimentSetting, MethodGroup
 from raysim.report.plots.style import Look, choose_look
-from raysim.report.reading import RoundRecord, read_rounds
+from raysim.report.round_records import RoundRecord
 
 Rounds = Sequence[RoundRecord]
 
@@ -23,7 +23,7 @@ class Scene:
     @cached_property
     def courses(self) -> Sequence[Sequence[Rounds]]:
         """The rounds of every run of every group. Raises ConfigError: a rounds.jsonl is missing or broken."""
-        return [[read_rounds(run.directory) for run in group.runs] for group in self.setting.groups]
+        return [[run.rounds() for run in group.runs] for group in self.setting.groups]
 
 
 def set_scenes(settings: Sequence[ExperimentSetting]) -> list[Scene]:
