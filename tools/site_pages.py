@@ -29,10 +29,11 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
     "Results": ["leaderboard.md", "reproducing.md"],
     "Machines": ["cluster.md", "slurm.md", "sizing.md", "checkpoints.md"],
     "Reference": ["config.md", "api.md"],
-    "Project": ["architecture.md", "contributing.md", "releasing.md", "changelog.md"],
+    "Decisions": ["decisions/README.md", "decisions/*.md"],
+    "Project": ["architecture.md", "contributing.md", "benchmarks.md", "releasing.md", "changelog.md"],
     "Guides": ["scenarios.md", "clients_in_time.md", "writing_a_method.md", "own_components.md", "*.md"],
 }
-ORDER = ["Start", "Guides", "Methods", "Results", "Machines", "Reference", "Project"]
+ORDER = ["Start", "Guides", "Methods", "Results", "Machines", "Reference", "Project", "Decisions"]
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 PLOTS = re.compile(r"^<!-- figures: (?P<pattern>\S+) -->$", re.MULTILINE)

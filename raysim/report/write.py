@@ -34,7 +34,8 @@ def write_report(
 
     Args:
         directories: where finished runs are looked for, at any depth; one, or several.
-        out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory, or the one that a packed file stands for.
+        out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory. The directory
+            of a packed file NAME.jsonl.gz is NAME.
         against: the name of a paper whose published figures stand beside the measured ones.
         tell: is called with a line at every step, such as `reading runs: 12`.
 

@@ -1,9 +1,10 @@
 """The figures in the documentation's tables of results are those of the runs in results/, or the paper's.
 
 A table of results stands below `<!-- results/NAME ... -->`, one or more packed sweeps, results/NAME.jsonl.gz. A row's
-first cell is what the sweep calls it. Its figures are in %, or of another metric than accuracy with three decimals: `mean ± standard
-deviation` over the sweep's seeds, of the metric that the column's heading names, or else of some metric, or the one
-value of a single seed; what runs cost are means. `paper:PAPER` in the mark adds that paper's published figures.
+first cell is what the sweep calls it. Its figures are in %, or of another metric than accuracy with three decimals:
+`mean ± standard deviation` over the sweep's seeds, of the metric that the column's heading names, or else of some
+metric, or the one value of a single seed; what runs cost are means. `paper:PAPER` in the mark adds that paper's
+published figures.
 """
 
 import re
