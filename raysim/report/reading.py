@@ -81,9 +81,11 @@ class FinishedRun:
         Raises:
             ConfigError: the run recorded none, or its rounds.jsonl is broken.
         """
-        if self.packed and self.packed.rounds is not None:
-            return self.packed.rounds
-        return read_rounds(self.directory)
+        if self.packed is None:
+            return read_rounds(self.directory)
+        if self.packed.rounds is None:
+            raise ConfigError(f"{self.directory / 'rounds.jsonl'}: No such file or directory")
+        return self.packed.rounds
 
     @property
     def methods(self) -> Methods:
@@ -127,7 +129,7 @@ def find_runs(
 
 
 def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Callable[[], FinishedRun]]:
-    """Yield a function for each run that reads it."""
+    """Yield a function for each run that reads it; the arguments and errors are those of find_runs."""
     walked: set[Path] = set()
     unpacked: set[Path] = set()
     sweep_in = cache(_sweep_in)  # many runs belong to one sweep
@@ -137,7 +139,7 @@ def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Ca
         if file is None and not directory.is_dir():
             found = "this is a file" if directory.exists() else "there is no such directory"
             raise ConfigError(f"{directory}: {found}, allowed: a directory with runs below it")
-        named.append((packed_directory(directory), read_packed(file) if file else None))
+        named.append((packed_directory(directory), file and _read_named(file, directory, left_out)))
     for directory, packed in named:
         for path, below in _walk(directory, walked, left_out):
             if below is None:
@@ -146,6 +148,17 @@ def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Ca
                 yield from _packed_candidates(below, path, unpacked)
         if packed:
             yield from _packed_candidates(packed, directory, unpacked)
+
+
+def _read_named(file: Path, directory: Path, left_out: list[str]) -> PackedFile | None:
+    """Read the packed file of a place; if it is broken, only a directory of runs in that place is left."""
+    try:
+        return read_packed(file)
+    except ConfigError as error:
+        if not directory.is_dir():
+            raise
+        left_out.append(str(error))
+        return None
 
 
 def _is_new(path: Path, seen: set[Path]) -> bool:
@@ -175,8 +188,10 @@ def _walk(directory: Path, seen: set[Path], left_out: list[str]) -> Iterator[tup
         elif {"config.yaml", "rounds.jsonl"} <= set(files):
             left_out.append(f"{path}: no summary.json: the run is under way or was killed")
         for name in sorted(name.removesuffix(SUFFIX) for name in files if name.endswith(SUFFIX)):
+            file = path / (name + SUFFIX)
             try:
-                yield path / name, read_packed(path / (name + SUFFIX))
+                if file.is_file():  # a pipe would never end
+                    yield path / name, read_packed(file)
             except ConfigError as error:
                 left_out.append(str(error))
 

@@ -30,21 +30,6 @@ def test_every_method_has_a_page_with_its_keys_of_now(name: str) -> None:
     assert page == insert_keys(page, name), OUT_OF_DATE
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_methods_page_has_the_same_sections(name: str) -> None:
-    page = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
-    assert re.findall("^## (.*)$", page, re.MULTILINE) == [
-        "Equations",
-        "Keys",
-        "What it sends",
-        "What it needs and refuses",
-        "Departures",
-        "Measured",
-        "Try it",
-    ]
-    assert re.search(rf"methods=\{{.*{name}: |configs/{name}.yaml", page.partition("## Try it")[2])
-
-
 def test_every_row_says_what_its_key_is() -> None:
     rows = [line for line in render_reference().splitlines() if line.startswith("| `")]
     assert len(rows) > 120

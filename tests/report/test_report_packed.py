@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,26 @@ def test_a_packed_directory_of_one_run(tmp_path: Path) -> None:
     shutil.rmtree(run)
     (tmp_path / "run").mkdir()  # a report of an earlier day may lie there
     assert facts(find_runs([file], [])[0]) == before
+
+
+def test_a_directory_beside_a_file_of_that_name_is_read_as_before(sweep: Path) -> None:
+    """The file may be of another tool, such as a data set; a pipe of such a name is not waited for."""
+    (sweep.parent / "sweep.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n'))
+    os.mkfifo(sweep / "pipe.jsonl.gz")
+    left_out: list[str] = []
+    assert len(find_runs([sweep], left_out)) == 3
+    assert "sweep.jsonl.gz:1: format: field required" in left_out[0]
+
+
+def test_rounds_of_a_run_that_began_again_are_not_those_of_the_packed_one(sweep: Path) -> None:
+    for path in sweep.rglob("rounds.jsonl"):
+        path.unlink()
+    file = pack(sweep)
+    shutil.rmtree(sweep)
+    (make_run(sweep / "other", rounds=ROUNDS) / "summary.json").unlink()
+    (run,) = (run for run in find_runs([file], []) if run.directory.name == "other")
+    with pytest.raises(ConfigError):
+        run.rounds()
 
 
 def lines_changed(change: Callable[[list[bytes]], None]) -> Callable[[bytes], bytes]:
