@@ -7,14 +7,13 @@ training phase or a server update.
 """
 
 import hashlib
+import pickle
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from ctypes import string_at
 
 import numpy as np
 import torch
-from numpy.random import mtrand
 from torch import Tensor
 
 from raysim.system.errors import ConfigError, RunError
@@ -155,15 +154,9 @@ def _global_states(sources: Sequence[torch.Generator]) -> Mapping[str, object]:
     """Return the states of the generators that all code of a process shares, by their names in messages."""
     return {
         "torch's default generator": [source.get_state().numpy().tobytes() for source in sources],
-        "NumPy's global generator": _numpy_state(mtrand.get_bit_generator()),
+        "NumPy's global generator": pickle.dumps(np.random.get_state(legacy=False)),
         "the global generator of Python's random": random.getstate(),
     }
-
-
-def _numpy_state(source: np.random.BitGenerator) -> object:
-    if not isinstance(source, np.random.MT19937):  # somebody has set another kind
-        return repr(source.state)
-    return string_at(source.ctypes.state_address, 625 * 4)  # 624 words, a position; `state` reads them 30 times slower
 
 
 def _deterministic() -> tuple[bool, bool]:

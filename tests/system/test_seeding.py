@@ -230,6 +230,15 @@ def test_a_global_generator_of_another_kind_is_guarded_too():
         np.random.set_bit_generator(usual)
 
 
-def draw_globally():
+def test_a_draw_that_was_made_ahead_is_guarded_too():
+    """NumPy draws normal numbers in pairs and keeps the second one, so that its own draw moves no word of the state."""
+    with seeding.generators_restored():
+        np.random.seed(0)
+        np.random.randn()
+        with pytest.raises(RunError, match="moved NumPy's global generator, which"):
+            draw_globally(np.random.randn)
+
+
+def draw_globally(draw=lambda: np.random.random(2)):
     with seeding.guard_globals("somebody", "server"):
-        np.random.random(2)
+        draw()
