@@ -100,7 +100,7 @@ class RunFiles:
         self._show(Board.close)
 
     def _show(self, show: Callable[[Board], None]) -> None:
-        """Call `show` with TensorBoard's writer, if there is one; an interrupt would cut the queue to its thread."""
+        """Call `show` with TensorBoard's writer, if there is one; an interrupt would cut a record short."""
         with self._writing(BOARD), postpone_interrupts():
             if self._board:
                 show(self._board)

@@ -1,8 +1,6 @@
 """TensorBoard's files: scalars over rounds, the accuracy matrix as an image after every task, and the run's config."""
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from math import isclose
 from pathlib import Path
 from statistics import fmean
@@ -36,11 +34,10 @@ class Board:
     """
 
     def __init__(self, directory: Path, config: Config, past: Iterable[Mapping[str, Any]] = ()) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # takes a second to import; only if it is used
+        from raysim.records.event_file import EventFile  # imports TensorBoard, which takes time; only if it is used
 
-        _silence_failing_writers()
         self._undescribed = None if any(directory.glob(BOARD)) else config
-        self._writer = SummaryWriter(str(directory))
+        self._file = EventFile(directory)
         self._in_step = config.in_step
         self._top_k = config.evaluation.top_k
         self._metric = config.objective.make().metric
@@ -51,21 +48,23 @@ class Board:
                 self._unchanged.take(name, each["round"], number)
 
     def close(self) -> None:
-        """Write out the buffers and close the files."""
-        self._writer.close()
+        """Write the buffer to the file and close it."""
+        self._file.close()
 
     def flush(self) -> None:
-        """Write out the buffers to the end of the file."""
-        self._writer.flush()
+        """Write the buffer to the file."""
+        self._file.flush()
 
     def add_image(self, name: str, image: npt.NDArray[np.uint8], step: int = 0) -> None:
         """Write an image (uint8 [H, W, 3])."""
-        self._writer.add_image(name, image, step, dataformats="HWC")
+        self._file.add_image(name, image, step)
+        self.flush()
 
     def add_note(self, note: Note) -> None:
         """Write what a callback has recorded."""
         if isinstance(note.value, float):
-            self._writer.add_scalar(f"callbacks/{note.name}", note.value, note.round)
+            self._file.add_scalar(f"callbacks/{note.name}", note.value, note.round)
+            self.flush()
         else:
             self.add_image(f"callbacks/{note.name}", note.value, note.round)
 
@@ -86,28 +85,24 @@ class Board:
             numbers |= self._add_task(event, totals)
         for name, number in numbers.items():
             if number is not None:
-                self._writer.add_scalar(name, number, event.round)
+                self._file.add_scalar(name, number, event.round)
         for name, number in _diagnose(line(event)).items():
             for round, value in self._unchanged.take(name, event.round, number):
-                self._writer.add_scalar(name, value, round)
+                self._file.add_scalar(name, value, round)
+        self.flush()
 
     def _describe(self, config: Config, protocols: Sequence[str]) -> None:
         """Write the config, as text and for HPARAMS, and the charts of CUSTOM SCALARS."""
-        from torch.utils.tensorboard.summary import hparams
-
-        self._writer.add_text("config", f"```yaml\n{dump(config)}```")
+        self._file.add_text("config", f"```yaml\n{dump(config)}```")
         tasks = {
             metrics.protocol_label(protocol, self._top_k): {
-                f"{self._called} of every task": ["Multiline", [rf"^{self._tag(protocol)}/task_\d+$"]]
+                f"{self._called} of every task": [rf"^{self._tag(protocol)}/task_\d+$"]
             }
             for protocol in protocols
         }
-        average = {f"average {self._called}, tasks so far": ["Multiline", [rf"^average/[^/]+/{self._called}$"]]}
-        self._writer.add_custom_scalars({**tasks, "protocols": average})
-        # without the experiment that it makes beside it: of several runs' TensorBoard takes one, and would know the
-        # columns of that run only; without one it takes the columns of all
-        _, values, _ = hparams(flatten_settings(config), {})
-        self._writer._get_file_writer().add_summary(values)
+        average = {f"average {self._called}, tasks so far": [rf"^average/[^/]+/{self._called}$"]}
+        self._file.add_charts({**tasks, "protocols": average})
+        self._file.add_hparams(flatten_settings(config))
 
     def _add_accuracies(self, event: RoundDone, totals: Totals) -> dict[str, float]:
         """Write the metric with virtual milliseconds and KiB sent as steps; return the scalars to write by round."""
@@ -116,20 +111,20 @@ class Board:
             tag = self._tag(protocol)
             numbers |= {f"{tag}/task_{i}": value for i, value in enumerate(accuracy, 1)}
             mean = numbers[f"average/{tag}/{self._called}"] = fmean(accuracy[: event.so_far])
-            self._writer.add_scalar(f"{tag}/{self._called}_by_virtual_ms", mean, round(1000 * event.virtual_time))
+            self._file.add_scalar(f"{tag}/{self._called}_by_virtual_ms", mean, round(1000 * event.virtual_time))
             if event.spread is not None:
                 spread = event.spread[protocol]
                 for figure, row in (("worst", spread["worst"]), ("std", spread["std"])):
                     numbers |= {f"{tag}/{figure}_task_{i}": value for i, value in enumerate(row, 1)}
                     numbers[f"{tag}/{figure}_so_far"] = fmean(row[: event.so_far])
             kib = (totals.bytes_up + totals.bytes_down) // 1024
-            self._writer.add_scalar(f"{tag}/{self._called}_by_KiB", mean, kib)
+            self._file.add_scalar(f"{tag}/{self._called}_by_KiB", mean, kib)
         return numbers
 
     def _add_task(self, event: RoundDone, totals: Totals) -> dict[str, float | None]:
         """Write the clients' updates and the matrices at a task's end; return the metrics to write by round."""
         numbers: dict[str, float | None] = {}
-        self._writer.add_histogram("clients/updates", np.asarray(totals.participation), event.round)
+        self._file.add_histogram("clients/updates", totals.participation, event.round)
         for protocol, matrix in totals.matrices.items():
             tag = self._tag(protocol)
             if self._in_step:
@@ -172,15 +167,3 @@ def _diagnose(round: Mapping[str, Any]) -> dict[str, float | None]:
         "clients/staleness": fmean(round["staleness"]) if round["staleness"] else None,
         **{f"methods/{name}": value for name, value in round["records"].items()},
     }
-
-
-@cache
-def _silence_failing_writers() -> None:
-    """Suppress the traceback of a writer's thread that cannot write; the writer's next call raises its OSError."""
-    others = threading.excepthook
-
-    def hook(died: threading.ExceptHookArgs) -> None:
-        if not (isinstance(died.exc_value, OSError) and type(died.thread).__module__.startswith("tensorboard.")):
-            others(died)
-
-    threading.excepthook = hook

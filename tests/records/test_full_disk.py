@@ -18,6 +18,7 @@ from raysim.cli import main
 from raysim.engine.events import RoundDone
 from raysim.launch.display import RunDisplay
 from raysim.records.run_directory import claim_directory
+from raysim.records.tensorboard import Board
 from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import write_whole
 
@@ -132,7 +133,10 @@ def test_a_run_that_cannot_begin_or_go_on_says_so(config, tmp_path):
 
 @pytest.mark.parametrize("hook", ["add_round", "flush", "close"])
 def test_tensorboards_files_are_told_too(hook, tiny, tmp_path, monkeypatch):
-    def full(*_):
+    close = Board.close
+
+    def full(board, *_):
+        close(board)  # as Python closes a file whose last bytes find no room
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(f"raysim.records.run_directory.Board.{hook}", full)
@@ -140,7 +144,7 @@ def test_tensorboards_files_are_told_too(hook, tiny, tmp_path, monkeypatch):
         raysim.run(tiny(checkpoint={"every_rounds": 2}), out=tmp_path / "out", local=True)
 
 
-def test_nor_does_tensorboards_own_thread_say_more(tiny, tmp_path):
+def test_a_full_disk_under_tensorboards_file_prints_one_line(tiny, tmp_path):
     """Its file grows past 16,000 bytes with the first picture; no other does."""
     path, out = tmp_path / "config.yaml", tmp_path / "out"
     path.write_text(json.dumps(tiny().model_dump(mode="json")))

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -18,6 +19,7 @@ from tensorboard.plugins.hparams.backend_context import Context
 
 import raysim
 from raysim.engine.events import RoundDone
+from raysim.records.event_file import EventFile
 from raysim.records.run_directory import RunFiles
 from raysim.records.tensorboard import Board
 from raysim.records.totals import Totals
@@ -159,6 +161,29 @@ def test_it_changes_at_once(written: Any) -> None:
     assert written([3, 2])["clients/cohort"] == [(1, 3), (2, 2)]
 
 
+def test_a_round_is_on_the_disk_once_it_is_written(tiny: Any, tmp_path: Path) -> None:
+    """TensorBoard beside the run shows it, and a full disk is noticed in the round that it spoils."""
+    board = Board(tmp_path, tiny())
+    board.add_round(RoundDone(1, [1], [0], 0.25, 0, 0, 0.5, [0], 1.0), Totals([0] * 9))
+    assert scalars(tmp_path)["train/loss"] == [(1, 0.25)]
+    board.close()
+
+
+def test_a_histogram_has_the_counts_between_their_edges(tmp_path: Path) -> None:
+    """2 clients without an update, 1 with one and 3 with four: as many values in the bin that each of these lies in."""
+    file = EventFile(tmp_path)
+    file.add_histogram("updates", [0, 4, 1, 4, 0, 4], 7)
+    file.close()
+    (found,) = EventAccumulator(str(tmp_path)).Reload().Histograms("updates")
+    shown = found.histogram_value
+    assert (found.step, shown.min, shown.max, shown.num, shown.sum, shown.sum_squares) == (7, 0, 4, 6, 13, 49)
+    bins = zip([-np.inf, *shown.bucket_limit], shown.bucket_limit, shown.bucket, strict=False)
+    filled = [(left, right, count) for left, right, count in bins if count]
+    assert [count for _, _, count in filled] == [2, 1, 3]
+    for value, (left, right, _) in zip([0, 1, 4], filled, strict=True):
+        assert left <= value < right <= max(1.21 * value, 1e-12)
+
+
 def test_a_run_that_goes_on_has_what_it_would_have_without_a_break(written: Any) -> None:
     shown = written([3, 3], [3], [2, 3], [3])
     assert shown["clients/cohort"] == [(1, 3), (3, 3), (4, 2), (5, 3), (6, 3)]
@@ -167,7 +192,7 @@ def test_a_run_that_goes_on_has_what_it_would_have_without_a_break(written: Any)
 def test_an_interrupt_waits_until_a_round_is_written(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cuts short the queue to TensorBoard's thread can lose its wake-up, and the end waits for it."""
+    """What cuts a record short makes all that follows in the file unreadable."""
     written: list[str] = []
 
     def add_round(self: Board, event: RoundDone, totals: Totals) -> None:
