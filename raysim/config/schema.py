@@ -86,8 +86,8 @@ class Resources(Block):
     deterministic: bool = True
     """Whether GPUs compute the same bits every time, at some cost."""
     cuda_graphs: bool = False
-    """Whether a GPU is sent a model's training pass in one piece, not kernel by kernel: faster for small models, with
-    the same bits; for models whose forward pass neither waits for the GPU nor decides by values."""
+    """Experimental: whether a GPU is sent a model's training pass in one piece, not kernel by kernel: faster for small
+    models, with the same bits; for models whose forward pass neither waits for the GPU nor decides by values."""
 
     @property
     def forks(self) -> bool:

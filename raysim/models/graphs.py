@@ -6,6 +6,7 @@ activations are still wanted.
 """
 
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,8 +27,8 @@ class Graphs:
     """The forward pass of a model on a GPU, in place of `model.module`.
 
     Passes that are not trained through (without a gradient, or in evaluation mode) and those of rare shapes go to the
-    module itself. Graphs of one depth share their memory, as a pass takes a place until nothing refers to it; the next
-    pass meanwhile (DER's replayed batch) is one place deeper.
+    module itself. A pass takes a place until autograd drops it. The next pass in the meantime (DER's replayed batch) is
+    one place deeper. Graphs of one depth share their memory.
 
     Args:
         model: the model, whose vectors stay where they are.
@@ -44,7 +45,7 @@ class Graphs:
         self._owners = [
             (module, leaf, number[id(p)])
             for module in model.module.modules()
-            for leaf, p in module._parameters.items()
+            for leaf, p in module.named_parameters(recurse=False, remove_duplicate=False)
             if id(p) in number
         ]
 
@@ -62,8 +63,8 @@ class Graphs:
                 return plain(x)
             graph = self._graphs[depth, x.shape] = self._capture(depth, x)
         logits = graph(x, *self._parameters)
-        node: Any = logits.grad_fn
-        node.metadata["place"] = _Place(self._taken, depth)
+        self._taken.add(depth)
+        weakref.finalize(logits.grad_fn, self._taken.discard, depth).atexit = False
         return logits.clone()  # the graph's own are overwritten by its next pass
 
     def _capture(self, depth: int, x: Tensor) -> Callable[..., Tensor]:
@@ -112,17 +113,6 @@ class Graphs:
             yield
         model.buffers.data.copy_(buffers)  # a pass that is pending must not find its statistics changed
         model.integers.data.copy_(integers)
-
-
-class _Place:
-    """What a pass takes while its activations are wanted: it is free again when autograd drops the pass."""
-
-    def __init__(self, taken: set[int], depth: int) -> None:
-        self._taken, self._depth = taken, depth
-        taken.add(depth)
-
-    def __del__(self) -> None:
-        self._taken.discard(self._depth)
 
 
 def _refusal(reason: str) -> RunError:
