@@ -16,6 +16,7 @@ from raysim.models.layers import name_layers, noted_inputs
 from raysim.system.errors import ConfigError
 
 DTYPES = {torch.float32, torch.float64}
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class FlatModel:
         counts = _views(self._integer_layout, self.integers)
         for name, view in (*zip(floats, self._statistics, strict=True), *counts.items()):
             owner, _, leaf = name.rpartition(".")
-            module.get_submodule(owner)._buffers[leaf] = view
-        self.normalises = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
+            setattr(module.get_submodule(owner), leaf, view)
+        self.normalises = any(isinstance(m, BATCH_NORMS) for m in module.modules())
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the logits [n, classes] of x [n, ...], which autograd can follow."""

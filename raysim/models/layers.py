@@ -28,10 +28,20 @@ def input_rows(layer: nn.Module, x: Tensor) -> Tensor:
     """
     if isinstance(layer, nn.Conv2d):
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-        x = functional.pad(x, layer._reversed_padding_repeated_twice, mode=mode)
+        x = functional.pad(x, _margins(layer), mode=mode)
         patches = functional.unfold(x, layer.kernel_size, layer.dilation, stride=layer.stride)  # [n, groups d, places]
         x = patches.unflatten(1, (layer.groups, -1)).movedim(2, -1)
     return x.reshape(-1, x.shape[-1])
+
+
+def _margins(layer: nn.Conv2d) -> list[int]:
+    """Return what a convolution puts around its images: left, right, top, bottom."""
+    if layer.padding == "same":  # an odd total has its larger half at the end
+        totals = [step * (size - 1) for step, size in zip(layer.dilation, layer.kernel_size, strict=True)]
+        sides = [(total // 2, total - total // 2) for total in totals]
+    else:
+        sides = [(0, 0)] * 2 if isinstance(layer.padding, str) else [(side, side) for side in layer.padding]
+    return [*sides[1], *sides[0]]
 
 
 @contextmanager
@@ -60,6 +70,8 @@ def find_head(module: nn.Module, x: Tensor) -> tuple[str, ...]:
     outputs: list[tuple[nn.Linear, Tensor, int]] = []
 
     def note(layer: nn.Linear, given: object, output: Tensor) -> None:
+        # the version is the only sign that a later layer overwrites an output in place, as ReLU(inplace=True) does:
+        # neither the address nor, where all are positive, a value changes. torch has no public name for it
         outputs.append((layer, output, output._version))
 
     hooks = [layer.register_forward_hook(note) for layer in layers]

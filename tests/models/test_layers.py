@@ -13,6 +13,9 @@ CONVOLUTIONS = [
     {"kernel_size": 3},
     {"kernel_size": (3, 2), "stride": (2, 1), "padding": (1, 2)},
     {"kernel_size": (3, 5), "padding": "same"},
+    {"kernel_size": (4, 3), "dilation": (2, 1), "padding": "same"},
+    {"kernel_size": (2, 3), "padding": "valid"},
+    {"kernel_size": (4, 3), "padding": "same", "padding_mode": "reflect"},
     {"kernel_size": 3, "dilation": 2, "padding": 1, "groups": 2},
     {"kernel_size": 3, "padding": 1, "padding_mode": "circular", "groups": 4},
 ]
