@@ -5,10 +5,8 @@ What is run from Python stands here; what a method is written with, in raysim.ap
 
 from __future__ import annotations
 
-import sys
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from raysim import moved
 
 if TYPE_CHECKING:
     from raysim.evaluation.evaluate import Evaluated, evaluate
@@ -49,17 +47,11 @@ _HOMES = {
     "sweep": "raysim.sweeps.sweep:sweep",
 }
 
-sys.meta_path.append(moved.Signpost())
-
 
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import: a wrong command line must not wait for it
-    if name in moved.NAMES:
-        raise ImportError(moved.where(f"raysim.{name}", moved.NAMES[name]), name=f"raysim.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'raysim' has no attribute {name!r}")
-    from importlib import import_module
-
     module, _, attribute = _HOMES[name].partition(":")
     found = import_module(module)
     return getattr(found, attribute) if attribute else found

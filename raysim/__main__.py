@@ -1,14 +1,7 @@
 """`python -m raysim` is `raysim`."""
 
-import os
-import sys
-
-if __name__ == "__main__" and not sys.flags.safe_path:
-    # Python puts the folder that one stands in before installed modules; only raysim's own stays, as the last
-    here = sys.path.pop(0)
-    sys.path += [here] * (here == os.path.dirname(os.path.dirname(__file__)))
-
 import signal
+import sys
 
 from raysim.cli import main
 from raysim.system.output import unfailing_output

@@ -355,16 +355,6 @@ class LateToSpeak(Method):
             return delta
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outdated(Method):
-    """Says in numbers what it sends, as methods once did; `epoch` is a knob like any other."""
-
-    epoch: int = 1
-
-    def sends(self, client, hook):
-        return {}
-
-
 # for the contract grid: one that does much aside and changes nothing, one whose result depends on all its draws
 
 

@@ -16,7 +16,6 @@ from raysim.models.flat import FlatModel
 from raysim.system.errors import ConfigError, RunError, locate_errors
 from raysim.system.seeding import guard_globals
 
-GONE = ("sends", "epoch", "stores", "keeps", "takes")  # an earlier interface's declarations of costs
 OWN_STREAMS = ("augment", "batches", "memory", "model")
 
 
@@ -64,10 +63,6 @@ def check_methods(config: Config) -> dict[str, Method]:
         config.objective.has("positions"),
     )
     for name, method in methods.items():
-        for member in GONE:
-            if callable(getattr(type(method), member, None)):
-                said = f"defines {member}, which is gone: raysim check now runs the method itself; delete it"
-                raise ConfigError(f"methods.{name}: {said}")
         check_replies(name, method)
         refusals = [method.refusal(setting), *(_unmet(name, method, config))]
         for refusal in filter(None, refusals):

@@ -222,7 +222,7 @@ class Reply:
     def restored(cls, state: Mapping[str, Any]) -> Reply:
         """Return the reply that a state was made from."""
         sums = {name: ExactSum(**{**kept, "grid": Grid(**kept["grid"])}) for name, kept in state["sums"].items()}
-        return cls(**{"updates": 1, **state, "sums": sums})  # older checkpoints do not say it
+        return cls(**{**state, "sums": sums})
 
     def _add(self, name: str, grid: Grid, made: Sequence[tuple[str, Tensor | Encoded]], weight: float) -> None:
         """Add the last value."""

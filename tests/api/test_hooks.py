@@ -251,13 +251,6 @@ def test_plain_sgd_is_a_need(tiny, optimizer):
         check_methods(tiny(methods=methods("Plain"), training__optimizer=optimizer))
 
 
-def test_members_that_said_in_numbers_what_the_dry_run_finds_are_refused(tiny):
-    with pytest.raises(ConfigError) as found:
-        check_methods(tiny(methods=methods("Outdated")))
-    said = "defines sends, which is gone: raysim check now runs the method itself; delete it"
-    assert str(found.value) == f"methods.Outdated: {said}"
-
-
 @pytest.mark.parametrize("wrong", ["probes:own", "probes:Tuple"])
 def test_what_is_no_method_is_refused(tiny, wrong):
     with pytest.raises(ConfigError):

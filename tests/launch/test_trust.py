@@ -118,11 +118,13 @@ def test_a_sweep_imports_only_what_it_names(made: Path) -> None:
     assert not Path("imported").exists()
 
 
-def test_the_folder_that_one_stands_in_comes_after_installed_modules(tmp_path: Path) -> None:
+def test_the_working_directory_comes_after_installed_modules(tmp_path: Path) -> None:
+    """Own components are found in it. With -P, as in the command `raysim`, Python itself does not search it first."""
     for name in ("yaml", "signal", "pandas", "argparse"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('run')\n")
-    (tmp_path / "own.yaml").write_text(json.dumps({**CONFIG, "model": {"name": "mlp"}, "participation": {"count": 1}}))
-    checked = subprocess.run(
-        [sys.executable, "-m", "raysim", "check", "own.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    (tmp_path / "theirs.py").write_text(THEIRS)
+    (tmp_path / "own.yaml").write_text(json.dumps(CONFIG))
+    command = [sys.executable, "-P", "-m", "raysim", "check", "own.yaml"]
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (checked.returncode, checked.stderr) == (0, "")
+    assert (tmp_path / "imported").exists()
