@@ -2,30 +2,34 @@
 PYTHON ?= python3
 VENV ?= .venv
 BASE ?= HEAD
+CONSTRAINTS ?= constraints.txt
 INSTALLED := $(VENV)/.installed
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint check format docs site wheel bits clean
+.PHONY: help install demo test test-all lint check format docs site wheel bits clean
 
 help: ## say what there is
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-install: $(INSTALLED) ## make the environment in .venv and install raysim with its development tools
+install: $(INSTALLED) ## install raysim and its development tools into .venv; CONSTRAINTS= takes the newest versions
 
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "raysim needs Python 3.11 or newer; make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[dev]'
 	@touch $@
 
 demo: $(INSTALLED) ## run the quickstart and print the accuracy matrix
 	$(BIN)/raysim run configs/quickstart.yaml
 
-test: $(INSTALLED) ## run the whole suite
-	$(BIN)/python -m pytest -n auto -m "not ray"
+test: $(INSTALLED) ## run the suite, with a sample of the grid of pairs of methods
+	$(BIN)/python -m pytest -n auto -m "not ray and not grid"
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m ray
+
+test-all: test ## the same, and the whole grid of pairs
+	$(BIN)/python -m pytest -n auto -m grid
 
 lint: $(INSTALLED) ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -33,7 +37,7 @@ lint: $(INSTALLED) ## format, lint, types
 	$(BIN)/mypy
 
 check: lint ## the same, and the tests that need no Ray
-	$(BIN)/python -m pytest -n auto -m "not ray and not slow"
+	$(BIN)/python -m pytest -n auto -m "not ray and not slow and not grid"
 
 format: $(INSTALLED) ## put the code into its format
 	$(BIN)/ruff format .
