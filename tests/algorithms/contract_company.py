@@ -85,6 +85,14 @@ def beside(name):
     return [other for other in NAMES if (name, other) in pairs()]
 
 
+def sample(name):
+    """Those of `beside` that `make test` runs it with: Noise, whose draws show, and in turns one of the others."""
+    company = beside(name)
+    noise = [other for other in company if other == "probes:Noise"]
+    others = [other for other in company if other not in PROBES] or company
+    return [*noise, others[NAMES.index(name) % len(others)]]
+
+
 def meetings(of):
     """The ordered pairs of hooks that meet in these pairs of methods, each with the first such pair."""
     found = {}

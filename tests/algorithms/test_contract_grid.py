@@ -8,6 +8,7 @@ Every method is run alone, twice, in three packings, neutral on three models, an
 in tests/records/test_checkpoints.py, and on Ray in tests/actors. All ordered pairs of methods are asked whether they
 are refused. Those that are run, also neutral and against the dry run, are chosen by the hooks that they have:
 contract_company.py says which and why they are enough. In these, every hook is called, and in the listed order.
+`make test` runs a sample of these pairs, `make test-all` all of them, behind the marker `grid`.
 """
 
 import functools
@@ -15,7 +16,7 @@ import itertools
 
 import pytest
 import torch
-from contract_company import NAMES, REPRESENTATIVES, beside, hooks_of, meetings, pairs, write_down_calls
+from contract_company import NAMES, REPRESENTATIVES, beside, hooks_of, meetings, pairs, sample, write_down_calls
 
 from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import check_methods
@@ -29,6 +30,7 @@ DATA = {"name": "synthetic", "classes": 4, "shape": [6], "train": 18, "test": 8}
 BOTH = {"dropout": 0.4, "batch_norm": True}
 NEUTRAL = [name for name in NAMES if resolve("method", name).neutral is not None]
 ALONE = [{"dropout": 0.4}, {"batch_norm": True}]
+COMPANY = [pytest.param(sample, id="sample"), pytest.param(beside, id="all", marks=pytest.mark.grid)]
 PACKINGS = {"one host": [(2, 0, 1)], "one each": [(0,), (1,), (2,)], "uneven": [(1,), (2, 0)]}
 
 
@@ -151,10 +153,11 @@ def test_another_beside_it_is_allowed_or_refused_in_one_line(asked, name):
             assert isinstance(asked(with_defaults(other, name)), str)  # refused whatever the order
 
 
+@pytest.mark.parametrize("company", COMPANY)
 @pytest.mark.parametrize("name", NAMES)
-def test_in_company_every_hook_is_called_and_in_the_listed_order(ran, name):
+def test_in_company_every_hook_is_called_and_in_the_listed_order(ran, name, company):
     """What is called of a method alone is called of it here; hooks that both have in turns, the first one's first."""
-    for other in beside(name):
+    for other in company(name):
         run = ran(with_defaults(name, other))
         if isinstance(run, str):
             continue
@@ -173,10 +176,11 @@ def foreseen(asked):
     return functools.cache(lambda methods: dry_run(asked(methods), federation))
 
 
+@pytest.mark.parametrize("company", COMPANY)
 @pytest.mark.parametrize("name", NAMES)
-def test_its_bytes_and_steps_are_known_before(ran, foreseen, name):
+def test_its_bytes_and_steps_are_known_before(ran, foreseen, name, company):
     """Alone and in company: what the dry run says is what the run counted."""
-    for other in [name, *beside(name)]:
+    for other in [name, *company(name)]:
         methods = with_defaults(*dict.fromkeys([name, other]))
         run = ran(methods)
         if not isinstance(run, str):
@@ -185,11 +189,12 @@ def test_its_bytes_and_steps_are_known_before(ran, foreseen, name):
             assert found == (counted.traffic.up, counted.traffic.down, counted.steps), other
 
 
+@pytest.mark.parametrize("company", COMPANY)
 @pytest.mark.parametrize("name", NAMES)
-def test_in_company_it_sends_what_it_sends_alone(asked, foreseen, name):
+def test_in_company_it_sends_what_it_sends_alone(asked, foreseen, name, company):
     """Unless the other chooses who takes part, or what the memory is filled with, or when."""
     alone, said = foreseen(with_defaults(name)), name_of(name)
-    for other in beside(name):
+    for other in company(name):
         uses = [use for use in (resolve("method", one).memory for one in (name, other)) if use is not None]
         if hooks_of(other) & {"select", "batches"} or len({use.fills[0] for use in uses}) > 1:
             continue
@@ -205,10 +210,11 @@ def test_neutral_it_changes_no_bit_of_fedavg(ran, name, model):
     assert ran((neutral(name),), **model).sha256 == ran((), **model).sha256
 
 
+@pytest.mark.parametrize("company", COMPANY)
 @pytest.mark.parametrize("name", NEUTRAL)
-def test_neutral_it_changes_no_bit_of_another(ran, name):
+def test_neutral_it_changes_no_bit_of_another(ran, name, company):
     moved = []
-    for other in beside(name):
+    for other in company(name):
         alone = ran(with_defaults(other))
         for pair in itertools.permutations([neutral(name), *with_defaults(other)]):
             both = ran(pair)
