@@ -9,9 +9,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
-import ray
 
-from raysim.actors.joining import LOOPBACK, on_loopback
+from raysim.actors import compat
 
 STORE = 2**30  # bytes of a node's object store; by default Ray's test clusters have 150 MiB and spill above that
 
@@ -26,18 +25,21 @@ class Nodes:
     def __init__(self, cpus: int) -> None:
         from ray.cluster_utils import Cluster  # after raysim.actors, which configures Ray's output
 
-        with on_loopback():
+        with compat.rays_address(loopback=True):
             self._cluster = Cluster(initialize_head=True, head_node_args={**_node(cpus), "include_dashboard": False})
         self.address = str(self._cluster.address)
 
     def add(self, cpus: int) -> Any:
-        with on_loopback():
+        with compat.rays_address(loopback=True):
             return self._cluster.add_node(**_node(cpus))
 
     def lose(self, node: Any) -> None:
         """Remove a node without warning it, and its actors, which otherwise compute for a second or two yet."""
-        alive = [actor for actor in ray._private.state.actors().values() if actor["State"] == "ALIVE"]
-        there = [psutil.Process(actor["Pid"]) for actor in alive if actor["Address"]["NodeID"] == node.node_id]
+        there = [
+            psutil.Process(actor["Pid"])
+            for actor in compat.alive_actors()
+            if actor["Address"]["NodeID"] == node.node_id
+        ]
         self._cluster.remove_node(node, allow_graceful=False)
         for process in there:
             with suppress(psutil.NoSuchProcess):
@@ -55,7 +57,7 @@ class Nodes:
 
 
 def _node(cpus: int) -> dict[str, Any]:
-    return {"num_cpus": cpus, "node_ip_address": LOOPBACK, "object_store_memory": STORE}
+    return {"num_cpus": cpus, "node_ip_address": compat.LOOPBACK, "object_store_memory": STORE}
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from workload import config, saved
 
 import raysim
 from raysim.actors.cluster import own_cluster
-from raysim.actors.dealing import Dealing
+from raysim.actors.rebalancing import Dealing
 from raysim.engine.events import Event, RoundDone
 from raysim.engine.orders import Order, Phase
 from raysim.system.capacity import Capacity

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -29,9 +31,9 @@ from rich.table import Table
 from workload import config, saved
 
 from raysim import config as configs
-from raysim.actors import placing, process, runner, wire
+from raysim.actors import compat, reservation, runner, serialization
 from raysim.actors.cluster import own_cluster
-from raysim.actors.dealing import Dealing
+from raysim.actors.rebalancing import Dealing
 from raysim.api.client import Client
 from raysim.api.server import Server
 from raysim.data.pixels import Source
@@ -155,8 +157,8 @@ def rounds(simulation: Simulation, shares: Shares, many: int) -> tuple[int, floa
 
 def of_coordinator(asked: configs.Config, many: int, places: Places) -> tuple[Shares, int, float, float]:
     shares, federation = Shares(), build_federation(asked)
-    wire.register_tensors()
-    nodes = placing.Places(place(asked, this_machine()))
+    serialization.register_tensors()
+    nodes = reservation.Places(place(asked, this_machine()))
     gc.collect()
     gc.freeze()  # a coordinator is forked so: what was imported, and other settings left, is not looked at again
     try:
@@ -170,7 +172,6 @@ def of_coordinator(asked: configs.Config, many: int, places: Places) -> tuple[Sh
 
 def of_host(asked: configs.Config, many: int) -> tuple[Shares, int, float, float]:
     shares, federation = Shares(), build_federation(asked)
-    process.keep_memory()
     with shares.of(HOST):
         simulation = Simulation(asked, federation, LocalRunner(asked, federation))
         return shares, *rounds(simulation, shares, many)
@@ -214,4 +215,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if not compat.WORKER_VARIABLES.keys() <= os.environ.keys():  # glibc reads its own when a process starts
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **compat.WORKER_VARIABLES})
     main()

@@ -89,7 +89,7 @@ def _run(given: Sequence[str]) -> int:
         parser.error("the following arguments are required: CONFIG")
     if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
-    from raysim.actors.early import open_early
+    from raysim.actors.session import open_early
 
     with open_early(asked.config, asked.overrides, asked.out, asked.local, asked.resume) as session:
         with uncollected():

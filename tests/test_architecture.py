@@ -121,6 +121,50 @@ def test_only_actors_know_ray(file: Path):
     assert "ray" not in used or file.parts[1] == "actors"
 
 
+FENCE = Path("raysim/actors/compat.py")
+OUTSIDE = {
+    file.relative_to(ROOT): ast.parse(file.read_text(encoding="utf-8"))
+    for folder in ("tests", "benchmarks")
+    for file in sorted((ROOT / folder).rglob("*.py"))
+}
+INTERNAL = re.compile(
+    r"\bRAY_\w|RAYSIM_PLAIN|\bray\._|_private\b|py_executable|\b_(system_config|temp_dir|node_ip_address)\b|gcs_server|raylet|"
+    r"monitor\.py|ray::|plasma|node has died|low on memory|ersion mismatch|InvalidAuthToken|ENABLE_RAY_CLUSTER"
+)
+"""Names, variables, processes, and texts of Ray that its public interface does not have."""
+
+
+def goes_around_the_fence(tree: ast.AST, texts: bool) -> list[str]:
+    """Return what a file uses of Ray's internals: modules, attributes, options, and with `texts` also strings."""
+    documented = {
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    used = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            used += [alias.name for alias in node.names if re.match(r"ray\.(_|core)", alias.name)]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ray":
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            used += [name for name in names if re.search(r"\._|^ray\.core", name)]
+        elif isinstance(node, ast.Attribute) and re.search(r"\bray\._", ast.unparse(node)):
+            used.append(ast.unparse(node))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith("ray."):
+            used += [f"{word.arg}=" for word in node.keywords if word.arg and word.arg.startswith("_")]
+        elif texts and isinstance(node, ast.Constant) and node not in documented and INTERNAL.search(str(node.value)):
+            used.append(repr(node.value))
+    return used
+
+
+@pytest.mark.parametrize("file", [*(file for file in FILES if file != FENCE), *OUTSIDE], ids=str)
+def test_one_file_names_rays_internals(file: Path):
+    """raysim/actors/compat.py; tests and benchmarks use it, and may name Ray's processes in texts."""
+    assert goes_around_the_fence({**FILES, **OUTSIDE}[file], texts=file in FILES) == []
+
+
 @pytest.mark.parametrize("file", [file for file in FILES if file.parts[1] == "algorithms"], ids=str)
 def test_a_method_knows_the_api_alone(file: Path):
     """No host, no config block of another subject, no estimator: only raysim.api and what methods share."""

@@ -9,11 +9,11 @@ from typing import Any
 import ray
 import torch
 
-from raysim.actors import contact, failures, patience, placing
-from raysim.actors.placing import Places, this_node
-from raysim.actors.process import hide_gpus
+from raysim.actors import failures, liveness, reservation, stalls
+from raysim.actors.actor_setup import hide_gpus
+from raysim.actors.reservation import Places, this_node
 from raysim.actors.runner import RayRunner, start_hosts
-from raysim.actors.wire import register_tensors
+from raysim.actors.serialization import register_tensors
 from raysim.actors.workers import choose_start
 from raysim.config import Config
 from raysim.engine.events import STOPPABLE, Checkpoint, Event, Finished, Notice, Stage, Started, Waiting
@@ -101,9 +101,9 @@ class Coordinator:
         """End the run after the round in progress."""
         self._stopping.set()
 
-    def silent(self) -> list[int]:
-        """Return the numbers of the hosts that are waited for in vain, as far as their nodes know."""
-        return patience.silent(self._runner.awaited() if self._runner else [])
+    def late_hosts(self) -> list[int]:
+        """Return the numbers of the hosts that take much longer to reply than any has taken before."""
+        return self._runner.late_hosts() if self._runner else []
 
 
 def _told(event: Event, runner: RayRunner, joined: bool) -> Event:
@@ -156,9 +156,9 @@ class Remote:
         self._places = places
         self._paced = paced
         self._stopping = False
-        self._patience = patience.Patience(hosts, places.nodes())
+        self._patience = stalls.Stalls(hosts, places.nodes())
         actor: Any = ray.remote(Coordinator)
-        self._actor = actor.options(**placing.beside_the_driver(), **beside, max_concurrency=3).remote(start)
+        self._actor = actor.options(**reservation.beside_the_driver(), **beside, max_concurrency=3).remote(start)
 
     def events(self) -> Generator[Event, None, None]:
         """Iterate over the events of the run; closing the iterator ends the coordinator and with it the hosts."""
@@ -167,7 +167,7 @@ class Remote:
             if self._notice:
                 yield Notice(self._notice)
             with failures.explain_ray_errors(lambda: "the coordinator"):
-                for reference in contact.arriving(self._actor.events.options(num_returns="streaming").remote()):
+                for reference in liveness.arriving(self._actor.events.options(num_returns="streaming").remote()):
                     if reference is None:
                         if line := self._patience.line(self._actor if started else None):
                             yield Waiting(line)
@@ -189,10 +189,10 @@ class Remote:
                     del event, reference  # otherwise the object store keeps a checkpoint until the next event
                 raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
         except Lost:
-            contact.settle()
+            liveness.settle()
             raise
         finally:
-            contact.ask(lambda: ray.kill(self._actor))
+            liveness.ask(lambda: ray.kill(self._actor))
             self._places.give_back()
 
     def stop(self) -> None:
@@ -205,4 +205,4 @@ def _fetched(references: Iterable[Any]) -> Iterator[Mapping[int, bytes]]:
     """Fetch the records of the hosts, one host after the other."""
     for reference in references:
         with failures.explain_ray_errors(lambda: "a host"):
-            yield ray.get(contact.wait([reference]))
+            yield ray.get(liveness.wait([reference]))

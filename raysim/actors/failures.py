@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError, RayTaskError
 
+from raysim.actors import compat
 from raysim.system.errors import ConfigError, Lost, RunError
 
 LEAST_MEMORY = "with resources.clients_per_actor=auto a run takes the least memory"
@@ -41,8 +42,8 @@ def death(who: str, error: RayActorError | OutOfMemoryError) -> RunError:
     """Return the error that reports a lost actor."""
     if isinstance(error, RayActorError) and error.actor_init_failed:
         return RunError(f"{who} could not start: {str(error).strip().splitlines()[-1]}")
-    if "its node has died" in str(error):
+    if compat.lost_node(error):
         return Lost(who, "its node was lost (it ended, or the network to it was cut)")
-    starved = isinstance(error, OutOfMemoryError) or "low on memory" in str(error)
+    starved = isinstance(error, OutOfMemoryError) or compat.low_memory(error)
     how = "Ray ended it, as memory ran low" if starved else "its process ended (killed, crashed, or out of memory)"
     return Lost(who, how, LEAST_MEMORY)

@@ -10,11 +10,11 @@ from typing import Any
 import ray
 import torch
 
-from raysim.actors import turns
+from raysim.actors import cpu_slots
+from raysim.actors.actor_setup import set_up_actor
+from raysim.actors.deferred_sums import HeldSums
 from raysim.actors.forking.starting import is_forked
-from raysim.actors.held_sums import HeldSums
-from raysim.actors.process import set_up_actor
-from raysim.actors.wire import pack, unseal
+from raysim.actors.serialization import pack, unseal
 from raysim.config import Config
 from raysim.engine.host import ClientHost
 from raysim.engine.memory_counts import count_remembered
@@ -59,14 +59,14 @@ class Host:
     """Actor that owns some of the clients, in a separate process.
 
     What `perform`, `evaluate`, `evaluate_clients` and `count_remembered`, which looks at nothing that it is given, are
-    given and return is as raysim.actors.wire makes it.
+    given and return is as raysim.actors.serialization makes it.
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
         set_up_actor(config.resources.gpus_per_actor)
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
         set_torch(device, config.resources.deterministic)
-        self._turn: AbstractContextManager[None] = nullcontext()
+        self._slot: AbstractContextManager[None] = nullcontext()
         with convert_to_run_error():
             self._host = ClientHost(config, federation, clients, device)
         self._sums = HeldSums()
@@ -77,14 +77,22 @@ class Host:
         where = f"{ray.util.get_node_ip_address()} {node[:8]}"
         return Ready(where, node, describe_machine(self._host.model.device), os.getpid(), is_forked())
 
-    def open_turns(self, many: int) -> str:
-        """Make so many turns for the hosts of this node, and return where they find them."""
-        return turns.open_turns(many)
-
-    def take_turns(self, place: str) -> None:
-        """Compute only when it is this host's turn, where this system lets a host find the turns of another."""
+    def make_slots(self, count: int) -> str | None:
+        """Make CPU slots for the hosts of this node; return where they find them, or None where that is impossible."""
         with suppress(OSError):
-            self._turn = turns.take_turns(place)
+            path, self._slot = cpu_slots.make_slots(count)
+            return path
+        return None
+
+    def take_slots(self, path: str | None) -> None:
+        """Compute only while holding one of these CPU slots, if there are any."""
+        with suppress(OSError):
+            self._slot = nullcontext() if path is None else cpu_slots.CpuSlot(path)
+
+    def hide_slots(self, path: str | None) -> None:
+        """Delete the name of the slots, which all hosts of this node have opened."""
+        if path is not None:
+            cpu_slots.hide_slots(path)
 
     def peak(self) -> Peak:
         """Return the peak memory of this process."""
@@ -95,7 +103,7 @@ class Host:
 
         Clients of the order that live here from now on come last, each host's as a Transfer.
         """
-        with convert_to_run_error(), self._turn:
+        with convert_to_run_error(), self._slot:
             order, message, broadcasts = unseal(sealed, fetched)
             arriving = [part for part in fetched if isinstance(part, Transfer)]
             began = time.perf_counter() - sum(transfer.seconds for transfer in arriving)
@@ -130,17 +138,17 @@ class Host:
 
     def evaluate(self, sealed: bytes, *fetched: Any) -> Any:
         """Count the correct predictions on some chunks of the test sets; return the counts, packed."""
-        with convert_to_run_error(), self._turn:
+        with convert_to_run_error(), self._slot:
             chunks, _, broadcasts = unseal(sealed, fetched)
             return pack(self._host.evaluate(chunks, broadcasts))
 
     def evaluate_clients(self, sealed: bytes, *fetched: Any) -> Any:
         """Count the correct predictions of the own models of all clients here; return the counts by client, packed."""
-        with convert_to_run_error(), self._turn:
+        with convert_to_run_error(), self._slot:
             chunks, _, broadcasts = unseal(sealed, fetched)
             return pack(self._host.evaluate_clients(chunks, broadcasts))
 
     def count_remembered(self, *_: Any) -> Any:
         """Count what the memories of all clients here hold, by task and class; return the counts, packed."""
-        with convert_to_run_error(), self._turn:
+        with convert_to_run_error(), self._slot:
             return pack(count_remembered(self._host))

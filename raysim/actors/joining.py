@@ -6,18 +6,14 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import ray
 from ray.exceptions import AuthenticationError
 
-from raysim.actors import authentication, searching
+from raysim.actors import compat
 from raysim.system.errors import Unreachable
 from raysim.system.interrupts import keep_termination
-
-LOOPBACK = "127.0.0.1"
-REACHABLE = "ENABLE_RAY_CLUSTER"  # a constant of Ray's: whether a node's address must be reachable from other machines
-ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # number of attempts, one a second; Ray's default is 20
 
 
 def join(address: str, code: Sequence[str]) -> None:
@@ -36,16 +32,11 @@ def join(address: str, code: Sequence[str]) -> None:
             socket.create_connection((host, port), timeout=10).close()
         except (OSError, OverflowError) as error:
             raise _no_cluster(address, str(error)) from error
-    own = {"py_modules": list(code)} if code else None
-    with (
-        _few_attempts(),
-        keep_termination(),
-        without_warnings(),
-        on_loopback() if _only_here(host, port) else nullcontext(),
-    ):
+    for_workers = {"env_vars": compat.WORKER_VARIABLES} | ({"py_modules": list(code)} if code else {})
+    here = compat.rays_address(_only_here(host, port))
+    with compat.few_attempts(), keep_termination(), without_warnings(), here:
         try:
-            job = searching.job()
-            ray.init(address=address, job_config=job, runtime_env=own, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(address=address, runtime_env=for_workers, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, RuntimeError, AuthenticationError) as error:
             raise _explained(address, error) from error
 
@@ -57,10 +48,11 @@ def _parts(address: str) -> tuple[str, int | None]:
 
 def _only_here(host: str, port: int | None) -> bool:
     """Return whether a cluster at a loopback address listens only there; Ray looks for it at the machine's address."""
-    if port is None or host not in ("localhost", LOOPBACK, "[::1]"):
+    if port is None or host not in ("localhost", compat.LOOPBACK, "[::1]"):
         return False
     try:
-        socket.create_connection((ray.util.get_node_ip_address(), port), timeout=10).close()
+        with compat.rays_address(loopback=False):
+            socket.create_connection((ray.util.get_node_ip_address(), port), timeout=10).close()
     except OSError:
         return True
     return False
@@ -68,12 +60,12 @@ def _only_here(host: str, port: int | None) -> bool:
 
 def _explained(address: str, error: BaseException) -> Unreachable:
     told = " ".join(str(error).split())
-    if authentication.refused(error):
+    if compat.refused_token(error):
         return Unreachable(
             f"resources.address: the cluster at {address} wants its token: copy ~/.ray/auth_token from the machine "
-            "where it was started, or set RAY_AUTH_TOKEN; and RAY_AUTH_MODE=token"
+            "where it was started, or set {compat.TOKEN}; and {compat.MODE}=token"
         )
-    if "ersion mismatch" in told:
+    if compat.other_version(told):
         return Unreachable(f"resources.address: the cluster at {address} is of another version: {told}")
     return _no_cluster(address, told)
 
@@ -83,33 +75,6 @@ def _no_cluster(address: str, told: str) -> Unreachable:
         f"resources.address: no cluster answers at {address} ({told}); start one with `ray start --head`, "
         "or leave address out"
     )
-
-
-@contextmanager
-def on_loopback() -> Iterator[None]:
-    """Make the nodes that are started or joined in this context listen on the loopback interface only.
-
-    Ray replaces a node address of 127.0.0.1 by the machine's public one and then listens on all interfaces. The
-    constant is what RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 sets in a process that has not imported Ray yet.
-    """
-    constants = ray._private.ray_constants
-    before = getattr(constants, REACHABLE, True)
-    setattr(constants, REACHABLE, False)
-    try:
-        yield
-    finally:
-        setattr(constants, REACHABLE, before)
-
-
-@contextmanager
-def _few_attempts() -> Iterator[None]:
-    given = os.environ.get(ATTEMPTS)
-    os.environ[ATTEMPTS] = given or "3"
-    try:
-        yield
-    finally:
-        if given is None:
-            del os.environ[ATTEMPTS]
 
 
 @contextmanager

@@ -1,19 +1,21 @@
 """The runner that carries out orders on host actors."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 import ray
 
 from raysim.actors import failures
-from raysim.actors.dealing import Dealing
-from raysim.actors.held_sums import merge_held
+from raysim.actors.cpu_slots import concurrent_hosts, count_slots
+from raysim.actors.deferred_sums import merge_held
 from raysim.actors.host import Host, Performed, Ready
-from raysim.actors.placing import Places
-from raysim.actors.turns import abreast, count_turns
-from raysim.actors.wire import seal, store, unpack
+from raysim.actors.rebalancing import Dealing
+from raysim.actors.reservation import Places
+from raysim.actors.serialization import seal, store, unpack
+from raysim.actors.stalls import late_calls
 from raysim.api.messages import Broadcast
 from raysim.config import Config
 from raysim.engine.orders import Order, Reply
@@ -39,6 +41,7 @@ class _Call:
     arriving: Sequence[Any] = ()
     done: bool = False
     answer: Any = None
+    began: float = field(default_factory=time.monotonic)
 
 
 def start_hosts(
@@ -87,8 +90,8 @@ class RayRunner:
         ready = self._ready(places)
         self.machines = {host.node: host.machine for host in ready}
         self.forked = sum(host.forked for host in ready)
-        self._processes = [(host.node_id, host.pid) for host in ready]
-        self._abreast = self._have_turns([host.node for host in ready], placement.cpus if shared_cpus else None)
+        self._longest = 0.0
+        self._concurrent = self._share_cpus([host.node for host in ready], placement.cpus if shared_cpus else None)
         self._answer_all([host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)])
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> list[_Call]:
@@ -112,7 +115,7 @@ class RayRunner:
 
         No others, as a process keeps the memory that it has tested in: 200 hosts on two CPUs would keep 4 GB.
         """
-        message, posted, hosts = store(None), self._stored(broadcasts), self._abreast
+        message, posted, hosts = store(None), self._stored(broadcasts), self._concurrent
         shares = [(host, parts[first :: len(hosts)]) for first, host in enumerate(hosts)]
         calls = self._called(_Call(host, "evaluate", own, message, posted) for host, own in shares if own)
         return merge_scores(list(self._answers(calls)))
@@ -154,10 +157,9 @@ class RayRunner:
         """Return the peak memory of this process and of each host."""
         return [own_peak(), *self._answer_all([host.peak.remote() for host in self._hosts])]
 
-    def awaited(self) -> list[tuple[int, str, int]]:
-        """Return number, node and process of each host that has yet to reply to a call."""
-        hosts = {call.host for call in list(self._under_way.values())}
-        return [(host, *self._processes[host]) for host in sorted(hosts)]
+    def late_hosts(self) -> list[int]:
+        """Return the hosts that take much longer to reply than any has taken before."""
+        return late_calls({call.host: call.began for call in list(self._under_way.values())}, self._longest)
 
     def _move(self, order: Order) -> Mapping[int, Sequence[Any]]:
         """Have clients of an order move if that pays; return references to their records, by their new host."""
@@ -185,15 +187,17 @@ class RayRunner:
         same = order.cohort, order.phase, windows, order.arrived, order.discount, order.update
         return Order(order.op, tuple(own), None, shares, *same, tuple(islice(later, 1)))
 
-    def _have_turns(self, nodes: Sequence[str], cpus: float | None) -> list[int]:
-        """Have the hosts of each node take turns, where they share its CPUs; return those that may compute abreast."""
-        turns = None if cpus is None else count_turns(nodes, cpus)
-        if turns is not None:
-            first = {node: nodes.index(node) for node in turns}
-            asked = [(host, self._hosts[host].open_turns.remote(turns[node])) for node, host in first.items()]
-            places = dict(zip(first, [self._answer(host, answer) for host, answer in asked], strict=True))
-            self._answer_all([h.take_turns.remote(places[node]) for h, node in zip(self._hosts, nodes, strict=True)])
-        return abreast(nodes, turns)
+    def _share_cpus(self, nodes: Sequence[str], cpus: float | None) -> list[int]:
+        """Have the hosts of each node share its CPUs, if there are too few; return those that compute at once."""
+        slots = None if cpus is None else count_slots(nodes, cpus)
+        if slots is not None:
+            first = {node: nodes.index(node) for node in slots}
+            asked = [(host, self._hosts[host].make_slots.remote(slots[node])) for node, host in first.items()]
+            paths = dict(zip(first, [self._answer(host, answer) for host, answer in asked], strict=True))
+            self._answer_all([h.take_slots.remote(paths[node]) for h, node in zip(self._hosts, nodes, strict=True)])
+            for node, host in first.items():
+                self._answer(host, self._hosts[host].hide_slots.remote(paths[node]))
+        return concurrent_hosts(nodes, slots)
 
     def _ready(self, places: Places) -> list[Ready]:
         """Wait until all hosts have started. Notice if a node is lost meanwhile, as its hosts would never start."""
@@ -218,6 +222,7 @@ class RayRunner:
                 (done,), _ = ray.wait(list(self._under_way))
                 call = self._under_way[done]
                 call.answer, call.done = self._answer(call.host, done), True
+                self._longest = max(self._longest, time.monotonic() - call.began)
                 if isinstance(call.answer, Performed):
                     self._dealing.note(call.host, call.answer.seconds, call.answer.price)
                     call.answer = call.answer.reply

@@ -7,9 +7,9 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from raysim.actors import contact, failures, workers
-from raysim.actors.process import set_up_actor
-from raysim.actors.wire import register_tensors
+from raysim.actors import failures, liveness, workers
+from raysim.actors.actor_setup import set_up_actor
+from raysim.actors.serialization import register_tensors
 from raysim.config import Config
 from raysim.engine.events import STOPPABLE, Event
 from raysim.engine.whole_run import Executor, ResumeState, WholeRun
@@ -56,7 +56,7 @@ class RayRun:
     """
 
     def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None) -> None:
-        contact.check()
+        liveness.check()
         kind: Any = ray.remote(RunProcess)
         takes = config.resources
         placed = kind.options(
@@ -94,7 +94,7 @@ class RayRun:
 
     def end(self) -> None:
         """End the actor."""
-        contact.ask(lambda: ray.kill(self._actor))
+        liveness.ask(lambda: ray.kill(self._actor))
 
 
 def ray_executor(at_once: int) -> Executor:
@@ -104,7 +104,7 @@ def ray_executor(at_once: int) -> Executor:
 
 
 def _wait(running: Sequence[RayRun]) -> RayRun:
-    coming = contact.wait([run.coming for run in running])
+    coming = liveness.wait([run.coming for run in running])
     return next(run for run in running if run.coming == coming)
 
 

@@ -6,59 +6,75 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO
 
-from raysim.actors import reaper
+from raysim.actors import compat, reaper
+from raysim.actors.compat import LONGEST_PARENT
 from raysim.actors.forking.starting import LOG, SOCKET, ForkServer
+from raysim.config import apply_overrides, check_own_keys, open_document
 from raysim.system.errors import ConfigError
 from raysim.system.interrupts import delay_interrupts
-from raysim.system.last_words import LastWords
-from raysim.system.output import error_descriptor
 
 PREFIX = "raysim-"
 RAYS = "r"  # Ray opens its folder to all users, so it lies inside one that is closed to them
-LONGEST_PARENT = 21  # of the 103 bytes that macOS has for a socket's path (Linux: 107): 16 are /raysim-12345678,
-# 2 are /r, 43 /session_DATE_TIME_MICROSECONDS_PID, 21 /sockets/plasma_store
 
 
 class Session:
-    """A folder of this user's alone, for the files of one Ray and for the socket of its fork server, if it has one."""
+    """A folder that only this user can enter, for the files of one Ray and of its fork server.
 
-    def __init__(self, folder: Path, reaper_pipe: IO[bytes]) -> None:
+    Attributes:
+        rays: the folder for Ray's files.
+        forks: the fork server, if there is one.
+    """
+
+    def __init__(self, folder: Path) -> None:
         self.rays = folder / RAYS
         self.forks: ForkServer | None = None
-        self._pipe = reaper_pipe
 
-    def keep(self, words: LastWords) -> None:
-        """Have the last words said, if this process is killed."""
-        words.tell(self._pipe)
+
+def open_early(
+    config: str | None, overrides: Sequence[str], out: str | None, local: bool, resume: bool
+) -> AbstractContextManager[Session | None]:
+    """Open the session of the Ray that `raysim run` will start with these arguments, if it will fork its actors.
+
+    The fork server then imports torch while the command does.
+
+    Raises:
+        ConfigError: a key of the config that is not of a component is wrong.
+    """
+    path = os.path.join(out or "", "config.yaml") if config is None else config
+    if local or (resume and not os.path.exists(path)):
+        return nullcontext()
+    document = open_document(path)
+    apply_overrides(document, overrides)
+    resources = check_own_keys(document).resources
+    if not resources.forks or resources.address is not None:
+        return nullcontext()
+    return open_session(forked=True)
 
 
 @contextmanager
 def open_session(forked: bool) -> Iterator[Session]:
     """Make a session, locked while it is in use, and clear those that are no longer in use.
 
-    At the end its processes that are left are ended, and the folder is deleted; if this process is killed, another one
-    does so.
+    At the end its processes that are left are ended, and the folder is deleted. If this process is killed, the reaper,
+    which outlives it, does so.
 
     Args:
-        forked: whether to start a fork server.
+        forked: whether to start a fork server, if Ray can use one.
     """
     folder = private_folder()
     lock = os.open(folder, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     script = [sys.executable, "-I", "-S", reaper.__file__, folder]
-    waiting = subprocess.Popen(
-        script, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=error_descriptor(), start_new_session=True
-    )
-    assert waiting.stdin is not None
-    session = Session(Path(folder), waiting.stdin)
+    nowhere = subprocess.DEVNULL
+    waiting = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True)
+    session = Session(Path(folder))
     try:
         session.rays.mkdir()
-        if forked:
+        if forked and compat.why_plain() is None:
             session.forks = ForkServer(Path(folder))
         yield session
     finally:
@@ -66,7 +82,7 @@ def open_session(forked: bool) -> Iterator[Session]:
             if session.forks is not None:
                 session.forks.end()
             reaper.clear(folder)
-            waiting.communicate(reaper.CLEARED.encode())
+            waiting.communicate()
             os.close(lock)
 
 

@@ -11,8 +11,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raysim.actors import searching, session
-from raysim.actors.forking.request import RAYLET
+from raysim.actors import compat, session
 from raysim.actors.forking.starting import ForkServer, answers, python_command
 from raysim.config.schema import Resources
 from raysim.system.capacity import CAN_FORK
@@ -36,7 +35,7 @@ def choose_start(wanted: Resources, nodes: Sequence[str]) -> tuple[list[dict[str
     Raises:
         ConfigError: forked workers are wanted, and a node cannot have them.
     """
-    if not wanted.forks:
+    if not wanted.forks or compat.why_plain() is not None:  # `cluster_of` has reported the latter
         return [{} for _ in nodes], None
     commands, refused = _own(nodes) if OWN else _joined(nodes)
     lacking = [f"{node[:8]} ({reason})" for node, reason in refused.items()]
@@ -46,7 +45,7 @@ def choose_start(wanted: Resources, nodes: Sequence[str]) -> tuple[list[dict[str
             "allowed: auto or spawned"
         )
     line = f"workers start by themselves, each with torch of its own, on {', '.join(lacking)}" if lacking else None
-    environments = [{"runtime_env": {"py_executable": commands[node]}} if node in commands else {} for node in nodes]
+    environments = [compat.forked_start(commands[node]) if node in commands else {} for node in nodes]
     return environments, line
 
 
@@ -106,7 +105,7 @@ def serve_this_node(folder: str | None) -> tuple[str, str]:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         started = ForkServer(Path(folder), lock)
-        started.serve(int(os.environ[RAYLET]), ray.get_runtime_context().get_job_id(), searching.folders())
+        started.serve(int(os.environ[compat.RAYLET_VARIABLE]), ray.get_runtime_context().get_job_id())
     finally:
         os.close(lock)
     return folder, started.command

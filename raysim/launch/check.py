@@ -150,6 +150,9 @@ def _places(config: Config, capacity: Capacity, need: MemoryNeed) -> LabelledLin
 
 def _elsewhere(config: Config, address: str, need: MemoryNeed) -> LabelledLines:
     """Yield the actors' placement on a running cluster, or, if none answers, what they would request."""
+    from raysim.actors import compat
+
+    compat.import_ray(loopback=False)
     from raysim.actors.cluster import joined_cluster
 
     nodes = f"{'packed onto few' if config.resources.placement == 'pack' else 'spread over the'} nodes of {address}"

@@ -187,7 +187,10 @@ def _start_on_ray(
     run: _Prepared, words: LastWords, display: RunDisplay, early: "Session | None"
 ) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
     """Yield the function that starts the run from a checkpoint on a cluster; one started here is replaced if lost."""
-    from raysim.actors import cluster, contact, coordinator
+    from raysim.actors import compat
+
+    compat.import_ray(loopback=run.config.resources.address is None)
+    from raysim.actors import cluster, coordinator, liveness
 
     config, need = run.config, estimate_memory(run.config, run.federation, run.model)
     if run.places is not None:
@@ -197,7 +200,7 @@ def _start_on_ray(
         def begin(early: "Session | None" = None) -> Placement | None:
             address = config.resources.address
             display.take(Stage("starting Ray" if address is None else f"joining the cluster at {address}"))
-            there = started.enter_context(cluster.cluster_of([config], run.capacity, display.say, words, early))
+            there = started.enter_context(cluster.cluster_of([config], run.capacity, display.say, early))
             # nodes of a joined cluster may change, so their places are looked for at each start, and here before the
             # run has a directory
             places = run.places if there is run.capacity else None
@@ -209,10 +212,10 @@ def _start_on_ray(
 
         def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
             nonlocal places
-            if contact.own_has_ended():
+            if liveness.own_has_ended():
                 started.close()
                 places = begin()
-            contact.reach()
+            liveness.reach()
             now = places or placement.place(config, cluster.present(), need)
             return coordinator.Remote(config, run.federation, now, saved, apart, paced=bool(run.callbacks))
 

@@ -227,11 +227,14 @@ def _executor(
     if local or not to_do:
         yield IN_THIS_PROCESS
         return
+    from raysim.actors import compat
+
+    compat.import_ray(loopback=address is None)
     from raysim.actors import cluster
     from raysim.actors.runs import ray_executor
 
     configs = [cell.config for cell in to_do]
-    with cluster.cluster_of(configs, machine, display.say, words) as there:
+    with cluster.cluster_of(configs, machine, display.say) as there:
         yield ray_executor(_check(to_do, there, jobs))
 
 

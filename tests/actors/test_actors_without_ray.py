@@ -14,15 +14,14 @@ from typing import Any
 
 import psutil
 import pytest
-from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
 import raysim
-from raysim.actors import contact, coordinator, failures, patience, runner, wire, workers
+from raysim.actors import coordinator, failures, liveness, runner, serialization, stalls, workers
 from raysim.actors.coordinator import Coordinator, Remote, Start
-from raysim.actors.dealing import Dealing
-from raysim.actors.held_sums import HeldSums
+from raysim.actors.deferred_sums import HeldSums
 from raysim.actors.host import Host
+from raysim.actors.rebalancing import Dealing
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import _failure
 from raysim.engine.events import Checkpoint, Finished, RolledBack, RoundDone, Started, Waiting
@@ -110,7 +109,7 @@ def test_a_method_that_ends_its_process_is_no_loss_of_an_actor() -> None:
     with pytest.raises(
         RunError, match=r"^SystemExit: 3 \(.*<lambda>, .*\.py:\d+\); --local helps to debug it"
     ) as ended:
-        made.perform(*wire.seal(Order("train", (0,), None, {}, 1, None), wire.store({}), ()))
+        made.perform(*serialization.seal(Order("train", (0,), None, {}, 1, None), serialization.store({}), ()))
     assert ended.value.__notes__[0].startswith("Traceback (most recent call last):")
 
 
@@ -148,9 +147,9 @@ def test_after_half_a_minute_and_every_minute_it_is_said_which_node_does_not_ans
     hosts = [SimpleNamespace(ready=SimpleNamespace(remote=lambda n=n: f"ready {n}")) for n in range(3)]
     ray = fake_ray({}, unready=9)
     ray.nodes = lambda: [{"NodeID": "beef" * 4, "NodeManagerAddress": "10.0.0.2"}]
-    monkeypatch.setattr(patience, "ray", ray)
-    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    waiting = patience.Patience(hosts, ["cafe" * 4, "beef" * 4, "beef" * 4])
+    monkeypatch.setattr(stalls, "ray", ray)
+    monkeypatch.setattr(stalls, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    waiting = stalls.Patience(hosts, ["cafe" * 4, "beef" * 4, "beef" * 4])
     said = []
     for now[0] in range(0, 100):
         if line := waiting.line():
@@ -226,12 +225,12 @@ def test_the_loss_of_the_own_cluster_is_noticed_while_an_answer_is_awaited(monke
         return [], references
 
     with subprocess.Popen(["sleep", "60"]) as process:
-        monkeypatch.setattr(contact, "OWN", [psutil.Process(process.pid)])
-        monkeypatch.setattr(contact, "ray", SimpleNamespace(wait=wait))
+        monkeypatch.setattr(liveness, "OWN", [psutil.Process(process.pid)])
+        monkeypatch.setattr(liveness, "ray", SimpleNamespace(wait=wait))
         with pytest.raises(Lost, match=r"^the cluster died: one of Ray's own processes ended"):
-            contact.wait(["an answer"])
+            liveness.wait(["an answer"])
         assert waits == [0.1] * 20
-    assert contact.own_has_ended()  # nor is there a process any more
+    assert liveness.own_has_ended()  # nor is there a process any more
 
 
 # what the object store would keep
@@ -312,7 +311,7 @@ def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.Mo
     made._places = SimpleNamespace(give_back=lambda: None)
     made._patience = SimpleNamespace(heard=lambda: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: reference.event, kill=lambda _: None))
-    monkeypatch.setattr(contact, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
+    monkeypatch.setattr(liveness, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
     for event in made.events():
         del event
     assert left == [None, None]
@@ -342,9 +341,11 @@ def test_a_run_asks_once_where_its_hosts_go_and_is_refused_for_memory_before_ray
 def test_a_lost_node_is_no_process_that_was_killed() -> None:
     """With the words of Ray's (2.60) where a node has not answered for long enough."""
     words = "The actor died because its node has died. Node Id: 0a\n\tthe actor's node was terminated unexpectedly: "
-    context = ActorDiedErrorContext(
-        actor_id=bytes(16), error_message=f"{words}health check failed due to missing too many heartbeats"
-    )
-    lost = failures.death("the host of client 3", ActorDiedError(context))
+
+    class Died(ActorDiedError):
+        def __str__(self) -> str:
+            return f"{words}health check failed due to missing too many heartbeats"
+
+    lost = failures.death("the host of client 3", Died())
     assert str(lost) == "the host of client 3 died: its node was lost (it ended, or the network to it was cut)"
     assert "killed, crashed" in str(failures.death("the host of client 3", ActorDiedError()))

@@ -16,9 +16,9 @@ import psutil
 import pytest
 from ray.exceptions import ActorDiedError, GetTimeoutError
 
-from raysim.actors import contact, coordinator, joining, patience
+from raysim.actors import coordinator, joining, liveness, stalls
 from raysim.actors.cluster import own_cluster
-from raysim.actors.patience import Patience
+from raysim.actors.stalls import Patience
 from raysim.system.capacity import Capacity
 from raysim.system.errors import Lost, RunError
 
@@ -35,8 +35,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(contact, "time", made)
-    monkeypatch.setattr(patience, "time", made)
+    monkeypatch.setattr(liveness, "time", made)
+    monkeypatch.setattr(stalls, "time", made)
     return made
 
 
@@ -47,7 +47,7 @@ def test_a_cluster_that_is_cut_off_is_given_up_after_a_while_and_not_if_it_comes
     """Silent from 105 to 140 s and back at 141: nothing. Silent from 146 on: 40 s later the run ends."""
     with socket.create_server(("127.0.0.1", 0)) as there:
         port = there.getsockname()[1]
-        there_yet = contact.Contact(f"127.0.0.1:{port}")
+        there_yet = liveness.Contact(f"127.0.0.1:{port}")
         assert there_yet.check()
     assert not there_yet.silent
     for clock.now in (105, 120, 140):
@@ -71,38 +71,38 @@ def test_whoever_waits_for_an_event_notices(monkeypatch: pytest.MonkeyPatch) -> 
     def check() -> bool:
         raise RunError("cut off")
 
-    monkeypatch.setattr(contact, "JOINED", [SimpleNamespace(check=check)])
-    for waiting in (lambda: next(contact.arriving("a stream")), lambda: contact.wait(["an answer"]), contact.reach):
+    monkeypatch.setattr(liveness, "JOINED", [SimpleNamespace(check=check)])
+    for waiting in (lambda: next(liveness.arriving("a stream")), lambda: liveness.wait(["an answer"]), liveness.reach):
         with pytest.raises(RunError, match="cut off"):
             waiting()
 
 
 def test_before_a_start_the_cluster_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     answers, slept = iter([False, False, True]), list[float]()
-    monkeypatch.setattr(contact, "JOINED", [SimpleNamespace(check=lambda: next(answers))])
-    monkeypatch.setattr(contact, "time", SimpleNamespace(sleep=slept.append))
-    contact.reach()
+    monkeypatch.setattr(liveness, "JOINED", [SimpleNamespace(check=lambda: next(answers))])
+    monkeypatch.setattr(liveness, "time", SimpleNamespace(sleep=slept.append))
+    liveness.reach()
     assert slept == [1, 1]
 
 
 def test_a_request_that_is_not_answered_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the cluster ends meanwhile, or after a while; a request that fails says nothing."""
-    for looks, limit in (([False, False, True], contact.ANSWER), ([False] * 9, 0.0)):
+    for looks, limit in (([False, False, True], liveness.ANSWER), ([False] * 9, 0.0)):
         ended, never = iter(looks), threading.Event()
-        monkeypatch.setattr(contact, "ANSWER", limit)
-        monkeypatch.setattr(contact, "own_has_ended", lambda ended=ended: next(ended))
-        contact.ask(never.wait)
+        monkeypatch.setattr(liveness, "ANSWER", limit)
+        monkeypatch.setattr(liveness, "own_has_ended", lambda ended=ended: next(ended))
+        liveness.ask(never.wait)
         never.set()
-    monkeypatch.setattr(contact, "own_has_ended", lambda: False)
-    contact.ask(lambda: 1 / 0)
+    monkeypatch.setattr(liveness, "own_has_ended", lambda: False)
+    liveness.ask(lambda: 1 / 0)
     asked: list[bool] = []
-    contact.ask(lambda: asked.append(True))
+    liveness.ask(lambda: asked.append(True))
     assert asked == [True]
-    monkeypatch.setattr(contact, "own_has_ended", lambda: True)
-    contact.ask(lambda: asked.append(False))
-    monkeypatch.setattr(contact, "own_has_ended", lambda: False)
-    monkeypatch.setattr(contact, "JOINED", [SimpleNamespace(silent=True)])
-    contact.ask(lambda: asked.append(False))
+    monkeypatch.setattr(liveness, "own_has_ended", lambda: True)
+    liveness.ask(lambda: asked.append(False))
+    monkeypatch.setattr(liveness, "own_has_ended", lambda: False)
+    monkeypatch.setattr(liveness, "JOINED", [SimpleNamespace(silent=True)])
+    liveness.ask(lambda: asked.append(False))
     assert asked == [True]
 
 
@@ -117,14 +117,14 @@ def test_an_actor_that_its_cluster_takes_along_is_one_loss(seconds: str, monkeyp
         raise ActorDiedError
 
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=get, kill=lambda _: None))
-    monkeypatch.setattr(contact, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
+    monkeypatch.setattr(liveness, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
     call = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=stream))
     made = object.__new__(coordinator.Remote)
     made._notice = None
     made._actor = SimpleNamespace(events=call)
     made._places = SimpleNamespace(give_back=lambda: None)
     with subprocess.Popen(["sleep", seconds]) as raylet:
-        monkeypatch.setattr(contact, "OWN", [psutil.Process(raylet.pid)])
+        monkeypatch.setattr(liveness, "OWN", [psutil.Process(raylet.pid)])
         with pytest.raises(Lost) as lost:
             list(made.events())
         assert lost.value.who == {"0.1": "the cluster", "60": "the coordinator"}[seconds]
@@ -163,14 +163,14 @@ def test_a_host_that_is_stopped_or_on_a_silent_node_is_found(monkeypatch: pytest
         return [51]
 
     ray = SimpleNamespace(remote=lambda _: SimpleNamespace(options=options), wait=lambda *_, **__: None, get=get)
-    monkeypatch.setattr(patience, "ray", ray)
-    monkeypatch.setattr(patience, "this_node", lambda: "here")
+    monkeypatch.setattr(stalls, "ray", ray)
+    monkeypatch.setattr(stalls, "this_node", lambda: "here")
     with sleeping() as one, sleeping() as other:
         stop(other)
         awaited = [(0, "here", one), (1, "here", other), (2, near, 50), (3, near, 51), (4, far, 52)]
-        assert patience.silent(awaited) == [1, 3, 4]
+        assert stalls.silent(awaited) == [1, 3, 4]
         assert asked == [(near, [50, 51]), (far, [52])]
-        assert patience.silent([]) == []
+        assert stalls.silent([]) == []
 
 
 def test_later_it_is_said_which_hosts_do_not_go_on_and_nothing_of_those_that_compute(
@@ -183,7 +183,7 @@ def test_later_it_is_said_which_hosts_do_not_go_on_and_nothing_of_those_that_com
         get=lambda look: looks[look],
         nodes=lambda: [{"NodeID": "beef" * 4, "NodeManagerAddress": "10.0.0.2"}],
     )
-    monkeypatch.setattr(patience, "ray", ray)
+    monkeypatch.setattr(stalls, "ray", ray)
     waiting = Patience(["a host"] * 2, ["cafe" * 4, "beef" * 4])
     coordinator = SimpleNamespace(silent=SimpleNamespace(remote=lambda: clock.now))
     said = []
@@ -199,15 +199,15 @@ def test_later_it_is_said_which_hosts_do_not_go_on_and_nothing_of_those_that_com
 
 
 def test_a_coordinator_that_does_not_answer_is_named(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "ray", SimpleNamespace(wait=lambda references, timeout: ([], references)))
+    monkeypatch.setattr(stalls, "ray", SimpleNamespace(wait=lambda references, timeout: ([], references)))
     waiting = Patience(["a host"], ["cafe"])
     coordinator = SimpleNamespace(silent=SimpleNamespace(remote=object))
     said = []
     for clock.now in range(100, 300):
         if line := waiting.line(coordinator):
             said.append((clock.now, line))
-    first = 130 + patience.LOOKING + patience.MOMENT
-    assert [second for second, _ in said] == [first, first + 60 + patience.LOOKING + patience.MOMENT]
+    first = 130 + stalls.LOOKING + stalls.MOMENT
+    assert [second for second, _ in said] == [first, first + 60 + stalls.LOOKING + stalls.MOMENT]
     assert all(
         line.startswith("waiting for the coordinator, on this machine, which does not answer; ") for _, line in said
     )
@@ -215,11 +215,11 @@ def test_a_coordinator_that_does_not_answer_is_named(clock: Clock, monkeypatch: 
 
 def test_a_process_that_has_ended_is_not_stopped() -> None:
     with sleeping() as pid:
-        assert patience.stopped([pid]) == []
+        assert stalls.stopped([pid]) == []
         stop(pid)
-        assert patience.stopped([pid]) == [pid]
+        assert stalls.stopped([pid]) == [pid]
         psutil.Process(pid).kill()
-    assert patience.stopped([pid]) == []
+    assert stalls.stopped([pid]) == []
 
 
 # a cluster that starts

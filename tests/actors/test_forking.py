@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from raysim.actors import compat
 from raysim.actors.forking import request, server
-from raysim.actors.forking.huge_pages import PIECE, possible
 from raysim.actors.forking.starting import ForkServer, answers, python_command
 from raysim.system.capacity import CAN_FORK
 
@@ -109,18 +109,6 @@ def test_a_child_is_as_if_python_had_been_started_with_the_command(cluster: Clus
     assert psutil.Process(told["parent"]).cmdline()[-2].endswith("server.py")
 
 
-@pytest.mark.skipif(
-    not possible(),
-    reason="this machine has no transparent huge pages for x86-64, so raysim leaves torch's code where it is; that it "
-    "does is in test_huge_pages.py on every machine",
-)
-def test_a_child_has_torchs_code_on_huge_pages(cluster: Cluster) -> None:
-    """All of it, though this server is told at once: hundreds of megabytes of code that do not lie in a file."""
-    lines = cluster.ask("print(open('/proc/self/maps').read())").communicate(timeout=60)[0].splitlines()
-    ranges = [line.split()[0].split("-") for line in lines if line.split()[1:5:3] == ["r-xp", "0"]]
-    assert sum(int(end, 16) - int(start, 16) for start, end in ranges) > 6 * PIECE
-
-
 def test_children_end_alone_and_none_is_left_as_a_zombie(cluster: Cluster) -> None:
     first, second = (cluster.child() for _ in range(2))
     psutil.Process(first).kill()
@@ -206,8 +194,8 @@ def test_rays_settings_are_those_of_the_cluster(folder: Path, monkeypatch: pytes
     (folder / ".ray").mkdir()
     (folder / ".ray" / "auth_token").write_text("a" * 64)
     cluster = Cluster(folder)
-    out, _ = cluster.ask("import ray._raylet; print(ray._raylet.get_authentication_mode())").communicate(timeout=60)
-    assert out == "0\n"  # disabled; 1 is token
+    out, _ = cluster.ask(f"import os; print(os.environ.get({compat.MODE!r}))").communicate(timeout=60)
+    assert out == "None\n"
     cluster.raylet.kill()
     cluster.raylet.wait()
     cluster.server.end()

@@ -6,9 +6,9 @@ from typing import Any
 import psutil
 import pytest
 import ray
-from ray._private import internal_api
 
 import raysim
+from raysim.actors import compat
 from raysim.engine.events import Event, RoundDone
 from raysim.launch.display import RunDisplay
 
@@ -38,8 +38,7 @@ class Held(RunDisplay):
             me = psutil.Process()
             actors = [p for p in me.children(recursive=True) if p.name().startswith("ray::")]
             self.processes[event.round] = {p.pid: anonymous(p) for p in (me, *actors)}
-            known = ray._private.worker.global_worker.core_worker.get_all_reference_counts()
-            self.put += [name for name in (reference.decode() for reference in known) if name.startswith(PUT)]
+            self.put += [name for name in compat.own_references() if name.startswith(PUT)]
 
 
 def anonymous(process: psutil.Process) -> int:
@@ -50,8 +49,7 @@ def anonymous(process: psutil.Process) -> int:
 
 def stored() -> int:
     (node,) = ray.nodes()
-    stats = internal_api.node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False)
-    return int(stats.store_stats.object_store_bytes_used)
+    return compat.stored_bytes(node)
 
 
 def test_rounds_leave_nothing_in_the_object_store_or_the_processes(small: dict[str, Any], tmp_path: Path) -> None:

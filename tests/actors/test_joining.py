@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 import raysim
-from raysim.actors.forking.request import RAYLET
+from raysim.actors.compat import CLUSTER_VARIABLE, RAYLET_VARIABLE
 from raysim.estimate.memory import PROCESS_BYTES
 
 pytestmark = pytest.mark.ray
@@ -53,7 +53,7 @@ def head() -> Iterator[Head]:
         free.close()
         (Path(folder) / ".ray").mkdir()
         (Path(folder) / ".ray" / "auth_token").write_text(secrets.token_hex(32))
-        environment = {**_bare(), "HOME": folder, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+        environment = {**_bare(), "HOME": folder, CLUSTER_VARIABLE: "0"}
         command = ["start", "--head", "--block", "--num-cpus=2", f"--port={port}", "--node-ip-address=127.0.0.1"]
         more = ["--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={folder}/t"]
         ray = Path(sys.executable).with_name("ray")
@@ -133,7 +133,7 @@ def processes(head: Head) -> list[str]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # it has ended, or is another user's
             if process.name().startswith("ray::"):
-                found += [process.name()] * (process.environ().get(RAYLET) in raylets)
+                found += [process.name()] * (process.environ().get(RAYLET_VARIABLE) in raylets)
     return found
 
 

@@ -8,18 +8,16 @@ from typing import Any
 
 import psutil
 import pytest
-import ray
 
 import raysim
-from raysim.actors.joining import on_loopback
+from raysim.actors import compat
 from raysim.engine.events import Event, RoundDone
 from raysim.launch.display import RunDisplay
 
 pytestmark = pytest.mark.ray
 
 HERE = {"node_ip_address": "127.0.0.1"}
-# Ray asks each node every 3 s, and takes it for lost if five answers fail: at once where nobody listens, else in 10 s
-SOON = {"_system_config": {"health_check_initial_delay_ms": 300, "health_check_period_ms": 300}}
+# Ray takes a node for lost if five answers fail: at once where nobody listens, else in 10 s
 EVERY = 2
 LAST = (
     4  # of 6 rounds: the run cannot have ended before the node is taken away, as the checkpoint then needs the driver
@@ -41,8 +39,8 @@ def nodes(no_cluster: None) -> Iterator[Any]:
 
     with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
-        with on_loopback():
-            head = {**HERE, **SOON, "num_cpus": 1, "include_dashboard": False}
+        with compat.rays_address(loopback=True):
+            head = {**HERE, **compat.FAST_HEALTH_CHECKS, "num_cpus": 1, "include_dashboard": False}
             made = Cluster(initialize_head=True, head_node_args=head)
             made.add_node(**HERE, num_cpus=2)
         try:
@@ -64,8 +62,11 @@ class LosesANode(RunDisplay):
         if isinstance(event, RoundDone) and event.round == self.after and not self.gone:
             self.gone = True
             (lost,) = self.nodes.worker_nodes
-            alive = [actor for actor in ray._private.state.actors().values() if actor["State"] == "ALIVE"]
-            hosts = [psutil.Process(actor["Pid"]) for actor in alive if actor["Address"]["NodeID"] == lost.node_id]
+            hosts = [
+                psutil.Process(actor["Pid"])
+                for actor in compat.alive_actors()
+                if actor["Address"]["NodeID"] == lost.node_id
+            ]
             self.nodes.remove_node(lost, allow_graceful=False)
             psutil.wait_procs(hosts, timeout=60)  # the run could end before they do
 
@@ -78,7 +79,7 @@ def test_the_run_goes_on_without_it(
     setting: str, small: dict[str, Any], facts: Callable[..., Any], nodes: Any, tmp_path: Path
 ) -> None:
     if not nodes.worker_nodes:  # the test before took it away
-        with on_loopback():
+        with compat.rays_address(loopback=True):
             nodes.add_node(**HERE, num_cpus=2)
     watched = LosesANode(nodes, random.Random(f"a node, {setting}").randint(1, LAST))
     way = {**COMMON, **SETTINGS[setting]}

@@ -13,11 +13,9 @@ import psutil
 import pytest
 import ray
 import torch
-from ray._private import internal_api
 
 import raysim
-from raysim.actors import cluster, placing
-from raysim.actors.joining import on_loopback
+from raysim.actors import cluster, compat, reservation
 from raysim.config import load
 from raysim.engine.events import Event, Notice, RoundDone
 from raysim.estimate.placement import Placement, hosts_by_node, place
@@ -40,7 +38,7 @@ def nodes(no_cluster: None) -> Iterator[Any]:
 
     with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
-        with on_loopback():
+        with compat.rays_address(loopback=True):
             made = Cluster(initialize_head=True, head_node_args={**HERE, "num_cpus": CPUS, "include_dashboard": False})
             for _ in range(2):
                 made.add_node(**HERE, num_cpus=CPUS, resources={"fast": 1})
@@ -70,19 +68,13 @@ class Watched(RunDisplay):
             self.notices.append(event.text)
         if isinstance(event, RoundDone) and event.round == 3:
             self.driver = ray.get_runtime_context().get_node_id()
-            self.actors = [actor for actor in ray._private.state.actors().values() if actor["State"] == "ALIVE"]
-            self.stored = {node["NodeID"]: _stored(node) for node in ray.nodes() if node["Alive"]}
+            self.actors = compat.alive_actors()
+            self.stored = {node["NodeID"]: compat.stored_bytes(node) for node in ray.nodes() if node["Alive"]}
             self.listening = set(_listening())
 
     def where(self, kind: str) -> list[str]:
         """The nodes of the actors of a class."""
         return [actor["Address"]["NodeID"] for actor in self.actors if actor["ActorClassName"].endswith(kind)]
-
-
-def _stored(node: Mapping[str, Any]) -> int:
-    """The bytes in a node's object store."""
-    stats = internal_api.node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False)
-    return int(stats.store_stats.object_store_bytes_used)
 
 
 def _listening() -> Iterator[tuple[str, str]]:
@@ -136,7 +128,7 @@ def taken(wanted: Placement) -> list[int]:
     """How many hosts are on each node that has any, where all nodes are free; as it was foreseen."""
     until_free()
     foreseen = hosts_by_node(wanted, cluster.present())
-    places = placing.Places(wanted)
+    places = reservation.Places(wanted)
     try:
         table = ray.util.placement_group_table(places.group)
         found = Counter(table["bundles_to_node_id"].values()).values()
@@ -160,10 +152,10 @@ def test_hosts_are_spread_or_packed_or_go_where_the_custom_resources_are(
     assert taken(wanted(9)) == [3, 3, 3]
 
     until_free()
-    held = placing.Places(wanted(5))
-    monkeypatch.setattr(placing, "PATIENCE", 1)
+    held = reservation.Places(wanted(5))
+    monkeypatch.setattr(reservation, "PATIENCE", 1)
     with pytest.raises(RunError, match=r"^2 hosts need 1 CPU each, which the cluster has but others hold"):
-        placing.Places(wanted(2))
+        reservation.Places(wanted(2))
     held.give_back()
 
 
@@ -172,7 +164,7 @@ def test_the_coordinator_is_always_on_the_node_of_the_driver(joined: Any) -> Non
         def node(self) -> str:
             return ray.get_runtime_context().get_node_id()
 
-    actors = [ray.remote(Where).options(**placing.beside_the_driver()).remote() for _ in range(3)]
+    actors = [ray.remote(Where).options(**reservation.beside_the_driver()).remote() for _ in range(3)]
     assert set(ray.get([actor.node.remote() for actor in actors])) == {ray.get_runtime_context().get_node_id()}
 
 
@@ -214,7 +206,7 @@ def test_code_of_the_users_own_is_sent_to_the_nodes_and_their_cpus_are_compared(
     (tmp_path / "own" / "sent_along.py").write_text(OWN_MODEL)
     monkeypatch.syspath_prepend(tmp_path / "own")
     more = {"env_vars": {"ATEN_CPU_CAPABILITY": "default"}, "resources": {"pair": 1}}
-    with on_loopback():
+    with compat.rays_address(loopback=True):
         odd, usual = (nodes.add_node(**HERE, num_cpus=1, **{**more, **other}) for other in ({}, {"env_vars": {}}))
     try:
         config["resources"] |= {"clients_per_actor": 2, "custom": {"pair": 1}}

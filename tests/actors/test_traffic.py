@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from raysim import config as configs
-from raysim.actors import placing, wire
+from raysim.actors import reservation, serialization
 from raysim.actors import runner as ray_runner
 from raysim.actors.host import Performed
 from raysim.engine.orders import Reply
@@ -59,7 +59,9 @@ class Traffic:
             "perform": sorted(size(args) for args in performs),
             "evaluate": sorted(size(args) for args in evaluates),
             "give": sorted(size(args) for args in gives),
-            "replies": sorted(size(reply) for reply in self.replies if isinstance(wire.unpack(reply), Performed)),
+            "replies": sorted(
+                size(reply) for reply in self.replies if isinstance(serialization.unpack(reply), Performed)
+            ),
         }
 
 
@@ -104,17 +106,17 @@ class _TappedRay:
 
 def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traffic:
     """Run with this process in the coordinator's place, and note what crosses once the hosts are ready."""
-    wire.register_tensors()
+    serialization.register_tensors()
     traffic = Traffic()
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
-        places = placing.Places(place(config, Capacity(CPUS, 0, None)))
+        places = reservation.Places(place(config, Capacity(CPUS, 0, None)))
         hosts = ray_runner.start_hosts(config, ray.put(federation), places)
         runner = ray_runner.RayRunner(config, federation.streams, hosts, places)
         try:
             runner._hosts = [_Tapped(host, traffic) for host in hosts]
             patch.setattr(ray_runner, "ray", _TappedRay(traffic))
-            patch.setattr(wire, "ray", _TappedRay(traffic))
+            patch.setattr(serialization, "ray", _TappedRay(traffic))
             for _ in Simulation(config, federation, runner).events():
                 pass
         finally:
@@ -137,12 +139,12 @@ def posted(traffic: Traffic) -> list[Any]:
     for message, *_ in (arguments for name, (arguments, _) in traffic.calls if name != "give"):
         _, names, (_, *broadcasts) = pickle.loads(message)
         assert all(name == "model" for name, _ in names)
-        found += [None if broadcast is None else wire.unpack(broadcast) for broadcast in broadcasts]
+        found += [None if broadcast is None else serialization.unpack(broadcast) for broadcast in broadcasts]
     return found
 
 
 def performed(traffic: Traffic) -> list[Reply]:
-    return [answer.reply for answer in map(wire.unpack, traffic.replies) if isinstance(answer, Performed)]
+    return [answer.reply for answer in map(serialization.unpack, traffic.replies) if isinstance(answer, Performed)]
 
 
 def hoard(**knobs: int) -> dict[str, Any]:

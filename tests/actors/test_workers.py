@@ -7,10 +7,9 @@ from typing import Any
 
 import psutil
 import pytest
-import ray
 
 import raysim
-from raysim.actors import workers
+from raysim.actors import compat, workers
 from raysim.actors.forking.starting import ForkServer
 from raysim.engine.events import Event, Notice, Started
 from raysim.launch.display import RunDisplay
@@ -51,9 +50,9 @@ class Watching(RunDisplay):
 def actors() -> list[psutil.Process]:
     """The actors of this cluster; a server that forked them on a joined node is not below this process."""
     found = []
-    for actor in ray._private.state.actors().values():
+    for actor in compat.alive_actors():
         with suppress(psutil.Error):  # it has ended
-            found += [psutil.Process(actor["Pid"])] * (actor["State"] == "ALIVE")
+            found.append(psutil.Process(actor["Pid"]))
     return found
 
 

@@ -3,7 +3,7 @@
     python -I -S request.py SOCKET default_worker.py ARGUMENT ...
 
 It has the fork server that listens at SOCKET start the command as a child of its own, in this folder, with this
-environment and these outputs, and ends; Ray (2.60) learns a worker's process from the worker. Where no server answers,
+environment and these outputs, and ends; Ray learns a worker's process id from the worker. Where no server answers,
 this process becomes the command, a worker as Ray starts them.
 """
 
@@ -13,7 +13,6 @@ import socket
 import sys
 from contextlib import suppress
 
-RAYLET, JOB = "RAY_RAYLET_PID", "RAY_JOB_ID"  # Ray tells a worker so whose child it is, and whom it works for
 GREETING = b"!"
 PATIENCE = 40  # seconds to wait for a server that is importing; Ray waits 60 for a worker
 SIZE = 8  # bytes of the length that precedes a request

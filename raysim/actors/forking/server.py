@@ -3,8 +3,8 @@
     python -P server.py LISTENER [FOLDER] <PIPE
 
 LISTENER is the descriptor of a listening socket. The pipe gives Ray's environment variables, in JSON, as its workers
-have them; if it ends without, the cluster did not start. Ray is imported only then, as its C++ code (2.60) reads them
-when it is imported. The end of the raylet, which one of them names, is this server's end too. A server with a FOLDER of
+have them; if it ends without, the cluster did not start. Ray is imported only then, as its C++ code reads them when it
+is imported. The end of the raylet, which one of them names, is this server's end too. A server with a FOLDER of
 its own deletes it in the end, and leaves when it has had no child for a while: nobody tells it that the runs are over.
 """
 
@@ -13,7 +13,6 @@ import json
 import os
 import random
 import runpy
-import select
 import selectors
 import shutil
 import socket
@@ -24,11 +23,11 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
-from raysim.actors.forking.huge_pages import move_code
-from raysim.actors.forking.request import GREETING, RAYLET, SIZE
+from raysim.actors import compat
+from raysim.actors.forking.request import GREETING, SIZE
 
 WITHOUT_RAY = ("raysim.engine.whole_run",)  # and with it torch
-WITH_RAY = ("ray._private.workers.default_worker", "raysim.actors.coordinator", "raysim.actors.runs")
+WITH_RAY = (compat.WORKER_MODULE, "raysim.actors.coordinator", "raysim.actors.runs")
 IDLE = 60  # seconds
 SLOW = 10  # seconds in which a request must have come once it was greeted
 ME = "/proc/self/task"
@@ -119,27 +118,17 @@ def _close(descriptors: list[int]) -> None:
         os.close(descriptor)
 
 
-def use_huge_pages() -> None:
-    """Move torch's code to huge pages; while Ray starts, its processes get as much time between any two pieces."""
-    for seconds in move_code():
-        select.select([sys.stdin], [], [], seconds)  # at once if Ray is there, as workers wait then
-
-
 def serve_cluster(number: int, folder: str | None = None) -> None:
     """Serve until the cluster has ended; in a child, be its worker."""
     for module in WITHOUT_RAY:
         import_module(module)
-    use_huge_pages()
     told = sys.stdin.read()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if not told:
         return
-    for name in [name for name in os.environ if name.startswith("RAY_")]:  # of whom started this server, and raysim's
-        del os.environ[name]
-    job = json.loads(told)
-    os.environ.update(job["environment"])
-    sys.path.extend(folder for folder in job["folders"] if folder not in sys.path)
-    raylet = os.pidfd_open(int(os.environ[RAYLET]))
+    compat.drop_rays_variables()  # of whoever started this server
+    os.environ.update(json.loads(told))
+    raylet = os.pidfd_open(int(os.environ[compat.RAYLET_VARIABLE]))
     for module in WITH_RAY:
         import_module(module)
     gc.collect()

@@ -6,10 +6,10 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from raysim.actors import compat
 from raysim.actors.forking import request
 
 BACKLOG = 4096  # requests that wait while the server imports; the kernel may allow fewer
@@ -37,14 +37,11 @@ class ForkServer:
         """The command that Ray takes for the one that starts Python."""
         return python_command(self._folder)
 
-    def serve(self, raylet: int, job: str, folders: Sequence[str] = ()) -> None:
-        """Have the server fork workers for a job, of the raylet on this machine that has this process id.
-
-        They look for modules in the job's folders last.
-        """
-        rays = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
-        environment = {**rays, request.RAYLET: str(raylet), request.JOB: job}
-        self._told = json.dumps({"environment": environment, "folders": [*folders]})
+    def serve(self, raylet: int, job: str) -> None:
+        """Have the server fork workers for a job, of the raylet on this machine that has this process id."""
+        self._told = json.dumps(
+            compat.rays_variables() | {compat.RAYLET_VARIABLE: str(raylet), compat.JOB_VARIABLE: job}
+        )
         self._tell()
 
     def keep(self) -> None:
@@ -63,7 +60,7 @@ class ForkServer:
         path.unlink(missing_ok=True)
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         # OpenBLAS starts threads when NumPy is imported, and a process with threads cannot be forked
-        environment = {**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**os.environ, **compat.WORKER_VARIABLES, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"}
         own = [] if self._lock is None else [self._lock]
         with socket.socket(socket.AF_UNIX) as listener, open(self._folder / LOG, "ab") as log:
             listener.bind(str(path))

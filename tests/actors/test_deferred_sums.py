@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from raysim.actors.held_sums import HeldSums, merge_held
+from raysim.actors.deferred_sums import HeldSums, merge_held
 from raysim.api.messages import Delta
 from raysim.engine.events import Checkpoint, Finished
 from raysim.engine.host import ClientHost

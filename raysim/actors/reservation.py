@@ -6,7 +6,7 @@ import ray
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from raysim.actors import cluster, contact
+from raysim.actors import cluster, liveness
 from raysim.estimate.placement import Placement
 from raysim.system.errors import Lost, RunError
 
@@ -68,7 +68,7 @@ class Places:
         """
         wanted = self.placement
         for _ in range(PATIENCE):
-            contact.check()
+            liveness.check()
             if self.group.wait(1):
                 return
             if cluster.present().room(wanted.cpus, wanted.gpus, wanted.custom) < wanted.actors:
@@ -81,4 +81,4 @@ class Places:
 
     def give_back(self) -> None:
         """End the hosts and release their resources, which Ray would otherwise keep until this process leaves."""
-        contact.ask(lambda: remove_placement_group(self.group))
+        liveness.ask(lambda: remove_placement_group(self.group))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from raysim.actors.turns import abreast, count_turns, open_turns, take_turns
+from raysim.actors.cpu_slots import abreast, count_turns, open_turns, take_turns
 
 NODES = ["a", "b", "a", "c", "a"]  # the nodes of five hosts
 linux = pytest.mark.skipif(
@@ -19,7 +19,7 @@ linux = pytest.mark.skipif(
 # A host as a process of its own: a line for each turn that it has, and it keeps the turn until it is told to go on.
 HOST = """
 import sys
-from raysim.actors.turns import take_turns
+from raysim.actors.cpu_slots import take_turns
 turn = take_turns(sys.argv[1])
 print("there", flush=True)
 for _ in sys.stdin:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raysim.actors import dealing
-from raysim.actors.dealing import Dealing
+from raysim.actors.rebalancing import Dealing
 from raysim.engine.orders import Order, Phase
 
 SAMPLES = 600  # 60 ms at the pace that is assumed before any was measured
