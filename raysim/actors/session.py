@@ -68,7 +68,7 @@ def open_session(forked: bool) -> Iterator[Session]:
     folder = private_folder()
     lock = os.open(folder, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    script = [sys.executable, "-I", "-S", reaper.__file__, folder]
+    script = [sys.executable, "-P", reaper.__file__, folder]
     nowhere = subprocess.DEVNULL
     waiting = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True)
     session = Session(Path(folder))

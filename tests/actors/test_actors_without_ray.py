@@ -103,7 +103,7 @@ def test_so_are_the_coordinator_and_a_sweeps_run() -> None:
 def test_a_method_that_ends_its_process_is_no_loss_of_an_actor() -> None:
     """Ray takes SystemExit for the wish to end the actor, and says no more."""
     made = object.__new__(Host)
-    made._turn = nullcontext()
+    made._slot = nullcontext()
     made._sums = HeldSums()
     made._host = SimpleNamespace(perform=lambda order, broadcasts: sys.exit(3))
     with pytest.raises(
@@ -113,11 +113,11 @@ def test_a_method_that_ends_its_process_is_no_loss_of_an_actor() -> None:
     assert ended.value.__notes__[0].startswith("Traceback (most recent call last):")
 
 
-def test_a_host_that_does_not_find_the_turns_of_another_computes_without() -> None:
+def test_a_host_that_does_not_find_the_slots_of_another_computes_without() -> None:
     made = object.__new__(Host)
-    made._turn = nothing = nullcontext()
-    made.take_turns("/proc/0/fd/7")
-    assert made._turn is nothing
+    made._slot = nothing = nullcontext()
+    made.take_slots("/proc/0/fd/7")
+    assert made._slot is nothing
 
 
 def test_other_losses_are_as_they_were() -> None:
@@ -149,7 +149,8 @@ def test_after_half_a_minute_and_every_minute_it_is_said_which_node_does_not_ans
     ray.nodes = lambda: [{"NodeID": "beef" * 4, "NodeManagerAddress": "10.0.0.2"}]
     monkeypatch.setattr(stalls, "ray", ray)
     monkeypatch.setattr(stalls, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    waiting = stalls.Patience(hosts, ["cafe" * 4, "beef" * 4, "beef" * 4])
+    waiting = stalls.Stalls(hosts, ["cafe" * 4, "beef" * 4, "beef" * 4])
+    assert waiting.stage() == "hosts: 1 of 3 ready"
     said = []
     for now[0] in range(0, 100):
         if line := waiting.line():

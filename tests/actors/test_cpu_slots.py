@@ -1,4 +1,4 @@
-"""Hosts take turns where they share CPUs: of each node's hosts as many compute as its CPUs."""
+"""Hosts that share CPUs have CPU slots: as many hosts of each node compute at a time as it has CPUs."""
 
 import os
 import select
@@ -8,22 +8,17 @@ import sys
 
 import pytest
 
-from raysim.actors.cpu_slots import abreast, count_turns, open_turns, take_turns
+from raysim.actors.cpu_slots import CpuSlot, concurrent_hosts, count_slots, hide_slots, make_slots
 
 NODES = ["a", "b", "a", "c", "a"]  # the nodes of five hosts
-linux = pytest.mark.skipif(
-    not os.path.isdir("/proc/self/fd"),
-    reason="without /proc hosts find no turns of others; that they compute then is in test_actors_without_ray.py",
-)
-
-# A host as a process of its own: a line for each turn that it has, and it keeps the turn until it is told to go on.
+# A host as a separate process: prints a line when it has a slot, and keeps the slot until it reads a line.
 HOST = """
 import sys
-from raysim.actors.cpu_slots import take_turns
-turn = take_turns(sys.argv[1])
+from raysim.actors.cpu_slots import CpuSlot
+slot = CpuSlot(sys.argv[1])
 print("there", flush=True)
 for _ in sys.stdin:
-    with turn:
+    with slot:
         print("computes", flush=True)
         sys.stdin.readline()
     print("done", flush=True)
@@ -56,37 +51,38 @@ class Another:
 
 @pytest.fixture
 def hosts(request):
-    """Three hosts of a node with as many turns as the test says."""
-    place = open_turns(request.param)
-    made = [Another(place) for _ in range(3)]
+    """Three hosts of a node with as many slots as the test says."""
+    path, slot = make_slots(request.param)
+    made = [Another(path) for _ in range(3)]
+    hide_slots(path)
+    assert not os.path.exists(os.path.dirname(path))
     yield made
     for host in made:
         host.end()
-    os.close(int(place.rpartition("/")[2]))
+    os.close(slot._pipe)
 
 
-def test_a_node_has_as_many_turns_as_its_hosts_have_cpus():
+def test_a_node_has_as_many_slots_as_its_hosts_have_cpus():
     """At 0.6 CPUs each, a has 1.8 and so 2 turns, b and c have 0.6 and so 1 each."""
-    assert count_turns(NODES, 0.6) == {"a": 2, "b": 1, "c": 1}
+    assert count_slots(NODES, 0.6) == {"a": 2, "b": 1, "c": 1}
 
 
 def test_equal_shares_fill_their_node_exactly():
     """Three hosts share two CPUs at 0.6666 each (Ray counts ten-thousandths): two turns. Ten at 0.1: one turn."""
     for hosts, cpus, turns in ((3, 0.6666, 2), (10, 0.1, 1), (15, 0.2, 3)):
-        assert count_turns(["a"] * hosts, cpus) == {"a": turns}
+        assert count_slots(["a"] * hosts, cpus) == {"a": turns}
 
 
-def test_as_many_hosts_of_each_node_as_may_compute_at_a_time_are_abreast():
+def test_as_many_hosts_of_each_node_as_may_compute_at_a_time_are_concurrent_hosts():
     """a (hosts 0, 2, 4) has 2 turns, b and c have 1 each; with CPUs of their own all compute."""
-    assert abreast(NODES, {"a": 2, "b": 1, "c": 1}) == [0, 1, 2, 3]
-    assert abreast(NODES, {"a": 1, "b": 1, "c": 1}) == [0, 1, 3]
-    assert abreast(NODES, None) == list(range(5))
+    assert concurrent_hosts(NODES, {"a": 2, "b": 1, "c": 1}) == [0, 1, 2, 3]
+    assert concurrent_hosts(NODES, {"a": 1, "b": 1, "c": 1}) == [0, 1, 3]
+    assert concurrent_hosts(NODES, None) == list(range(5))
 
 
-@linux
 @pytest.mark.slow
 @pytest.mark.parametrize("hosts", [2], indirect=True)
-def test_of_three_hosts_with_two_turns_two_compute_and_the_third_when_one_is_done(hosts):
+def test_of_three_hosts_with_two_slots_two_compute_and_the_third_when_one_is_done(hosts):
     first, second, third = hosts
     for host in (first, second):
         host.go_on()
@@ -100,10 +96,9 @@ def test_of_three_hosts_with_two_turns_two_compute_and_the_third_when_one_is_don
     assert first.says(0.5) is None  # two compute
 
 
-@linux
 @pytest.mark.slow
 @pytest.mark.parametrize("hosts", [1], indirect=True)
-def test_a_host_that_is_killed_while_it_waits_takes_no_turn(hosts):
+def test_a_host_that_is_killed_while_it_waits_takes_no_slot(hosts):
     first, second, third = hosts
     first.go_on()
     assert first.says() == "computes"
@@ -116,17 +111,16 @@ def test_a_host_that_is_killed_while_it_waits_takes_no_turn(hosts):
     assert third.says() == "computes"
 
 
-@linux
-def test_a_turn_is_given_back_when_computing_fails():
-    place = open_turns(1)
-    turn = take_turns(place)
+def test_a_slot_is_given_back_when_computing_fails():
+    path, slot = make_slots(1)
+    hide_slots(path)
     for _ in range(3):  # a second one would wait forever
-        with pytest.raises(RuntimeError), turn:
+        with pytest.raises(RuntimeError), slot:
             raise RuntimeError("a client half")
-    with turn:
+    with slot:
         pass
 
 
-def test_where_there_are_no_turns_to_be_found_is_an_error_that_says_so():
+def test_where_there_are_no_slots_to_be_found_is_an_error_that_says_so(tmp_path):
     with pytest.raises(OSError, match="No such file"):
-        take_turns("/proc/0/fd/7")
+        CpuSlot(str(tmp_path / "gone"))

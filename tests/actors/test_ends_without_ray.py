@@ -8,17 +8,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
-from ray.exceptions import ActorDiedError, GetTimeoutError
+from ray.exceptions import ActorDiedError
 
 from raysim.actors import coordinator, joining, liveness, stalls
 from raysim.actors.cluster import own_cluster
-from raysim.actors.stalls import Patience
 from raysim.system.capacity import Capacity
 from raysim.system.errors import Lost, RunError
 
@@ -131,95 +129,57 @@ def test_an_actor_that_its_cluster_takes_along_is_one_loss(seconds: str, monkeyp
         raylet.kill()
 
 
-# processes that are stopped
+# hosts that do not answer
 
 
-@contextmanager
-def sleeping() -> Iterator[int]:
-    with subprocess.Popen(["sleep", "60"]) as process:
-        try:
-            yield process.pid
-        finally:
-            process.kill()
-
-
-def stop(pid: int) -> None:
-    os.kill(pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
-
-
-def test_a_host_that_is_stopped_or_on_a_silent_node_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two hosts here one is stopped; of two other nodes one does not answer, and the other says that it has one."""
-    near, far = "a" * 56, "b" * 56
-    asked: list[tuple[str, Any]] = []
-
-    def options(**given: Any) -> Any:
-        node = given["scheduling_strategy"].node_id
-        return SimpleNamespace(remote=lambda pids: asked.append((node, pids)) or node)
-
-    def get(reference: str, timeout: int) -> Any:
-        if reference == far:
-            raise GetTimeoutError
-        return [51]
-
-    ray = SimpleNamespace(remote=lambda _: SimpleNamespace(options=options), wait=lambda *_, **__: None, get=get)
-    monkeypatch.setattr(stalls, "ray", ray)
-    monkeypatch.setattr(stalls, "this_node", lambda: "here")
-    with sleeping() as one, sleeping() as other:
-        stop(other)
-        awaited = [(0, "here", one), (1, "here", other), (2, near, 50), (3, near, 51), (4, far, 52)]
-        assert stalls.silent(awaited) == [1, 3, 4]
-        assert asked == [(near, [50, 51]), (far, [52])]
-        assert stalls.silent([]) == []
-
-
-def test_later_it_is_said_which_hosts_do_not_go_on_and_nothing_of_those_that_compute(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing was heard since 100 s. At 130 all compute; at 190 host 1 is stopped; at 200 something was heard."""
-    looks = {130: [], 190: [1], 230: [1], 290: [1]}
+def stalls_of(hosts: int, monkeypatch: pytest.MonkeyPatch, late: Callable[[float], Any], clock: Clock) -> list[Any]:
+    """What is said from 100 s to 300 s, where `late` gives the hosts that are late when they are asked for."""
     ray = SimpleNamespace(
-        wait=lambda references, timeout: (references, []),
-        get=lambda look: looks[look],
+        wait=lambda references, timeout, num_returns=1: ([], references) if "never" in references else (references, []),
+        get=lambda answer: answer,
         nodes=lambda: [{"NodeID": "beef" * 4, "NodeManagerAddress": "10.0.0.2"}],
     )
     monkeypatch.setattr(stalls, "ray", ray)
-    waiting = Patience(["a host"] * 2, ["cafe" * 4, "beef" * 4])
-    coordinator = SimpleNamespace(silent=SimpleNamespace(remote=lambda: clock.now))
+    ready = SimpleNamespace(ready=SimpleNamespace(remote=object))
+    waiting = stalls.Stalls([ready] * hosts, ["cafe" * 4, "beef" * 4][:hosts])
+    coordinator = SimpleNamespace(late_hosts=SimpleNamespace(remote=lambda: late(clock.now)))
     said = []
     for clock.now in range(100, 300):
         if clock.now == 200:
             waiting.heard()
         if line := waiting.line(coordinator):
             said.append((clock.now, line))
-    assert [second for second, _ in said] == [190, 230, 290]
+    return said
+
+
+def test_later_it_is_said_again_and_again_which_hosts_do_not_answer(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was heard since 100 s. At 130 none is late; from 190 on host 1 is; at 200 something was heard."""
+    said = stalls_of(2, monkeypatch, lambda now: [1] if now >= 190 else [], clock)
+    assert [second for second, _ in said] == [192, 231, 292]
     assert all(
-        line.startswith("waiting for 1 of 2 hosts to go on, 1 on the node 10.0.0.2 beefbeef: ") for _, line in said
+        line.startswith("waiting for 1 of 2 hosts to answer, 1 on the node 10.0.0.2 beefbeef: ") for _, line in said
     )
 
 
 def test_a_coordinator_that_does_not_answer_is_named(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stalls, "ray", SimpleNamespace(wait=lambda references, timeout: ([], references)))
-    waiting = Patience(["a host"], ["cafe"])
-    coordinator = SimpleNamespace(silent=SimpleNamespace(remote=object))
-    said = []
-    for clock.now in range(100, 300):
-        if line := waiting.line(coordinator):
-            said.append((clock.now, line))
-    first = 130 + stalls.LOOKING + stalls.MOMENT
-    assert [second for second, _ in said] == [first, first + 60 + stalls.LOOKING + stalls.MOMENT]
+    said = stalls_of(1, monkeypatch, lambda now: "never", clock)
+    assert [second for second, _ in said] == [131, 192, 231, 292]
     assert all(
         line.startswith("waiting for the coordinator, on this machine, which does not answer; ") for _, line in said
     )
 
 
-def test_a_process_that_has_ended_is_not_stopped() -> None:
-    with sleeping() as pid:
-        assert stalls.stopped([pid]) == []
-        stop(pid)
-        assert stalls.stopped([pid]) == [pid]
-        psutil.Process(pid).kill()
-    assert stalls.stopped([pid]) == []
+def test_a_call_is_late_if_it_takes_much_longer_than_any_before(clock: Clock) -> None:
+    """After the longest of 3 s the limit is 30 s; after the longest of 20 s it is 100 s."""
+    began = {0: 100.0, 1: 60.0, 2: 0.0}
+    clock.now = 131
+    assert stalls.late_calls(began, 3) == [0, 1, 2]
+    clock.now = 129
+    assert stalls.late_calls(began, 3) == [1, 2]
+    assert stalls.late_calls(began, 20) == [2]
+    assert stalls.late_calls({}, 0) == []
 
 
 # a cluster that starts

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
-from raysim.actors import dealing
+from raysim.actors import rebalancing
 from raysim.actors.rebalancing import Dealing
 from raysim.engine.orders import Order, Phase
 
@@ -164,7 +164,7 @@ def test_a_host_never_has_more_than_twice_its_share_of_the_clients() -> None:
     """Host 0 is a hundred times as fast as the three others, and would have all 16; 4 is an equal share."""
     made = dealt([range(host, 16, 4) for host in range(4)])
     play(made, [range(16)] * 8, lambda client, host: 0.05 * (0.01 if host == 0 else 1))
-    assert len(made.clients_of(0)) == dealing.FULLEST * 4
+    assert len(made.clients_of(0)) == rebalancing.FULLEST * 4
 
 
 def test_where_clients_stay_they_stay() -> None:

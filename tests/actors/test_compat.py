@@ -1,0 +1,128 @@
+"""What raysim uses of Ray's internals: when it goes without, and that a cluster which others could reach is refused."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raysim.actors import compat, workers
+from raysim.actors.cluster import cluster_of
+from raysim.config import load
+from raysim.system.capacity import CAN_FORK, Capacity
+from raysim.system.errors import ConfigError
+
+OPEN = """
+import raysim, socket
+from raysim.actors import compat
+from raysim.system.capacity import Capacity
+compat.import_ray(loopback=False)  # as if the variable were not read
+from raysim.actors import cluster
+from contextlib import nullcontext
+compat.rays_address = lambda loopback: nullcontext()
+try:
+    with cluster.own_cluster(Capacity(1, 0, None), forked=False):
+        print("started")
+except raysim.RunError as error:
+    print(error)
+import ray, psutil
+print(ray.is_initialized(), [child.name() for child in psutil.Process().children() if child.name() == "raylet"])
+"""
+RUN = """
+import json, os, sys
+if sys.argv[1] == "imported":
+    import ray
+before = dict(os.environ)
+import raysim
+result = raysim.run("config.yaml", out="out")
+print(json.dumps([result.status, result.model_sha256, before == dict(os.environ)]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("installed", "why"),
+    [
+        ("2.52.0", None),
+        ("2.60.3", None),
+        ("2.60.0rc1", None),
+        ("2.51.2", "Ray 2.51.2 is outside the tested range 2.52 to 2.60"),
+        ("2.61.0", "Ray 2.61.0 is outside the tested range 2.52 to 2.60"),
+        ("3.0.0.dev0", "Ray 3.0.0.dev0 is outside the tested range 2.52 to 2.60"),
+    ],
+)
+def test_outside_the_tested_range_ray_is_used_plainly(
+    installed: str, why: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAYSIM_PLAIN_RAY", raising=False)
+    monkeypatch.setattr(compat, "version", lambda name: installed)
+    assert compat.why_plain() == why
+    monkeypatch.setenv("RAYSIM_PLAIN_RAY", "1")
+    assert compat.why_plain() == "RAYSIM_PLAIN_RAY is set"
+
+
+def test_the_plain_mode_leaves_out_all_that_saves_time_or_memory(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(compat, "version", lambda name: "2.61.0")
+    assert compat.own_options(tmp_path, dashboard=False)["_system_config"] == {}
+    assert compat.own_options(tmp_path, dashboard=False)["_node_ip_address"] == "127.0.0.1"
+    assert workers.choose_start(tiny().resources, ["a node"]) == ([{}], None)
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="where no worker can be forked, `forked` is refused by the config")
+def test_one_line_says_so_and_forked_workers_are_refused(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "version", lambda name: "2.61.0")
+    said: list[str] = []
+    cluster_of([tiny(), tiny()], Capacity(1, 0, None), said.append)
+    start = "Ray starts the workers, each with torch of its own, and has its own defaults: "
+    assert said == [f"{start}Ray 2.61.0 is outside the tested range 2.52 to 2.60"]
+    cluster_of([load(tiny(), {"resources.workers": "spawned"})], Capacity(1, 0, None), said.append)
+    assert len(said) == 1
+    with pytest.raises(ConfigError, match=r"^resources\.workers: found forked, but Ray 2\.61\.0 is outside the tested"):
+        cluster_of([load(tiny(), {"resources.workers": "forked"})], Capacity(1, 0, None), said.append)
+
+
+def test_variables_are_removed_with_those_that_ray_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_GIVEN", "mine")
+    before = dict(os.environ)
+    with compat.variables({"RAY_GIVEN": "other", "RAY_NEW": "1", "MALLOC_NEW_": "2"}):
+        assert (os.environ["RAY_GIVEN"], os.environ["RAY_NEW"], os.environ["MALLOC_NEW_"]) == ("mine", "1", "2")
+        os.environ["RAY_SET_BY_RAY"] = "3"
+    assert dict(os.environ) == before
+
+
+def script(code: str, folder: Path, *arguments: str, **more: str) -> list[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env={**environment, **more},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.stderr == ""
+    return ran.stdout.splitlines()
+
+
+@pytest.mark.ray
+def test_a_cluster_that_others_could_reach_is_refused(tmp_path: Path) -> None:
+    line, after = script(OPEN, tmp_path)
+    assert line.startswith("Ray was stopped, as other machines could reach it: it uses ")
+    assert line.endswith("; allowed: 127.0.0.1 alone")
+    assert after == "False []"
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("ray", ["not imported", "imported"])
+def test_a_run_leaves_no_variable(small: dict[str, Any], ray: str, tmp_path: Path) -> None:
+    """Neither where Ray was imported before: then its constant for the loopback address is set as the run starts."""
+    more = {"resources": {"clients_per_actor": 4}, "logging": {"tensorboard": False}}
+    (tmp_path / "config.yaml").write_text(json.dumps(small | more))
+    (line,) = script(RUN, tmp_path, ray)
+    status, _, same = json.loads(line)
+    assert (status, same) == ("done", True)
