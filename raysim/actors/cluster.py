@@ -42,7 +42,7 @@ def cluster_of(
     if forked and (why := compat.why_plain()):
         if any(config.resources.workers == "forked" for config in configs):
             raise ConfigError(f"resources.workers: found forked, but {why}; allowed: auto or spawned")
-        say(f"Ray starts the workers, each with torch of its own, and has its own defaults: {why}")
+        say(f"Ray starts the workers, each with its own torch, in its own way: {why}")
     address = configs[0].resources.address
     if address is None:
         dashboard = any(config.resources.dashboard for config in configs)

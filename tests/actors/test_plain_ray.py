@@ -1,0 +1,81 @@
+"""With Ray's internals and without (RAYSIM_PLAIN_RAY=1): every kind of run works, and its bits are those of one here."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import raysim
+from raysim.actors import compat
+from raysim.actors.cluster import own_cluster
+from raysim.engine.events import Event, RoundDone
+from raysim.launch.display import RunDisplay
+from raysim.system.capacity import CAN_FORK, Capacity
+
+pytestmark = pytest.mark.ray
+
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+ALL = {"training.rounds_per_task": 2, "checkpoint.every_rounds": 1, "logging.tensorboard": False}
+RUNS: dict[str, dict[str, Any]] = {
+    "one client per actor": {"resources.clients_per_actor": 1},
+    "packed": {"resources.clients_per_actor": "auto", "methods": {"scaffold": {}, "er": {}}},
+    "asynchronous": {
+        "resources.clients_per_actor": 2,
+        "methods": {"er": {}},
+        "schedule": {"kind": "asynchronous", "concurrency": 3, "buffer_size": 2, "speeds": {"kind": "log_normal"}},
+    },
+    "killed": {"resources.clients_per_actor": 2, "methods": {"der": {}}},
+}
+
+
+@pytest.fixture(scope="module", params=["internals", "plain"])
+def mode(request: pytest.FixtureRequest, no_cluster: None) -> Iterator[str]:
+    """A cluster that was started in this mode."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(HERE)
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+        patch.setenv("RAYSIM_PLAIN_RAY", str(int(request.param == "plain")))
+        with own_cluster(Capacity(3, 0, None)):
+            yield request.param
+
+
+class Watching(RunDisplay):
+    """Keeps what is said and the parents of the actors; kills a host in the second round if asked to."""
+
+    def __init__(self, kills: bool) -> None:
+        self.kills = kills
+        self.said: list[str] = []
+        self.parents: set[str] = set()
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def take(self, event: Event) -> None:
+        super().take(event)
+        if isinstance(event, RoundDone) and event.round == 2:
+            actors = [psutil.Process(actor["Pid"]) for actor in compat.alive_actors()]
+            self.parents |= {" ".join(actor.parent().cmdline()) for actor in actors if actor.is_running()}
+            if self.kills:
+                self.kills = False
+                next(actor for actor in actors if "Host" in actor.name()).kill()
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_run_has_the_bits_of_one_here(kind: str, mode: str, small: dict[str, Any], tmp_path: Path) -> None:
+    watched = Watching(kills=kind == "killed")
+    there = raysim.run(small, ALL | RUNS[kind], out=tmp_path / "there", display=watched)
+    here = raysim.run(small, ALL | RUNS[kind], out=tmp_path / "here", local=True)
+    assert there.model_sha256 == here.model_sha256
+    assert there.recoveries == (kind == "killed")
+    lines = [line for line in watched.said if "RAYSIM_PLAIN_RAY is set" in line]
+    forked = [parent for parent in watched.parents if "forking/server.py" in parent]
+    if mode == "plain" and CAN_FORK:
+        assert len(lines) == 1
+    if mode == "plain":
+        assert forked == []
+    elif CAN_FORK:
+        assert lines == []
+        assert len(forked) == 1
