@@ -76,6 +76,7 @@ Works with: 2.52 to 2.60.
 Without: Ray prints these messages.
 """
 _own_token = secrets.token_hex(32)  # one for each process: Ray's C++ code keeps the first that it reads
+_modes: dict[str, str] = {}  # with which this module has imported Ray, whose own processes need the same
 
 
 def import_ray(loopback: bool) -> None:
@@ -90,8 +91,8 @@ def import_ray(loopback: bool) -> None:
     if loopback:
         wanted |= {CLUSTER_VARIABLE: "0"}
     if loopback or _has_token():  # joining presents the token of this machine; a cluster without one accepts any
-        wanted |= {MODE: "token"}
-    with variables(wanted):
+        _modes[MODE] = "token"
+    with variables(wanted | _modes):
         import ray  # noqa: F401
 
 
@@ -154,7 +155,7 @@ def own_variables(dashboard: bool) -> dict[str, str]:
     wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", CLUSTER_VARIABLE: "0"}
     if not dashboard and not _has_token():
         wanted |= {TOKEN: _own_token}
-    return WORKER_VARIABLES | wanted
+    return WORKER_VARIABLES | wanted | _modes
 
 
 def own_options(folder: Path, dashboard: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""With Ray's internals and without (RAYSIM_PLAIN_RAY=1): every kind of run works, and its bits are those of one here."""
+"""With Ray's internals and without (RAYSIM_PLAIN_RAY=1): runs of all kinds have the bits of a run in this process."""
 
 import os
 from collections.abc import Iterator
