@@ -139,7 +139,7 @@ def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Ca
         if file is None and not directory.is_dir():
             found = "this is a file" if directory.exists() else "there is no such directory"
             raise ConfigError(f"{directory}: {found}, allowed: a directory with runs below it")
-        named.append((packed_directory(directory), file and _read_named(file, directory, left_out)))
+        named.append((packed_directory(directory), _read_named(file, directory, left_out) if file else None))
     for directory, packed in named:
         for path, below in _walk(directory, walked, left_out):
             if below is None:
@@ -198,7 +198,8 @@ def _walk(directory: Path, seen: set[Path], left_out: list[str]) -> Iterator[tup
 
 def _packed_candidates(packed: PackedFile, below: Path, seen: set[Path]) -> Iterator[Callable[[], FinishedRun]]:
     """Yield a function for each run of a packed file that is at or below a place and has no directory there."""
-    sweep = packed.sweep and NamedRuns(packed.directory, packed.sweep.name, packed.sweep.runs)
+    named = packed.sweep
+    sweep = NamedRuns(packed.directory, named.name, named.runs) if named else None
     for run in packed.runs:
         directory = packed.directory / run.path
         if not directory.is_relative_to(below) or (directory / "summary.json").is_file():
