@@ -5,6 +5,9 @@ BASE ?= HEAD
 CONSTRAINTS ?= constraints.txt
 INSTALLED := $(VENV)/.installed
 BIN := $(VENV)/bin
+ON_RAY := tests/actors tests/cli
+# without bytecode on the disk, every process that a test starts would compile raysim, and pytest all tests, anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all lint check format docs site wheel bits clean
@@ -26,10 +29,10 @@ demo: $(INSTALLED) ## run the quickstart and print the accuracy matrix
 
 test: $(INSTALLED) ## run the suite, with a sample of the grid of pairs of methods
 	$(BIN)/python -m pytest -n auto -m "not ray and not grid"
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m ray
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m ray $(ON_RAY)
 
 test-all: test ## the same, and the whole grid of pairs
-	$(BIN)/python -m pytest -n auto -m grid
+	$(BIN)/python -m pytest -n auto -m grid tests/algorithms
 
 lint: $(INSTALLED) ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -165,6 +165,16 @@ def test_one_file_names_rays_internals(file: Path):
     assert goes_around_the_fence({**FILES, **OUTSIDE}[file], texts=file in FILES) == []
 
 
+@pytest.mark.parametrize(("marker", "line"), [("ray", r"ON_RAY := (.+)"), ("grid", r"-m grid (.+)")])
+def test_make_looks_for_marked_tests_where_they_are(marker: str, line: str):
+    """Not in all of tests/, which takes long to collect."""
+    (found,) = re.findall(line, (ROOT / "Makefile").read_text(encoding="utf-8"))
+    places = [ROOT / folder for folder in found.split()]
+    marked = [path for path in (ROOT / "tests").rglob("*.py") if re.search(rf"mark\.{marker}\b", path.read_text())]
+    assert marked
+    assert not [path for path in marked if not any(path.is_relative_to(place) for place in places)]
+
+
 @pytest.mark.parametrize("file", [file for file in FILES if file.parts[1] == "algorithms"], ids=str)
 def test_a_method_knows_the_api_alone(file: Path):
     """No host, no config block of another subject, no estimator: only raysim.api and what methods share."""
