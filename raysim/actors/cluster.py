@@ -78,7 +78,7 @@ def own_cluster(
     if dashboard and find_spec("aiohttp") is None:
         raise ConfigError("resources.dashboard: found true, but it is not installed; pip install 'ray[default]'")
     opened = nullcontext(session) if session else open_session(forked)
-    with opened as used, compat.variables(compat.own_variables(dashboard)):
+    with opened as used, compat.own_settings(dashboard):
         try:
             delayed = interrupts.delay_interrupts(lambda: say("leaving as soon as Ray has started"))
             with delayed, interrupts.block_hangups():
@@ -135,7 +135,7 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
     if ray.is_initialized():
         yield present()
         return
-    with compat.variables(compat.WORKER_VARIABLES):
+    with compat.variables(compat.joined_variables()):
         joining.join(address, code)
         liveness.JOINED.append(liveness.Contact(ray.get_runtime_context().gcs_address))
         try:

@@ -123,6 +123,26 @@ def drop_rays_variables() -> None:
         del os.environ[name]
 
 
+def joined_variables() -> dict[str, str]:
+    """Return the variables of this process while it is connected to a cluster that it has joined."""
+    return WORKER_VARIABLES | ({MODE: "token"} if _has_token() else {})
+
+
+def _reread_token() -> None:
+    """Have Ray's C++ code read the variables of the token again, before a cluster is started and after it has ended.
+
+    What: the classes with which Ray itself reads them again.
+    Buys: a process that imported Ray before uses the token, and can later join a cluster with another or without one.
+    Works with: 2.60; 2.52 has no such classes.
+    Without: joining another cluster in the same process may fail.
+    """
+    with suppress(ImportError, AttributeError):
+        from ray._raylet import AuthenticationTokenLoader, Config
+
+        AuthenticationTokenLoader.instance().reset_cache()
+        Config.initialize("")
+
+
 def _has_token() -> bool:
     named = bool(os.environ.get(TOKEN) or os.environ.get(TOKEN_FILE))
     return named or (Path.home() / ".ray" / "auth_token").is_file()
@@ -174,6 +194,17 @@ def own_options(folder: Path, dashboard: bool) -> dict[str, Any]:
         "_temp_dir": str(folder),
         "_system_config": saving if why_plain() is None else {},
     }
+
+
+@contextmanager
+def own_settings(dashboard: bool) -> Iterator[None]:
+    """Set `own_variables`; at the end remove them, and have Ray forget them."""
+    try:
+        with variables(own_variables(dashboard)):
+            _reread_token()
+            yield
+    finally:
+        _reread_token()
 
 
 @contextmanager
@@ -371,5 +402,5 @@ def own_references() -> Sequence[str]:
     """Return the names of the objects to which this process has references; as `alive_actors`."""
     import ray
 
-    worker = ray._private.worker.global_worker
+    worker: Any = ray._private.worker.global_worker
     return [reference.decode() for reference in worker.core_worker.get_all_reference_counts()]

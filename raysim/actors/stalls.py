@@ -45,7 +45,8 @@ class Stalls:
             self._asked, self._next = coordinator.late_hosts.remote(), time.monotonic() + 1
             return None
         self._next = time.monotonic() + AGAIN
-        late, what = self._starting(), "start and answer"
+        late: list[int] | None = self._starting()
+        what = "start and answer"
         if coordinator is not None:
             answered, _ = ray.wait([self._asked], timeout=0)
             late, what = ray.get(self._asked) if answered else None, "answer"

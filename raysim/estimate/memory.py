@@ -30,10 +30,9 @@ from raysim.system.capacity import MIB
 
 # Private memory of a process that has imported torch and Ray, as measured: the CUDA build's libraries are larger.
 PROCESS_BYTES = (335 if torch.version.cuda else 190) * MIB
-# The same where it was forked (see raysim.actors.forking) and has trained, and what the process adds that forks, with
-# the copy of torch's code on huge pages.
+# The same where it was forked (see raysim.actors.forking) and has trained, and what the process adds that forks.
 FORKED_BYTES = 36 * MIB
-SERVER_BYTES = (440 if torch.version.cuda else 380) * MIB
+SERVER_BYTES = (150 if torch.version.cuda else 90) * MIB
 TORCHVISION_BYTES = 155 * MIB  # in each process that builds a network of torchvision's, which imports torch's compiler
 # What there is once: Ray's own processes and the pages of libraries that all processes share.
 SHARED_BYTES = (600 if torch.version.cuda else 400) * MIB

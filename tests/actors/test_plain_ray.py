@@ -21,7 +21,7 @@ HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 ALL = {"training.rounds_per_task": 2, "checkpoint.every_rounds": 1, "logging.tensorboard": False}
 RUNS: dict[str, dict[str, Any]] = {
     "one client per actor": {"resources.clients_per_actor": 1},
-    "packed": {"resources.clients_per_actor": "auto", "methods": {"scaffold": {}, "er": {}}},
+    "packed": {"resources.clients_per_actor": "auto", "methods": {"fedprox": {"mu": 0.1}, "er": {}}},
     "asynchronous": {
         "resources.clients_per_actor": 2,
         "methods": {"er": {}},
