@@ -136,11 +136,12 @@ def _reread_token() -> None:
     Works with: 2.60; 2.52 has no such classes.
     Without: joining another cluster in the same process may fail.
     """
-    with suppress(ImportError, AttributeError):
-        from ray._raylet import AuthenticationTokenLoader, Config
+    import ray
 
-        AuthenticationTokenLoader.instance().reset_cache()
-        Config.initialize("")
+    internals: Any = ray._raylet
+    with suppress(AttributeError):
+        internals.AuthenticationTokenLoader.instance().reset_cache()
+        internals.Config.initialize("")
 
 
 def _has_token() -> bool:
