@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from PIL import Image
 
 from raysim.data.dataset import Dataset, Split, channels_first
@@ -17,14 +17,14 @@ def hugging_face(
     root: Path,
     download: bool,
     *,
-    path: str,  # its name on the hub, or a folder of files that load_dataset reads
-    train: str = "train",  # the split to train on, as load_dataset takes it: train[:90%] is a part
-    test: str = "test",  # the split to test on
-    image: str = "image",  # the column of the images
-    label: str = "label",  # the column of the labels
-    client: str | None = None,  # the column of client ids, for partition=natural
-    size: Annotated[int, Ge(1)] = 32,  # height and width that the images are made
-    grey: bool = False,  # whether the images become grey; else RGB
+    path: Annotated[str, doc("its name on the hub, or a folder of files that load_dataset reads")],
+    train: Annotated[str, doc("the split to train on, as load_dataset takes it: train[:90%] is a part")] = "train",
+    test: Annotated[str, doc("the split to test on")] = "test",
+    image: Annotated[str, doc("the column of the images")] = "image",
+    label: Annotated[str, doc("the column of the labels")] = "label",
+    client: Annotated[str | None, doc("the column of client ids, for partition=natural")] = None,
+    size: Annotated[int, Ge(1), doc("height and width that the images are made")] = 32,
+    grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
 ) -> Dataset:
     """Images of a Hugging Face data set, made `size` x `size`."""
     import datasets

@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
@@ -47,7 +47,7 @@ def bars(
     root: Path,
     download: bool,
     *,
-    noise: Annotated[float, Ge(0)] = 0.5,  # standard deviation of each pixel
+    noise: Annotated[float, Ge(0), doc("standard deviation of each pixel")] = 0.5,
 ) -> Dataset:
     """Bars across and down in noise, from a torch Dataset: 8 classes, 400 + 80 images."""
     return Dataset(as_split(Bars(400, noise, seed=0)), as_split(Bars(80, noise, seed=1)), classes=8)

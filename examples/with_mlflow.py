@@ -4,8 +4,9 @@ Needs `pip install mlflow`. By default everything goes to a file below the worki
 """
 
 import time
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import doc
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
 
@@ -20,8 +21,8 @@ class MLflow(Callback):
     def __init__(
         self,
         *,
-        uri: str = "sqlite:///mlflow.db",  # where MLflow keeps runs: a file, a folder or a server
-        experiment: str = "raysim",  # the experiment that the run belongs to
+        uri: Annotated[str, doc("where MLflow keeps runs: a file, a folder or a server")] = "sqlite:///mlflow.db",
+        experiment: Annotated[str, doc("the experiment that the run belongs to")] = "raysim",
     ) -> None:
         self.client = MlflowClient(uri)
         self.experiment = experiment

@@ -4,10 +4,11 @@ Needs `pip install wandb`. Nothing is sent by default: `wandb sync` sends what w
 """
 
 from statistics import fmean
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import wandb
+from annotated_types import doc
 
 from raysim.callbacks import Callback, RunView
 from raysim.engine.events import RoundDone
@@ -20,8 +21,8 @@ class WeightsAndBiases(Callback):
     def __init__(
         self,
         *,
-        project: str = "raysim",  # the project that the run belongs to
-        mode: Literal["offline", "online", "disabled"] = "offline",  # whether anything is sent
+        project: Annotated[str, doc("the project that the run belongs to")] = "raysim",
+        mode: Annotated[Literal["offline", "online", "disabled"], doc("whether anything is sent")] = "offline",
     ) -> None:
         self.project = project
         self.mode = mode

@@ -4,12 +4,18 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from raysim.cli_configs import make_config, show_configs
 from raysim.system.arguments import ArgumentParser, HelpShown, parse_count
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
 from raysim.system.importing import uncollected
+
+if TYPE_CHECKING:
+    from raysim.actors.session import Session
+    from raysim.config import Draft
 
 USAGE = """usage: raysim COMMAND ...
 
@@ -89,20 +95,21 @@ def _run(given: Sequence[str]) -> int:
         parser.error("the following arguments are required: CONFIG")
     if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
-    from raysim.actors.session import open_early
+    from raysim.config import read_draft
 
-    with open_early(asked.config, asked.overrides, asked.out, asked.local, asked.resume) as session:
+    source = os.path.join(asked.out or "", "config.yaml") if asked.config is None else asked.config
+    draft = None if asked.resume and not os.path.exists(source) else read_draft(source, asked.overrides)
+    with _early_session(draft, asked.local) as session:
         with uncollected():
-            from raysim.config import load
             from raysim.launch.bar import open_run_display
             from raysim.launch.display import result_console, show_result
             from raysim.launch.resuming import resolve_resumed, resume_command
             from raysim.launch.run import run
 
-        if asked.resume:
+        if draft is None or asked.resume:
             config = resolve_resumed(asked.out, asked.config, asked.overrides, asked.trust)
         else:
-            config = load(asked.config, asked.overrides)
+            config = draft.complete()
         with open_run_display(config, asked.quiet) as shown:
             shown.log = RAYS_LOG
             how = {"local": asked.local, "resume": asked.resume, "trust": asked.trust}
@@ -110,6 +117,15 @@ def _run(given: Sequence[str]) -> int:
     if not asked.quiet:
         show_result(result, result_console(), resume_command(config, result.directory))
     return 130 if result.status == "interrupted" else 0
+
+
+def _early_session(draft: "Draft | None", local: bool) -> "AbstractContextManager[Session | None]":
+    """Open the session of the Ray that a run will start, before torch is imported."""
+    if draft is None or local:
+        return nullcontext()
+    from raysim.actors.session import open_early
+
+    return open_early(draft.config.resources)
 
 
 def _download(given: Sequence[str]) -> int:
@@ -145,7 +161,7 @@ def _list(given: Sequence[str]) -> int:
     parser.add_argument("kind", metavar="KIND", help="methods, datasets, models, partitions, ...")
     parser.add_argument("name", metavar="NAME", nargs="?", help="say which keys this one has, or package.module:name")
     asked = parser.parse_args(given)
-    from raysim.config.listing import list_components
+    from raysim.config.reference import list_components
 
     print(*map(single_line, list_components(asked.kind, asked.name)), sep="\n")
     return 0

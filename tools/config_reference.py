@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -15,10 +15,10 @@ from pydantic.fields import FieldInfo
 
 from raysim.config.component import BareComponent, Component
 from raysim.config.component_blocks import Domain
-from raysim.config.listing import REQUIRED_KEY, describe_block, first_line
 from raysim.config.lookup import KINDS, resolve, table
+from raysim.config.reference import REQUIRED_KEY, describe_block, first_line
 from raysim.config.schema import Config
-from raysim.config.signature import describe_keys, keys_of
+from raysim.config.signature import keys_of
 
 HEAD = """# Config reference
 
@@ -37,7 +37,7 @@ OPENS, CLOSES = "<!-- keys, written by make docs -->", "<!-- end of keys -->"
 
 def render_reference() -> str:
     """Return the whole page."""
-    parts = [HEAD, "## A run", "\n".join(_rows("", Config, {}))]
+    parts = [HEAD, "## A run", "\n".join(_rows("", Config))]
     for name, field in Config.model_fields.items():
         below = list(_sections(name, field))
         parts += [f"## {name}", *below] if below else []
@@ -47,7 +47,7 @@ def render_reference() -> str:
 
 def render_keys(component: Callable[..., Any], prefix: str = "") -> str:
     """Return the table of a component's own keys, or a line that says that it has none."""
-    rows = list(_rows(prefix, keys_of(component), describe_keys(component)))
+    rows = list(_rows(prefix, keys_of(component)))
     return "\n".join(rows) if len(rows) > 2 else "No keys."
 
 
@@ -82,17 +82,17 @@ def _sections(path: str, field: FieldInfo) -> Iterator[str]:
         elif "." in below:
             yield f"### `{below}`"
         yield first_line(block)
-        yield "\n".join(_rows(f"{below}.", block, {}))
+        yield "\n".join(_rows(f"{below}.", block))
         if issubclass(block, Component) and block is not Domain:
             yield from _components(block.what, f"{below}.")
         for name, inner in block.model_fields.items():
             yield from _sections(f"{below}.{name}", inner)
 
 
-def _rows(prefix: str, block: type[BaseModel], described: Mapping[str, str]) -> Iterator[str]:
+def _rows(prefix: str, block: type[BaseModel]) -> Iterator[str]:
     yield "| key | default | allowed | what it is |"
     yield "|---|---|---|---|"
-    for key, default, allowed, description in describe_block(block, described):
+    for key, default, allowed, description in describe_block(block):
         cells = (f"`{prefix}{key}`", default if default == REQUIRED_KEY else f"`{default}`", allowed, description)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

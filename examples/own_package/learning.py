@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, doc
 from torch import Tensor, nn
 
 from raysim.api import Client, ClientHalf, Delta, Method, Terms
@@ -21,7 +21,7 @@ def inverted(
     root: Path,
     download: bool,
     *,
-    writers: Annotated[int, Ge(1)] = 20,  # client ids, for partition=natural: each wrote a run of the images
+    writers: Annotated[int, Ge(1), doc("client ids, for partition=natural: each wrote a run of the images")] = 20,
 ) -> Dataset:
     """scikit-learn's digits in black on white, each training image with the id of who might have written it."""
     train, test = (
@@ -35,7 +35,7 @@ def drifting(
     client: int,
     start: int,
     *,
-    every: Annotated[int, Ge(1)] = 50,  # samples until the next class
+    every: Annotated[int, Ge(1), doc("samples until the next class")] = 50,
 ) -> Iterator[tuple[np.ndarray[Any, Any], int]]:
     """A stream of noisy grey images, each class lighter than the one before; client k begins with class k."""
     for position in count(start):
@@ -63,7 +63,7 @@ def small(
     shape: tuple[int, ...],
     classes: int,
     *,
-    width: Annotated[int, Ge(1)] = 32,  # of the hidden layer
+    width: Annotated[int, Ge(1), doc("of the hidden layer")] = 32,
 ) -> nn.Module:
     """A network of one hidden layer with LayerNorm."""
     return Small(int(np.prod(shape)), width, classes)
@@ -73,7 +73,7 @@ def small(
 class Shrink(Method):
     """Shrink: every client sends a part of its update (a toy)."""
 
-    factor: Annotated[float, Gt(0), Le(1)] = 0.9  # the part
+    factor: Annotated[float, Gt(0), Le(1), doc("the part")] = 0.9
 
     class Client(ClientHalf):
         """Shrinks what is sent."""

@@ -1,4 +1,4 @@
-"""One component of each kind: keyword-only parameters are its keys, and the comment beside one says what it is.
+"""One component of each kind: keyword-only parameters are its keys, and `doc` in an annotation says what one is.
 
 raysim run examples/own_package/run.yaml
 """
@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Lt, doc
 from torch import Tensor
 from torch.nn import functional
 
@@ -41,7 +41,7 @@ def power_law(
     clients: int,
     generator: np.random.Generator,
     *,
-    exponent: Annotated[float, Ge(0)] = 1.0,  # client k has a share in proportion to (k + 1)^-exponent
+    exponent: Annotated[float, Ge(0), doc("client k has a share in proportion to (k + 1)^-exponent")] = 1.0,
 ) -> list[Ints]:
     """Random samples, of sizes that follow a power law; the labels play no part."""
     shares = (np.arange(clients) + 1.0) ** -exponent
@@ -53,7 +53,7 @@ def darker(
     images: Tensor,
     numbers: Tensor,
     *,
-    most: Annotated[float, Gt(0), Lt(1)] = 0.5,  # the largest part of the light that is taken away
+    most: Annotated[float, Gt(0), Lt(1), doc("the largest part of the light that is taken away")] = 0.5,
 ) -> Tensor:
     """Images [B, C, H, W] of uint8, each darker by a part of its own."""
     kept = 1 - most * numbers / 2**53  # numbers / 2^53 is uniform on [0, 1)
@@ -68,8 +68,8 @@ class Lion:
     def __init__(
         self,
         *,
-        lr: Annotated[float, Gt(0)] = 1e-3,  # the learning rate, which every optimizer must have
-        betas: tuple[float, float] = (0.9, 0.99),  # what the step and the momentum keep of the past
+        lr: Annotated[float, Gt(0), doc("the learning rate, which every optimizer must have")] = 1e-3,
+        betas: Annotated[tuple[float, float], doc("what the step and the momentum keep of the past")] = (0.9, 0.99),
     ) -> None:
         self.betas = betas
         self.momentum: Tensor | None = None
@@ -85,8 +85,8 @@ def staircase(
     lr: float,
     progress: Progress,
     *,
-    every: Annotated[int, Ge(1)] = 2,  # rounds of a step of the stair
-    factor: Annotated[float, Gt(0)] = 0.5,  # what the learning rate is multiplied by at each
+    every: Annotated[int, Ge(1), doc("rounds of a step of the stair")] = 2,
+    factor: Annotated[float, Gt(0), doc("what the learning rate is multiplied by at each")] = 0.5,
 ) -> float:
     """The learning rate falls by a factor after every few rounds of a task."""
     return float(lr * factor ** ((progress.round - 1 - progress.began) // every))
@@ -99,7 +99,7 @@ class EveryNth(Policy):
         self,
         capacity: int,
         *,
-        n: Annotated[int, Ge(1)] = 3,  # of so many samples one is kept
+        n: Annotated[int, Ge(1), doc("of so many samples one is kept")] = 3,
     ) -> None:
         super().__init__(capacity)
         self.n = n
@@ -119,12 +119,12 @@ class Brier(Objective):
     """One label for each sample: cross-entropy with smoothed labels; the Brier score, lower is better (Brier, 1950)."""
 
     metric = Metric("Brier score", higher_is_better=False, range=(0.0, 2.0))
-    classes: ClassVar[bool] = True  # targets are labels, int64 [n]
+    classes: Annotated[ClassVar[bool], doc("targets are labels, int64 [n]")] = True
 
     def __init__(
         self,
         *,
-        smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1,  # the part of a label that all classes share
+        smoothing: Annotated[float, Ge(0), Lt(1), doc("the part of a label that all classes share")] = 0.1,
     ) -> None:
         self.smoothing = smoothing
 
@@ -152,7 +152,7 @@ class Gap(Callback):
     def __init__(
         self,
         *,
-        most: Annotated[float, Gt(0)] = 1.0,  # the largest gap that the run goes on with
+        most: Annotated[float, Gt(0), doc("the largest gap that the run goes on with")] = 1.0,
     ) -> None:
         self.most = most
 

@@ -12,10 +12,11 @@ import ray
 from raysim.actors import compat, joining, liveness, workers
 from raysim.actors.session import Session, open_session
 from raysim.config import Config
-from raysim.config.own_code import find_own_code, refuse_main
+from raysim.config.lookup import names_for_actors
 from raysim.config.schema import RAYS_OWN
 from raysim.system import interrupts
 from raysim.system.capacity import CAN_FORK, Capacity
+from raysim.system.custom_code import find_own_code, refuse_main
 from raysim.system.errors import ConfigError, RunError
 
 
@@ -37,7 +38,7 @@ def cluster_of(
         ConfigError: a config names code that actors cannot import, or asks for forked workers that Ray cannot have.
     """
     for config in configs:
-        refuse_main(config)
+        refuse_main(names_for_actors(config))
     forked = any(config.resources.forks for config in configs)
     if forked and (why := compat.why_plain()):
         if any(config.resources.workers == "forked" for config in configs):
@@ -47,7 +48,7 @@ def cluster_of(
     if address is None:
         dashboard = any(config.resources.dashboard for config in configs)
         return own_cluster(machine, dashboard, say, session, forked)
-    code = sorted({str(path) for config in configs for path in find_own_code(config)})
+    code = sorted({str(path) for config in configs for path in find_own_code(names_for_actors(config))})
     return joined_cluster(address, code)
 
 

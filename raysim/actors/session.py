@@ -6,14 +6,14 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from raysim.actors import compat, reaper
 from raysim.actors.compat import LONGEST_PARENT
 from raysim.actors.forking.starting import LOG, SOCKET, ForkServer
-from raysim.config import apply_overrides, check_own_keys, open_document
+from raysim.config.schema import Resources
 from raysim.system.errors import ConfigError
 from raysim.system.interrupts import delay_interrupts
 
@@ -34,25 +34,13 @@ class Session:
         self.forks: ForkServer | None = None
 
 
-def open_early(
-    config: str | None, overrides: Sequence[str], out: str | None, local: bool, resume: bool
-) -> AbstractContextManager[Session | None]:
-    """Open the session of the Ray that `raysim run` will start with these arguments, if it will fork its actors.
+def open_early(resources: Resources) -> AbstractContextManager[Session | None]:
+    """Open the session of the Ray that `raysim run` will start with these resources, if it will fork its actors.
 
     The fork server then imports torch while the command does.
-
-    Raises:
-        ConfigError: a key of the config that is not of a component is wrong.
     """
-    path = os.path.join(out or "", "config.yaml") if config is None else config
-    if local or (resume and not os.path.exists(path)):
-        return nullcontext()
-    document = open_document(path)
-    apply_overrides(document, overrides)
-    resources = check_own_keys(document).resources
-    if not resources.forks or resources.address is not None:
-        return nullcontext()
-    return open_session(forked=True)
+    forks = resources.forks and resources.address is None
+    return open_session(forked=True) if forks else nullcontext()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from torch import Tensor
 
 from raysim.algorithms.parts import replay
@@ -17,7 +17,7 @@ from raysim.api import ClientHalf, MemoryUse, Method, Step
 class AGem(Method):
     """A-GEM: project on each client's own memory gradient (Chaudhry et al., ICLR 2019, arXiv 1812.00420)."""
 
-    sample_size: Annotated[int, Ge(1)] = 32  # memory samples of a step's reference gradient
+    sample_size: Annotated[int, Ge(1), doc("memory samples of a step's reference gradient")] = 32
 
     needs: ClassVar = frozenset({"earlier_logits"})
     memory: ClassVar = MemoryUse()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, doc
 from torch import Tensor
 
 from raysim.algorithms.parts import replay
@@ -37,19 +37,35 @@ from raysim.api import (
 class CFlag(Method):
     """C-FLAG: delayed gradients, a step on all memories, adaptive rates (Keshri et al., AISTATS 2025, 2411.07959)."""
 
-    sample_size: Annotated[int, Ge(1)] = 200  # memory samples of a client's gradient of f_i, drawn anew in each round
-    alpha: Annotated[float, Ge(0)] | None = None  # alpha, the rate on the memories; null is beta, as in the paper
-    beta: Annotated[float, Gt(0)] | None = None  # beta, the rate on new data; null is the training's
-    smoothness: Annotated[float, Gt(0)] = 5.0  # L, how fast the losses' gradients change
-    adaptive: Literal["average", "worst", "off"] = "worst"  # Table 1's case; Algorithm 3 prints the worst one
-    interference: Literal["exact", "as_printed"] = "exact"  # as_printed: alpha_i of Table 1, which assumes alpha = beta
-    correction: Literal["as_printed", "nominal"] = "as_printed"  # g - g_i times beta_i, Alg. 3, line 14; or times beta
-    objective_weights: Literal["equal", "h"] = "equal"  # h: alpha = E beta |P| / |C|, for the objective of eq. 3
-    bias: Annotated[float, Ge(0)] = 0.0  # m; alpha_i is at most 2 / (L (1 + m)), eq. 14
-    beta_range: tuple[Annotated[float, Ge(0)], Annotated[float, Gt(0)]] = (1e-4, 0.95)  # of beta_i; the authors' code's
-    mode: Literal["iag", "svrg"] = "iag"  # eq. 5, or one mini-batch's gradient, as in the authors' code
-    order: Literal["random", "cyclic", "reshuffled"] = "random"  # the component that a step takes
-    table: Literal["rebuild", "keep"] = "rebuild"  # between a round's two phases: one more pass, or all tables at once
+    sample_size: Annotated[
+        int, Ge(1), doc("memory samples of a client's gradient of f_i, drawn anew in each round")
+    ] = 200
+    alpha: Annotated[
+        Annotated[float, Ge(0)] | None, doc("alpha, the rate on the memories; null is beta, as in the paper")
+    ] = None
+    beta: Annotated[Annotated[float, Gt(0)] | None, doc("beta, the rate on new data; null is the training's")] = None
+    smoothness: Annotated[float, Gt(0), doc("L, how fast the losses' gradients change")] = 5.0
+    adaptive: Annotated[Literal["average", "worst", "off"], doc("Table 1's case; Algorithm 3 prints the worst one")] = (
+        "worst"
+    )
+    interference: Annotated[
+        Literal["exact", "as_printed"], doc("as_printed: alpha_i of Table 1, which assumes alpha = beta")
+    ] = "exact"
+    correction: Annotated[
+        Literal["as_printed", "nominal"], doc("g - g_i times beta_i, Alg. 3, line 14; or times beta")
+    ] = "as_printed"
+    objective_weights: Annotated[
+        Literal["equal", "h"], doc("h: alpha = E beta |P| / |C|, for the objective of eq. 3")
+    ] = "equal"
+    bias: Annotated[float, Ge(0), doc("m; alpha_i is at most 2 / (L (1 + m)), eq. 14")] = 0.0
+    beta_range: Annotated[
+        tuple[Annotated[float, Ge(0)], Annotated[float, Gt(0)]], doc("of beta_i; the authors' code's")
+    ] = (1e-4, 0.95)
+    mode: Annotated[Literal["iag", "svrg"], doc("eq. 5, or one mini-batch's gradient, as in the authors' code")] = "iag"
+    order: Annotated[Literal["random", "cyclic", "reshuffled"], doc("the component that a step takes")] = "random"
+    table: Annotated[
+        Literal["rebuild", "keep"], doc("between a round's two phases: one more pass, or all tables at once")
+    ] = "rebuild"
 
     needs: ClassVar = frozenset({"plain_sgd", "unclipped", "boundaries", "earlier_logits"})
     frugal: ClassVar = {"table": "rebuild"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, doc
 from torch import Tensor
 
 from raysim.algorithms.parts.distillation import distillation_loss
@@ -25,9 +25,9 @@ NO_LABEL = -100
 class CFeD(Method):
     """CFeD: a part of the cohort distils the old model on unlabelled data (Ma et al., IJCAI 2022)."""
 
-    review_share: Annotated[float, Ge(0), Le(1)] = 0.4  # the part of a cohort that reviews, from task 2 on
-    weight: Annotated[float, Gt(0)] = 0.1  # of a reviewer's loss; without effect under Adam
-    temperature: Annotated[float, Gt(0)] = 2.0  # T: what both models' logits are divided by
+    review_share: Annotated[float, Ge(0), Le(1), doc("the part of a cohort that reviews, from task 2 on")] = 0.4
+    weight: Annotated[float, Gt(0), doc("of a reviewer's loss; without effect under Adam")] = 0.1
+    temperature: Annotated[float, Gt(0), doc("T: what both models' logits are divided by")] = 2.0
 
     neutral: ClassVar = {"review_share": 0.0}
     needs: ClassVar = frozenset({"server_boundaries", "barrier", "unlabelled", "one_head", "classes"})

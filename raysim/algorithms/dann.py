@@ -19,7 +19,7 @@ from math import exp, prod
 from typing import Annotated, Any, ClassVar
 
 import torch
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from torch import Tensor
 from torch.nn import functional
 
@@ -44,8 +44,10 @@ from raysim.api import (
 class Dann(Method):
     """DANN+FL: features that do not tell cached samples from new ones (Ganin et al., JMLR 2016, arXiv 1505.07818)."""
 
-    strength: Annotated[float, Ge(0)] = 1.0  # what lambda grows to in a task
-    hidden: Sequence[Annotated[int, Ge(1)]] = (100, 100)  # widths of the discriminator's layers, each with a ReLU
+    strength: Annotated[float, Ge(0), doc("what lambda grows to in a task")] = 1.0
+    hidden: Annotated[
+        Sequence[Annotated[int, Ge(1)]], doc("widths of the discriminator's layers, each with a ReLU")
+    ] = (100, 100)
 
     needs: ClassVar = frozenset({"earlier_logits"})
     memory: ClassVar = MemoryUse(policies=("importance",), fills=("boundary",), per=("client",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from torch import Tensor
 from torch.nn import functional
 
@@ -17,9 +17,9 @@ from raysim.api import ClientHalf, MemoryUse, Method, Step
 class Der(Method):
     """DER (DER++ with beta > 0): distil the memory's stored logits (Buzzega et al., NeurIPS 2020, arXiv 2004.07211)."""
 
-    alpha: Annotated[float, Ge(0)] = 1.0  # weight of the distance between logits, eq. 6
-    beta: Annotated[float, Ge(0)] = 0.0  # weight of the replayed labels' loss, DER++, eq. 7
-    sample_size: Annotated[int, Ge(1)] = 32  # memory samples of each term, drawn for each step
+    alpha: Annotated[float, Ge(0), doc("weight of the distance between logits, eq. 6")] = 1.0
+    beta: Annotated[float, Ge(0), doc("weight of the replayed labels' loss, DER++, eq. 7")] = 0.0
+    sample_size: Annotated[int, Ge(1), doc("memory samples of each term, drawn for each step")] = 32
 
     needs: ClassVar = frozenset({"earlier_logits"})
     neutral: ClassVar = {"alpha": 0.0, "beta": 0.0}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, doc
 
 from raysim.algorithms.parts.personalized_model import Vectors, in_place_of, step_with_pull
 from raysim.api import Client, ClientHalf, Method, Step, Weights
@@ -20,8 +20,12 @@ from raysim.api import Client, ClientHalf, Method, Step, Weights
 class Ditto(Method):
     """Ditto: a personal model at each client, pulled to the global one (Li et al., ICML 2021, arXiv 2012.04221)."""
 
-    lam: Annotated[float, Ge(0)] = 1.0  # lambda: at 0 a client trains by itself, a large one keeps to the global model
-    rate: Annotated[float, Gt(0)] | None = None  # eta of the personal model; null is the phase's learning rate
+    lam: Annotated[
+        float, Ge(0), doc("lambda: at 0 a client trains by itself, a large one keeps to the global model")
+    ] = 1.0
+    rate: Annotated[
+        Annotated[float, Gt(0)] | None, doc("eta of the personal model; null is the phase's learning rate")
+    ] = None
 
     neutral: ClassVar[Mapping[str, object]] = {}  # the global model never knows of it
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-from annotated_types import Ge
+from annotated_types import Ge, doc
 
 from raysim.algorithms.parts import replay
 from raysim.api import ClientHalf, MemoryUse, Method, Step
@@ -16,7 +16,9 @@ from raysim.api import ClientHalf, MemoryUse, Method, Step
 class Er(Method):
     """ER: one mean loss over the batch and a replayed one (Chaudhry et al., 2019, arXiv 1902.10486)."""
 
-    sample_size: Annotated[int, Ge(1)] | None = None  # replayed samples of a step; null is as many as the batch has
+    sample_size: Annotated[
+        Annotated[int, Ge(1)] | None, doc("replayed samples of a step; null is as many as the batch has")
+    ] = None
 
     needs: ClassVar = frozenset({"earlier_logits"})
     memory: ClassVar = MemoryUse()

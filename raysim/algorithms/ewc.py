@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, doc
 from torch import Tensor
 
 from raysim.algorithms.parts.fisher import FisherForm, fisher_diagonal, refuse_form
@@ -42,13 +42,19 @@ from raysim.api import (
 class Ewc(Method):
     """EWC: a pull to where earlier tasks ended, by their Fisher information (Kirkpatrick et al., PNAS 2017)."""
 
-    strength: Annotated[float, Ge(0)] = 100.0  # lambda: how firmly earlier tasks hold what they need
-    mode: Literal["online", "separate"] = "online"  # the penalty is around the last task's model, or one for each task
-    decay: Annotated[float, Ge(0), Le(1)] = 1.0  # gamma: what is left of the older tasks' Fisher at every new one
-    fisher: FisherForm = "sample"  # squares of each sample's gradient, of batches' means, or with labels from the model
-    sample_size: Annotated[int, Ge(1)] = 200  # samples of the task that a client's Fisher is taken over
-    clip: Annotated[float, Gt(0)] | None = None  # the largest value of a client's Fisher
-    scope: Literal["global", "client"] = "global"  # the mean Fisher of all clients, or each one's own, never sent
+    strength: Annotated[float, Ge(0), doc("lambda: how firmly earlier tasks hold what they need")] = 100.0
+    mode: Annotated[
+        Literal["online", "separate"], doc("the penalty is around the last task's model, or one for each task")
+    ] = "online"
+    decay: Annotated[float, Ge(0), Le(1), doc("gamma: what is left of the older tasks' Fisher at every new one")] = 1.0
+    fisher: Annotated[
+        FisherForm, doc("squares of each sample's gradient, of batches' means, or with labels from the model")
+    ] = "sample"
+    sample_size: Annotated[int, Ge(1), doc("samples of the task that a client's Fisher is taken over")] = 200
+    clip: Annotated[Annotated[float, Gt(0)] | None, doc("the largest value of a client's Fisher")] = None
+    scope: Annotated[
+        Literal["global", "client"], doc("the mean Fisher of all clients, or each one's own, never sent")
+    ] = "global"
 
     neutral: ClassVar = {"strength": 0.0}
     replies: ClassVar = {"fisher": "mean"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, doc
 from torch import Tensor
 
 from raysim.algorithms.parts import replay
@@ -39,13 +39,21 @@ Refinement = Literal["project", "project_scale", "average", "rotate"]
 class FedAGem(Method):
     """Fed-A-GEM: project every step on the mean memory gradient of the cohort's clients (Dai et al., TMLR 2024)."""
 
-    sample_size: Annotated[int, Ge(1)] = 32  # m in Algorithm 1: memory samples of a client's reference gradient
-    every: Annotated[int, Ge(1)] = 1  # the reference is used in every k-th round
-    reference: Literal["cohort", "with_update"] = "cohort"  # with_update: for asynchronous schedules; not the paper's
-    refinement: Refinement = "project"  # what becomes of a step's gradient, section 5.3.1; project is Fed-A-GEM
-    when: Literal["conflict", "always"] = "conflict"  # refine if the gradient points against the reference, or always
-    rate: Annotated[float, Gt(0), Le(1)] = 1.0  # p, Table 12: the fraction of such steps that are refined, drawn
-    aggregation: Literal["mean", "cosine"] = "mean"  # cosine: updates count by their likeness to the reference, Table 2
+    sample_size: Annotated[int, Ge(1), doc("m in Algorithm 1: memory samples of a client's reference gradient")] = 32
+    every: Annotated[int, Ge(1), doc("the reference is used in every k-th round")] = 1
+    reference: Annotated[
+        Literal["cohort", "with_update"], doc("with_update: for asynchronous schedules; not the paper's")
+    ] = "cohort"
+    refinement: Annotated[Refinement, doc("what becomes of a step's gradient, section 5.3.1; project is Fed-A-GEM")] = (
+        "project"
+    )
+    when: Annotated[
+        Literal["conflict", "always"], doc("refine if the gradient points against the reference, or always")
+    ] = "conflict"
+    rate: Annotated[float, Gt(0), Le(1), doc("p, Table 12: the fraction of such steps that are refined, drawn")] = 1.0
+    aggregation: Annotated[
+        Literal["mean", "cosine"], doc("cosine: updates count by their likeness to the reference, Table 2")
+    ] = "mean"
 
     needs: ClassVar = frozenset({"earlier_logits"})
     instead: ClassVar = {"barrier": "reference=with_update"}

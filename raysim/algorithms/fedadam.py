@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Lt, doc
 from torch import Tensor
 
 from raysim.api import Delta, Method, Server, ServerHalf
@@ -17,10 +17,10 @@ from raysim.api import Delta, Method, Server, ServerHalf
 class FedAdam(Method):
     """FedAdam: Adam on the server (Reddi et al., ICLR 2021, arXiv 2003.00295)."""
 
-    lr: Annotated[float, Gt(0)] = 0.1  # eta, the server's rate
-    beta1: Annotated[float, Ge(0), Lt(1)] = 0.9  # decay of the first moment
-    beta2: Annotated[float, Ge(0), Lt(1)] = 0.99  # decay of the second moment
-    tau: Annotated[float, Gt(0)] = 1e-3  # adaptivity: what is added to the second moment's root
+    lr: Annotated[float, Gt(0), doc("eta, the server's rate")] = 0.1
+    beta1: Annotated[float, Ge(0), Lt(1), doc("decay of the first moment")] = 0.9
+    beta2: Annotated[float, Ge(0), Lt(1), doc("decay of the second moment")] = 0.99
+    tau: Annotated[float, Gt(0), doc("adaptivity: what is added to the second moment's root")] = 1e-3
 
     class Server(ServerHalf):
         """Algorithm 2, without bias correction, v_0 = tau^2; BatchNorm's statistics are averaged as usual."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Lt, doc
 from torch import Tensor
 
 from raysim.api import Delta, Method, Server, ServerHalf
@@ -16,8 +16,8 @@ from raysim.api import Delta, Method, Server, ServerHalf
 class FedAvgM(Method):
     """FedAvgM: the server's update has momentum (Hsu, Qi and Brown, 2019, arXiv 1909.06335)."""
 
-    beta: Annotated[float, Ge(0), Lt(1)] = 0.9  # the momentum's decay
-    lr: Annotated[float, Gt(0)] = 1.0  # the server's rate
+    beta: Annotated[float, Ge(0), Lt(1), doc("the momentum's decay")] = 0.9
+    lr: Annotated[float, Gt(0), doc("the server's rate")] = 1.0
 
     neutral: ClassVar = {"beta": 0.0, "lr": 1.0}
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from torch import Tensor
 
 from raysim.algorithms.parts.fisher import FisherForm, fisher_diagonal, refuse_form
@@ -23,9 +23,11 @@ from raysim.api import Broadcast, Client, ClientHalf, Delta, Method, Server, Ser
 class FedCurv(Method):
     """FedCurv: a pull to the other clients' models, by their Fisher information (Shoham et al., 2019)."""
 
-    strength: Annotated[float, Ge(0)] = 0.01  # lambda; the sum of the penalties grows with the number of clients
-    fisher: FisherForm = "sample"  # squares of each sample's gradient, of batches' means, or with labels from the model
-    sample_size: Annotated[int, Ge(1)] = 200  # samples that a client's Fisher is taken over in every round
+    strength: Annotated[float, Ge(0), doc("lambda; the sum of the penalties grows with the number of clients")] = 0.01
+    fisher: Annotated[
+        FisherForm, doc("squares of each sample's gradient, of batches' means, or with labels from the model")
+    ] = "sample"
+    sample_size: Annotated[int, Ge(1), doc("samples that a client's Fisher is taken over in every round")] = 200
 
     neutral: ClassVar = {"strength": 0.0}
     needs: ClassVar = frozenset({"barrier"})  # the sums are of one round's clients

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from annotated_types import Ge
+from annotated_types import Ge, doc
 
 from raysim.algorithms.parts.personalized_model import Vectors
 from raysim.api import Client, ClientHalf, Delta, FlatModel, Method, Terms
@@ -21,7 +21,7 @@ from raysim.api import Client, ClientHalf, Delta, FlatModel, Method, Terms
 class FedPer(Method):
     """FedPer: the last layers stay at each client (Arivazhagan et al., 2019, arXiv 1912.00818)."""
 
-    layers: Annotated[int, Ge(0)] = 1  # K_P: how many of the model's last layers stay at the client
+    layers: Annotated[int, Ge(0), doc("K_P: how many of the model's last layers stay at the client")] = 1
 
     neutral: ClassVar = {"layers": 0}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from torch import Tensor
 
 from raysim.api import ClientHalf, Method, Step
@@ -15,7 +15,7 @@ from raysim.api import ClientHalf, Method, Step
 class FedProx(Method):
     """FedProx: loss + mu/2 ||w - w_sent||^2 at every client (Li et al., MLSys 2020, arXiv 1812.06127)."""
 
-    mu: Annotated[float, Ge(0)] = 0.01  # strength of the pull to the model that was sent, eq. 2
+    mu: Annotated[float, Ge(0), doc("strength of the pull to the model that was sent, eq. 2")] = 0.01
 
     neutral: ClassVar = {"mu": 0.0}
 

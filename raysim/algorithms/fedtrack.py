@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from annotated_types import Gt
+from annotated_types import Gt, doc
 
 from raysim.algorithms.c_flag import CFlag
 from raysim.api import Method
@@ -13,9 +13,11 @@ from raysim.api import Method
 class FedTrack(Method):
     """FedTrack: steps along delayed gradients that track the federation's (Mitra et al., CDC 2021)."""
 
-    beta: Annotated[float, Gt(0)] | None = None  # the rate; null is the training's
-    order: Literal["random", "cyclic", "reshuffled"] = "random"  # the component that a step takes
-    table: Literal["rebuild", "keep"] = "rebuild"  # between a round's two phases: one more pass, or all tables at once
+    beta: Annotated[Annotated[float, Gt(0)] | None, doc("the rate; null is the training's")] = None
+    order: Annotated[Literal["random", "cyclic", "reshuffled"], doc("the component that a step takes")] = "random"
+    table: Annotated[
+        Literal["rebuild", "keep"], doc("between a round's two phases: one more pass, or all tables at once")
+    ] = "rebuild"
     mode: ClassVar = "iag"
 
     needs: ClassVar = frozenset({"plain_sgd", "unclipped"})

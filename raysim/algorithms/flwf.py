@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, doc
 from torch import Tensor
 
 from raysim.algorithms.parts.distillation import distillation_loss
@@ -23,9 +23,9 @@ Teacher = tuple[Tensor, Tensor]  # its parameters [P] and float buffers [B]
 class FLwF(Method):
     """FLwF-2T: distil the client's last model and the server's (Usmanova et al., 2021, arXiv 2109.04197)."""
 
-    alpha: Annotated[float, Ge(0), Le(1)] = 1 / 3  # weight of the cross-entropy on the new data
-    beta: Annotated[float, Ge(0), Le(1)] = 1 / 3  # weight of the client's past model; the rest is the server's
-    temperature: Annotated[float, Gt(0)] = 2.0  # T: what all models' logits are divided by
+    alpha: Annotated[float, Ge(0), Le(1), doc("weight of the cross-entropy on the new data")] = 1 / 3
+    beta: Annotated[float, Ge(0), Le(1), doc("weight of the client's past model; the rest is the server's")] = 1 / 3
+    temperature: Annotated[float, Gt(0), doc("T: what all models' logits are divided by")] = 2.0
 
     neutral: ClassVar = {"alpha": 1.0, "beta": 0.0}
     needs: ClassVar = frozenset({"one_head", "classes"})

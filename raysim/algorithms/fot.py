@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, doc
 from torch import Tensor
 
 from raysim.algorithms.parts.subspace import HeadUse, extend_basis, projected_layers, remove_span
@@ -29,11 +29,13 @@ from raysim.api import Client, ClientHalf, Delta, Method, Plan, Request, Server,
 class Fot(Method):
     """FOT: updates orthogonal to what entered each layer in earlier tasks, on the server (Bakman et al., ICLR 2024)."""
 
-    epsilon: Annotated[float, Ge(0), Le(1)] = 0.94  # the share of the sketched energy that the directions hold
-    increment: Annotated[float, Ge(0)] = 0.0  # what epsilon grows by at every further task, up to 1
-    columns: Annotated[int, Ge(1)] = 1  # k of a layer's sketch, in multiples of d; with more it is less random
-    samples: Annotated[int, Ge(1)] | None = None  # samples of the task that a client sketches; null is all
-    head: HeadUse = "project"  # free leaves the last layer out, as where each task has its own
+    epsilon: Annotated[float, Ge(0), Le(1), doc("the share of the sketched energy that the directions hold")] = 0.94
+    increment: Annotated[float, Ge(0), doc("what epsilon grows by at every further task, up to 1")] = 0.0
+    columns: Annotated[int, Ge(1), doc("k of a layer's sketch, in multiples of d; with more it is less random")] = 1
+    samples: Annotated[Annotated[int, Ge(1)] | None, doc("samples of the task that a client sketches; null is all")] = (
+        None
+    )
+    head: Annotated[HeadUse, doc("free leaves the last layer out, as where each task has its own")] = "project"
 
     neutral: ClassVar = {"epsilon": 0.0}
     replies: ClassVar = {"sketch": "sum"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, doc
 from torch import Tensor
 
 from raysim.algorithms.parts.exemplars import EXEMPLARS, ExemplarClient, TeacherServer, binary_loss, keep_exemplars
@@ -24,8 +24,10 @@ from raysim.api import Client, Method, Plan, Request, Server, Setting, Step
 class Glfc(Method):
     """GLFC, FCIL: balances old and new classes, beside the old model (Dong et al., CVPR 2022, arXiv 2203.11473)."""
 
-    strength: Annotated[float, Ge(0), Le(1)] = 0.5  # weight of L_RD where classes are old; the rest is L_GC's
-    old_model: Literal["previous_task", "proxy"] = "previous_task"  # proxy is the paper's, which raysim does not have
+    strength: Annotated[float, Ge(0), Le(1), doc("weight of L_RD where classes are old; the rest is L_GC's")] = 0.5
+    old_model: Annotated[Literal["previous_task", "proxy"], doc("proxy is the paper's, which raysim does not have")] = (
+        "previous_task"
+    )
 
     needs: ClassVar = frozenset({"server_boundaries", "earlier_logits", "classes"})
     memory: ClassVar = EXEMPLARS

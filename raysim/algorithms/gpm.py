@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-from annotated_types import Ge, Le, MinLen
+from annotated_types import Ge, Le, MinLen, doc
 from torch import Tensor
 
 from raysim.algorithms.parts.subspace import HeadUse, extend_basis, projected_layers, remove_span
@@ -29,11 +29,13 @@ Thresholds = Annotated[Sequence[Annotated[float, Ge(0), Le(1)]], MinLen(1)]
 class Gpm(Method):
     """GPM: steps orthogonal to what entered each layer in earlier tasks (Saha et al., ICLR 2021, arXiv 2103.09762)."""
 
-    threshold: Thresholds = (0.95, 0.99)  # the share of energy kept, by layer; the last number is for all further ones
-    per_task: Annotated[float, Ge(0)] = 0.0  # what the thresholds grow by at every further task, up to 1
-    samples: Annotated[int, Ge(1)] = 125  # samples of a task whose inputs are looked at
-    head: HeadUse = "project"  # free leaves the last layer out, as where each task has its own
-    freeze_rest: bool = True  # from task 2 on, whether biases and normalisation keep their values
+    threshold: Annotated[
+        Thresholds, doc("the share of energy kept, by layer; the last number is for all further ones")
+    ] = (0.95, 0.99)
+    per_task: Annotated[float, Ge(0), doc("what the thresholds grow by at every further task, up to 1")] = 0.0
+    samples: Annotated[int, Ge(1), doc("samples of a task whose inputs are looked at")] = 125
+    head: Annotated[HeadUse, doc("free leaves the last layer out, as where each task has its own")] = "project"
+    freeze_rest: Annotated[bool, doc("from task 2 on, whether biases and normalisation keep their values")] = True
 
     neutral: ClassVar = {"threshold": (0.0,)}
     needs: ClassVar = frozenset({"undecayed_sgd"})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, doc
 from torch import Tensor
 from torch.nn import functional
 
@@ -34,11 +34,15 @@ NEVER = -1e9  # the bias of a class without exemplars
 class ICarl(Method):
     """iCaRL: herded exemplars, distillation and the nearest mean (Rebuffi et al., CVPR 2017, arXiv 1611.07725)."""
 
-    loss: Literal["bce", "ce_kd"] = "bce"  # one sigmoid per class, or cross-entropy with distilled softmax
-    classifier: Literal["nme", "linear"] = "nme"  # the nearest mean of exemplars, or the network's own head
-    strength: Annotated[float, Ge(0)] = 1.0  # weight of the distillation in ce_kd
-    temperature: Annotated[float, Gt(0)] = 2.0  # T of the distillation in ce_kd
-    herding: bool = True  # false chooses exemplars at random
+    loss: Annotated[Literal["bce", "ce_kd"], doc("one sigmoid per class, or cross-entropy with distilled softmax")] = (
+        "bce"
+    )
+    classifier: Annotated[Literal["nme", "linear"], doc("the nearest mean of exemplars, or the network's own head")] = (
+        "nme"
+    )
+    strength: Annotated[float, Ge(0), doc("weight of the distillation in ce_kd")] = 1.0
+    temperature: Annotated[float, Gt(0), doc("T of the distillation in ce_kd")] = 2.0
+    herding: Annotated[bool, doc("false chooses exemplars at random")] = True
 
     needs: ClassVar = frozenset({"server_boundaries", "earlier_logits", "classes"})
     memory: ClassVar = EXEMPLARS

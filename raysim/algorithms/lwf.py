@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, doc
 from torch import Tensor
 
 from raysim.algorithms.parts.distillation import distillation_loss
@@ -24,10 +24,12 @@ from raysim.api import Broadcast, Client, ClientHalf, Method, Server, ServerHalf
 class LwF(Method):
     """LwF: distil the last task's final model on the new data (Li and Hoiem, TPAMI 2018, arXiv 1606.09282)."""
 
-    strength: Annotated[float, Ge(0)] = 1.0  # lambda_o, eq. 4: weight of the distillation loss
-    temperature: Annotated[float, Gt(0)] = 2.0  # T, eq. 3: what both models' logits are divided by
-    t_squared: bool = False  # multiply by T^2, so that the gradient does not shrink as T grows (Hinton et al.)
-    rows: Literal["new", "all"] = "new"  # all distils on rows that other methods add to the batch, too
+    strength: Annotated[float, Ge(0), doc("lambda_o, eq. 4: weight of the distillation loss")] = 1.0
+    temperature: Annotated[float, Gt(0), doc("T, eq. 3: what both models' logits are divided by")] = 2.0
+    t_squared: Annotated[
+        bool, doc("multiply by T^2, so that the gradient does not shrink as T grows (Hinton et al.)")
+    ] = False
+    rows: Annotated[Literal["new", "all"], doc("all distils on rows that other methods add to the batch, too")] = "new"
 
     neutral: ClassVar = {"strength": 0.0}
     needs: ClassVar = frozenset({"server_boundaries", "one_head", "classes"})

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, doc
 from torch import Tensor
 
 from raysim.algorithms.parts import replay
@@ -21,10 +21,12 @@ from raysim.api import ClientHalf, MemoryUse, Method, Setting, Step
 class Nccl(Method):
     """NCCL: adaptive rates on memory and batch at every client's step (Han et al., UAI 2023, arXiv 2404.05555)."""
 
-    alpha: Annotated[float, Gt(0)] | None = None  # alpha, the rate on memory and batch alike; null is the training's
-    smoothness: Annotated[float, Gt(0)] = 5.0  # L, how fast the losses' gradients change
-    sample_size: Annotated[int, Ge(1)] = 200  # memory samples of a step's gradient, drawn anew for each step
-    cap: bool = True  # the batch's rate is at most alpha
+    alpha: Annotated[
+        Annotated[float, Gt(0)] | None, doc("alpha, the rate on memory and batch alike; null is the training's")
+    ] = None
+    smoothness: Annotated[float, Gt(0), doc("L, how fast the losses' gradients change")] = 5.0
+    sample_size: Annotated[int, Ge(1), doc("memory samples of a step's gradient, drawn anew for each step")] = 200
+    cap: Annotated[bool, doc("the batch's rate is at most alpha")] = True
 
     needs: ClassVar = frozenset({"plain_sgd", "earlier_logits"})
     memory: ClassVar = MemoryUse(

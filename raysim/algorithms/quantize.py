@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -24,11 +24,21 @@ from raysim.api import ClientHalf, Encoded, Method, to_device
 class Quantize(Method):
     """QSGD: send an update in few levels, rounded at random without bias (Alistarh et al., NeurIPS 2017)."""
 
-    bits: Literal[2, 4, 8] = 8  # of an entry as sent, its sign included: s = 2^(bits - 1) - 1 levels beside 0
-    bucket: Annotated[int, Ge(1)] | None = 512  # d, the entries that share a norm; null is the whole vector
-    norm: Literal["l2", "max"] = "l2"  # what the levels divide: the bucket's length, section 3.1, or its largest entry
-    feedback: bool = False  # add what rounding lost to the next update; what is sent is scaled down, to contract
-    vectors: Literal["update", "all"] = "update"  # the update alone, or all that is summed and as long as the model
+    bits: Annotated[
+        Literal[2, 4, 8], doc("of an entry as sent, its sign included: s = 2^(bits - 1) - 1 levels beside 0")
+    ] = 8
+    bucket: Annotated[
+        Annotated[int, Ge(1)] | None, doc("d, the entries that share a norm; null is the whole vector")
+    ] = 512
+    norm: Annotated[
+        Literal["l2", "max"], doc("what the levels divide: the bucket's length, section 3.1, or its largest entry")
+    ] = "l2"
+    feedback: Annotated[
+        bool, doc("add what rounding lost to the next update; what is sent is scaled down, to contract")
+    ] = False
+    vectors: Annotated[
+        Literal["update", "all"], doc("the update alone, or all that is summed and as long as the model")
+    ] = "update"
 
     class Client(ClientHalf):
         """Sends Q_s(x), eq. 1 of section 3.1, x being the client's update."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Lt, doc
 from torch import Tensor
 from torch.func import vmap
 
@@ -25,13 +25,23 @@ from raysim.api import Client, ClientHalf, Diverged, MemoryUse, Method, Weights,
 class ReFed(Method):
     """Re-Fed: cache the samples with the largest gradients on a personalised model (Li et al., CVPR 2024)."""
 
-    lam: Annotated[float, Gt(0), Lt(1)] = 0.5  # lambda: near 0 the PIM stays at the global model, near 1 it is local
-    epochs: Annotated[int, Ge(1)] = 40  # s, appendix C: epochs of the PIM at a boundary
-    emphasis: Literal["early", "average", "late"] = "early"  # weights of eq. 5; late reverses early, table 10
-    importance: Literal["pim", "random", "loss", "herding"] = "pim"  # random: the paper's FedAvg; the others: baselines
-    budget: Literal["cached", "total"] = "cached"  # what memory.capacity (M) counts: the cache, or the new data as well
-    norm: Literal["squared", "plain"] = "squared"  # G as in eq. 4, or as in its text
-    personal: Literal["trained", "pim"] = "trained"  # a client's own model, for testing: as it trained, or its last PIM
+    lam: Annotated[float, Gt(0), Lt(1), doc("lambda: near 0 the PIM stays at the global model, near 1 it is local")] = (
+        0.5
+    )
+    epochs: Annotated[int, Ge(1), doc("s, appendix C: epochs of the PIM at a boundary")] = 40
+    emphasis: Annotated[Literal["early", "average", "late"], doc("weights of eq. 5; late reverses early, table 10")] = (
+        "early"
+    )
+    importance: Annotated[
+        Literal["pim", "random", "loss", "herding"], doc("random: the paper's FedAvg; the others: baselines")
+    ] = "pim"
+    budget: Annotated[
+        Literal["cached", "total"], doc("what memory.capacity (M) counts: the cache, or the new data as well")
+    ] = "cached"
+    norm: Annotated[Literal["squared", "plain"], doc("G as in eq. 4, or as in its text")] = "squared"
+    personal: Annotated[
+        Literal["trained", "pim"], doc("a client's own model, for testing: as it trained, or its last PIM")
+    ] = "trained"
 
     needs: ClassVar = frozenset({"boundaries", "earlier_logits"})
     memory: ClassVar = MemoryUse(policies=("importance",), fills=("boundary",), per=("client",))

@@ -11,7 +11,7 @@ from math import fsum
 from typing import Annotated, Any, ClassVar
 
 import torch
-from annotated_types import Gt
+from annotated_types import Gt, doc
 from torch import Tensor
 
 from raysim.api import Broadcast, Client, ClientHalf, Delta, Method, Server, ServerHalf, Step, Term, Terms
@@ -21,7 +21,7 @@ from raysim.api import Broadcast, Client, ClientHalf, Delta, Method, Server, Ser
 class Scaffold(Method):
     """SCAFFOLD: control variates against client drift (Karimireddy et al., ICML 2020, arXiv 1910.06378)."""
 
-    global_rate: Annotated[float, Gt(0)] = 1.0  # eta_g: what the mean delta is multiplied by
+    global_rate: Annotated[float, Gt(0), doc("eta_g: what the mean delta is multiplied by")] = 1.0
 
     # option II computes the mean gradient from the sum of the steps
     needs: ClassVar = frozenset({"plain_sgd", "unclipped", "barrier"})

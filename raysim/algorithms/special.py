@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from torch import Tensor
 
 from raysim.api import Delta, Method, Server, ServerHalf
@@ -18,9 +18,13 @@ GlobalRate = Literal["1/task"] | Annotated[float, Ge(0)]
 class Special(Method):
     """SPECIAL: a server-side anchor at the last task's final model, no memory (Xu and Li, 2026, arXiv 2601.22274)."""
 
-    lam: Annotated[float, Ge(0)] = 0.25  # lambda, eq. 5: the pull to the anchor
-    global_rate: GlobalRate = "1/task"  # gamma_G, which the mean delta is multiplied by; the paper's is 1/i in task i
-    anchor_buffers: bool = True  # BatchNorm's statistics on the same point as the weights; the paper is silent
+    lam: Annotated[float, Ge(0), doc("lambda, eq. 5: the pull to the anchor")] = 0.25
+    global_rate: Annotated[
+        GlobalRate, doc("gamma_G, which the mean delta is multiplied by; the paper's is 1/i in task i")
+    ] = "1/task"
+    anchor_buffers: Annotated[
+        bool, doc("BatchNorm's statistics on the same point as the weights; the paper is silent")
+    ] = True
 
     # lambda = 0 alone is not FedAvg: the rate 1/i remains
     neutral: ClassVar = {"lam": 0.0, "global_rate": 1.0}

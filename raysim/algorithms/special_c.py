@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from torch import Tensor
 
 from raysim.algorithms.special import GlobalRate, rate
@@ -17,10 +17,12 @@ from raysim.api import Broadcast, Client, ClientHalf, Delta, Method, Server, Ser
 class SpecialC(Method):
     """SPECIAL-C: every client is pulled to the last task's final model (Xu and Li, 2026, arXiv 2601.22274)."""
 
-    lam: Annotated[float, Ge(0)] = 0.25  # lambda, Algorithm 2: the pull to the anchor
-    global_rate: GlobalRate = "1/task"  # gamma_G, which the mean delta is multiplied by
-    prox_every: Literal["epoch", "step"] = "epoch"  # when clients are pulled; epoch is as printed
-    prox_scale: Literal["1", "lr"] = "1"  # s is lambda times this; step with lr solves the stated objective
+    lam: Annotated[float, Ge(0), doc("lambda, Algorithm 2: the pull to the anchor")] = 0.25
+    global_rate: Annotated[GlobalRate, doc("gamma_G, which the mean delta is multiplied by")] = "1/task"
+    prox_every: Annotated[Literal["epoch", "step"], doc("when clients are pulled; epoch is as printed")] = "epoch"
+    prox_scale: Annotated[
+        Literal["1", "lr"], doc("s is lambda times this; step with lr solves the stated objective")
+    ] = "1"
 
     neutral: ClassVar = {"lam": 0.0, "global_rate": 1.0}
     needs: ClassVar = frozenset({"server_boundaries"})

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from annotated_types import Gt, Le
+from annotated_types import Gt, Le, doc
 from torch import Tensor
 
 from raysim.algorithms.parts.error_feedback import encode_with_feedback
@@ -22,9 +22,13 @@ from raysim.api import ClientHalf, Encoded, Method
 class TopK(Method):
     """Top-k: send the largest entries of an update, keep the rest for the next (Stich et al., NeurIPS 2018)."""
 
-    fraction: Annotated[float, Gt(0), Le(1)] = 0.01  # k as a fraction of the vector's length; one entry at least
-    feedback: bool = True  # add what was not sent to the next update: the memory of Stich et al., error feedback
-    vectors: Literal["update", "all"] = "update"  # the update alone, or all that is summed and as long as the model
+    fraction: Annotated[float, Gt(0), Le(1), doc("k as a fraction of the vector's length; one entry at least")] = 0.01
+    feedback: Annotated[
+        bool, doc("add what was not sent to the next update: the memory of Stich et al., error feedback")
+    ] = True
+    vectors: Annotated[
+        Literal["update", "all"], doc("the update alone, or all that is summed and as long as the model")
+    ] = "update"
 
     neutral: ClassVar = {"fraction": 1.0}
 

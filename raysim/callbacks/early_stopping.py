@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, doc
 
 from raysim.callbacks.callback import Callback, RunView
 from raysim.config import Config
@@ -23,11 +23,15 @@ class EarlyStopping(Callback):
     the rounds before, too, so it ends where one that was not interrupted does.
     """
 
-    metric: str = ACCURACY  # accuracy (the tests' mean so far, of any objective), loss (of training), a method's record
-    protocol: str | None = None  # by which the accuracy is measured; null is the run's first
-    patience: Annotated[int, Ge(1)] = 5  # so many in a row that are no better end the run
-    min_delta: Annotated[float, Ge(0)] = 0.0  # by more than this it must become better
-    mode: Literal["auto", "max", "min"] = "auto"  # what is better; auto knows it of the tests' metric and of the loss
+    metric: Annotated[
+        str, doc("accuracy (the tests' mean so far, of any objective), loss (of training), a method's record")
+    ] = ACCURACY
+    protocol: Annotated[str | None, doc("by which the accuracy is measured; null is the run's first")] = None
+    patience: Annotated[int, Ge(1), doc("so many in a row that are no better end the run")] = 5
+    min_delta: Annotated[float, Ge(0), doc("by more than this it must become better")] = 0.0
+    mode: Annotated[
+        Literal["auto", "max", "min"], doc("what is better; auto knows it of the tests' metric and of the loss")
+    ] = "auto"
 
     _so_far: int = field(default=0, init=False)
     _best: tuple[float, int] | None = field(default=None, init=False)

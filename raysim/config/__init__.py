@@ -5,22 +5,44 @@ Every key is declared once, in the block that it belongs to: schema.py, experime
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from raysim.config.bundled import find_config
+from raysim.config.completion import Completion, contradictions_in
 from raysim.config.consistency import contradictions
-from raysim.config.document import Document, Given, Keys, to_config_error, to_plain, validation_error, walk
+from raysim.config.document import Document, Given, Keys, Mistake, first_mistake, to_plain, walk
 from raysim.config.error_text import shorten, show
-from raysim.config.json_schema import build_json_schema
+from raysim.config.mistakes import explain_errors
+from raysim.config.reference import build_json_schema
 from raysim.config.schema import LARGEST_FLOAT32, Config
 from raysim.config.suggestions import spell_out_names
-from raysim.config.yaml_reading import parse_value, read_yaml
-from raysim.config.yaml_writing import dump
+from raysim.config.yaml_text import parse_value, read_yaml, to_yaml
 from raysim.system.errors import ConfigError
 
-__all__ = ["Config", "ConfigError", "build_json_schema", "dump", "load", "validate"]
+__all__ = ["Config", "ConfigError", "Draft", "build_json_schema", "dump", "load", "read_draft", "validate"]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A config that is valid but for its components, which take seconds to import: their own keys are not looked at."""
+
+    document: Document
+    config: Config
+
+    def complete(self) -> Config:
+        """Return the config with the own keys of its components. Raises ConfigError where one of them is wrong."""
+        completion = Completion()
+        config = completion.complete(self.config, self.document.values)
+        if mistakes := completion.mistakes or [*contradictions(config)]:
+            raise first_mistake(mistakes, self.document)
+        for keys, value in walk(to_plain(config)):
+            if isinstance(value, float) and abs(value) > LARGEST_FLOAT32:  # torch refuses it in the middle of a step
+                allowed = f"numbers up to {LARGEST_FLOAT32:.2g}, the largest in single precision"
+                raise ConfigError(self.document.locate(keys, f"found {show(value)}, allowed: {allowed}"))
+        return config
 
 
 def load(
@@ -29,42 +51,47 @@ def load(
     """Return the config of a YAML file, a mapping or another config, with overrides put in its place.
 
     A file is given by its path, or by its name if raysim comes with it: "quickstart". Overrides are KEY=VALUE strings,
-    or a mapping from dotted keys to values. What is wrong is a ConfigError.
+    or a mapping from dotted keys to values. A config without overrides is returned as it is. What is wrong is a
+    ConfigError.
     """
+    if isinstance(source, Config) and not overrides:
+        return source
+    return read_draft(source, overrides).complete()
+
+
+def read_draft(
+    source: str | Path | Mapping[str, object] | Config, overrides: Sequence[str] | Mapping[str, object] = ()
+) -> Draft:
+    """Return the draft of a config, as `load` is given it. Raises ConfigError where a key is wrong."""
     document = open_document(source)
     apply_overrides(document, overrides)
-    return validate(document)
-
-
-def check_own_keys(document: Document) -> Config:
-    """Return the config without methods and without the keys of components, which take seconds to import.
-
-    Raises:
-        ConfigError: another key is wrong.
-    """
-    for keys, value in walk(document.values):
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(document.locate(keys, f"found {show(value)}, allowed: a finite number"))
-    try:
-        return Config.model_validate(document.values, context=Config.OWN_KEYS)
-    except ValidationError as error:
-        raise to_config_error(error, document) from None
+    return draft(document)
 
 
 def validate(document: Document) -> Config:
     """Return the config that a document's values are; what is wrong with them is a ConfigError."""
-    check_own_keys(document)
+    return draft(document).complete()
+
+
+def draft(document: Document) -> Draft:
+    """Return the draft that a document's values are. Raises ConfigError where a key is wrong."""
+    for keys, value in walk(document.values):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(document.locate(keys, f"found {show(value)}, allowed: a finite number"))
+    mistakes: list[Mistake]
     try:
         config = Config.model_validate(document.values)
-        if errors := list(contradictions(config)):
-            raise validation_error(*errors)
+        mistakes = [*contradictions_in(config)]
     except ValidationError as error:
-        raise to_config_error(error, document) from None
-    for keys, value in walk(to_plain(config)):
-        if isinstance(value, float) and abs(value) > LARGEST_FLOAT32:  # torch refuses it in the middle of a step
-            allowed = f"numbers up to {LARGEST_FLOAT32:.2g}, the largest in single precision"
-            raise ConfigError(document.locate(keys, f"found {show(value)}, allowed: {allowed}"))
-    return config
+        mistakes = explain_errors(Config, document.values, error)
+    if mistakes:
+        raise first_mistake(mistakes, document)
+    return Draft(document, config)
+
+
+def dump(config: Config) -> str:
+    """Return the config as YAML in the order of the schema; `load` of it gives an equal config."""
+    return to_yaml(config)
 
 
 def open_document(source: str | Path | Mapping[str, object] | Config) -> Document:

@@ -1,29 +1,39 @@
-"""One block of the config: a frozen pydantic model whose errors are worded where the block is known."""
+"""One block of the config: a frozen pydantic model, and what each of its keys allows, in words.
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, ClassVar, Literal, Self, get_args, get_origin
+The words are read off the key's JSON Schema: {type: integer, minimum: 1} is "a whole number >= 1".
+"""
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ModelWrapValidatorHandler,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
-from pydantic_core import ErrorDetails, InitErrorDetails
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, get_args
 
-from raysim.config.document import EXPLAINED, REQUIRED, Keys, explain, validation_error
-from raysim.config.error_text import describe_unknown, either, nearest, show
-from raysim.config.key_schema import Allowed, KeySchema, Schema, keys_in
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+
+from raysim.config.document import Mistake
+from raysim.config.error_text import either
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 WholeNumber = Annotated[int, Field(ge=0)]
+
+Schema = dict[str, Any]
+
+PYTHON_OBJECT = {"type": "a Python object"}  # in the place of a type that JSON does not have
+TYPES = {"boolean": "true or false", "integer": "a whole number", "number": "a number", "string": "a string"}
+PLURALS = (("a whole number", "whole numbers"), ("a number", "numbers"), ("a string", "strings"))
+BOUNDS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
+LENGTHS = {"minItems": "at least", "maxItems": "at most"}
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Annotation metadata: the words for what a key allows, where its type says too little."""
+
+    words: str
 
 
 def _unwrap_descriptions(schema: Schema) -> None:
@@ -49,118 +59,134 @@ class Block(BaseModel):
         json_schema_extra=_unwrap_descriptions,
     )
 
-    OWN_KEYS: ClassVar = {"own keys": True}  # a context of validation: components are not imported to complete a block
-
-    alternatives: ClassVar[Mapping[tuple[str, str], str]] = {}  # pairs of keys: one of them, and an example
-
-    @classmethod
-    def complete(cls, values: dict[str, object]) -> tuple[dict[str, object], list[InitErrorDetails]]:
-        """Return the values with what the block adds to them, and the errors found on the way."""
-        return values, []
+    alternatives: ClassVar[Mapping[tuple[str, str], str]] = {}
+    """Pairs of keys of which exactly one has a value, and an example."""
 
     @classmethod
     def spell_out(cls, value: object) -> object:
-        """Return the block that a value stands for which is shorter, and anything else as it is."""
+        """Return the block that a shorter value stands for, and anything else as it is."""
         return value
 
+    @model_validator(mode="before")
     @classmethod
-    def elsewhere(cls, key: str, values: Mapping[str, object]) -> str | None:
-        """Return the key further down that is meant by one that the block does not have, if that is known."""
-        return None
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _explain_errors(cls, value: object, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
-        written, value = value, cls.spell_out(value)
+    def _spell_out(cls, value: object) -> object:
+        value = cls.spell_out(value)
         if not isinstance(value, Mapping):
-            return handler(value)
-        values, errors = (dict(value), []) if info.context == cls.OWN_KEYS else cls.complete(dict(value))
-        for first, second in cls.alternatives:
-            if values.get(second) is not None:
-                values.setdefault(first, None)
-        try:
-            made = handler(values)
-        except ValidationError as error:
-            errors = [*_explain_block(cls, values, error), *errors]
-        else:
-            errors += [*made._explain_alternatives()][:1]
-        if written is not value:  # it has no key of its own
-            errors = [InitErrorDetails(**{**e, "loc": ()}) if e.get("loc") == (*value,) else e for e in errors]
-        if errors:
-            raise validation_error(*errors)
-        return made
+            return value
+        return {first: None for first, second in cls.alternatives if value.get(second) is not None} | dict(value)
 
-    def _explain_alternatives(self) -> Iterator[InitErrorDetails]:
-        """Yield an error for every pair of alternatives of which not exactly one has a value."""
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the mistakes between the block's own keys."""
         for (first, second), example in self.alternatives.items():
             one, other = getattr(self, first) is not None, getattr(self, second) is not None
             if one == other:
                 words = f"found {'both' if one else 'neither'} {first} {'and' if one else 'nor'} {second}"
-                yield explain((second,), f"{words}, allowed: one of the two, as in {example}")
-
-
-def _explain_block(block: type[Block], values: dict[str, object], error: ValidationError) -> list[InitErrorDetails]:
-    by_key: dict[Keys, list[ErrorDetails]] = {}
-    for line in error.errors(include_url=False):
-        by_key.setdefault(line["loc"][:1], []).append(line)
-    names = {field.alias or name: name for name, field in block.model_fields.items()}
-    found: list[InitErrorDetails] = []
-    for keys, lines in by_key.items():
-        key = str(keys[0]) if keys else ""
-        if key in names:
-            found += _explain_key(block, names[key], values.get(key), lines)
-        else:
-            found += [_explain_whole(block, values, line) for line in lines]
-    return found
-
-
-def _explain_whole(block: type[Block], values: dict[str, object], line: ErrorDetails) -> InitErrorDetails:
-    """Word an error of the block as a whole or of a key that it does not have."""
-    if line["type"] == EXPLAINED:
-        return explain(line["loc"], **line["ctx"])
-    if line["type"] == "extra_forbidden":
-        # the key that decides which of several blocks this is allows one name only
-        types = {name: field.annotation for name, field in block.model_fields.items()}
-        decides = [name for name, kind in types.items() if get_origin(kind) is Literal and len(get_args(kind)) == 1]
-        of = "".join(f" of {values.get(name)}" for name in decides)
-        return explain_unknown_key(line["loc"], keys_in(block), of, block.elsewhere(str(line["loc"][-1]), values))
-    return explain(line["loc"], f"found {show(line['input'])}: {line['msg']}")
-
-
-def explain_unknown_key(keys: Keys, known: Iterable[str], of: str = "", meant: str | None = None) -> InitErrorDetails:
-    """Return the error for a key that its block does not have; `meant` is the key that it is elsewhere."""
-    return explain(keys, describe_unknown("key", str(keys[-1]), known, of, meant=meant))
-
-
-def _explain_key(block: type[Block], name: str, value: object, lines: list[ErrorDetails]) -> list[InitErrorDetails]:
-    """Word the errors of one key: those of the blocks below it have words already, all others become one."""
-    field, schema = block.model_fields[name], KeySchema(block, name)
-    keys: Keys = (field.alias or name,)
-    below = [line for line in lines if line["type"] == EXPLAINED]
-    if below:
-        # pydantic puts the name of a union's option between the key and what lies below it
-        return [explain(keys + line["loc"][2 if schema.is_union else 1 :], **line["ctx"]) for line in below]
-    if lines[0]["type"] == "missing" and len(lines[0]["loc"]) == 1:
-        return [explain(keys, f"{REQUIRED}, allowed: {schema.words()}", missing=True)]
-    reason = lines[0].get("ctx", {}).get("error")
-    if isinstance(reason, Exception) and not any(isinstance(item, Allowed) for item in field.metadata):
-        return [explain(keys, f"found {show(value)}: {reason}")]
-    if field.discriminator and isinstance(value, Mapping):
-        return [_explain_choice((*keys, str(field.discriminator)), value, schema.choices())]
-    items = value if isinstance(value, list | tuple) else [value]
-    near = next(filter(None, (nearest(item, schema.names()) for item in items)), "")
-    return [explain(keys, f"found {show(value)}, allowed: {schema.words()}{near}")]
-
-
-def _explain_choice(keys: Keys, block: Mapping[str, object], names: list[str]) -> InitErrorDetails:
-    """Word the error of a block whose deciding key, such as kind, is missing or wrong."""
-    allowed = f"allowed: {either(names)}"
-    if keys[-1] not in block:
-        return explain(keys, f"{REQUIRED}, {allowed}", missing=True)
-    found = block[str(keys[-1])]
-    return explain(keys, f"found {show(found)}, {allowed}{nearest(found, names)}")
+                yield Mistake((second,), f"{words}, allowed: one of the two, as in {example}")
+                return
 
 
 def assume(key: str, choice: str) -> BeforeValidator:
     """Return a validator that lets a block without the key that chooses its kind mean the default kind."""
     return BeforeValidator(lambda value: {key: choice, **value} if isinstance(value, dict) else value)
+
+
+def keys_in(block: type[BaseModel]) -> dict[str, str]:
+    """Return the keys of a block as they are written in YAML, each with its field's name."""
+    return {field.alias or name: name for name, field in block.model_fields.items()}
+
+
+def blocks_in(annotation: object) -> Iterator[type[BaseModel]]:
+    """Yield the blocks that a value with this annotation may be or have, at any depth."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from blocks_in(part)
+
+
+class KeySchema:
+    """The JSON Schema of one key of a block."""
+
+    def __init__(self, block: type[BaseModel], name: str) -> None:
+        field = block.model_fields[name]
+        whole = _build_schema(block)
+        self._definitions: Schema = whole.get("$defs", {})
+        self._schema: Schema = whole["properties"][field.alias or name]
+        self._own = next((item.words for item in field.metadata if isinstance(item, Allowed)), None)
+
+    @property
+    def is_union(self) -> bool:
+        """Whether its values are of several types, null aside."""
+        return len([option for option in self._options(self._schema) if option.get("type") != "null"]) > 1
+
+    def words(self) -> str:
+        """Return what the key allows."""
+        if self._own is None and "discriminator" in self._schema:
+            key = self._schema["discriminator"]["propertyName"]
+            return f"a block with {key}: {either(self.choices())}, and the keys that this has"
+        return self._own or self._words(self._schema)
+
+    def choices(self) -> list[str]:
+        """Return the names among which a block's deciding key, such as kind, chooses."""
+        key = self._schema["discriminator"]["propertyName"]
+        return [option["properties"][key]["const"] for option in self._options(self._schema)]
+
+    def names(self) -> list[str]:
+        """Return the strings that the key or items of it may be: what a misspelt one may have meant."""
+        return [name for name in self._literals(self._schema) if isinstance(name, str)]
+
+    def _options(self, schema: Schema) -> list[Schema]:
+        """Return the schemas of a union, or the one schema, with their definitions in the place of references."""
+        if "$ref" in schema:
+            return [self._definitions[schema["$ref"].rpartition("/")[2]]]
+        options = schema.get("anyOf") or schema.get("oneOf")
+        return [found for option in options for found in self._options(option)] if options else [schema]
+
+    def _literals(self, schema: Schema) -> Iterator[object]:
+        for option in self._options(schema):
+            yield from [option["const"]] if "const" in option else option.get("enum", [])
+            for item in option.get("prefixItems") or filter(None, [option.get("items")]):
+                yield from self._literals(item)
+
+    def _words(self, schema: Schema) -> str:
+        return either(dict.fromkeys(words for option in self._options(schema) for words in self._words_of_one(option)))
+
+    def _words_of_one(self, schema: Schema) -> list[str]:
+        match schema:
+            case {"const": _} | {"enum": _}:
+                return ["null" if value is None else str(value) for value in self._literals(schema)]
+            case {"prefixItems": items}:
+                each = list(dict.fromkeys(self._words(item) for item in items))
+                return [f"a list of {len(items)}: {', '.join(each) if len(each) > 1 else 'each ' + each[0]}"]
+            case {"type": "array", **rest}:
+                bounds = [f", {words} {schema[key]}" for key, words in LENGTHS.items() if key in schema]
+                return ["a list of " + self._items(rest.get("items") or {}) + "".join(bounds)]
+            case {"properties": keys, "additionalProperties": True}:  # a component's, which has keys of its own
+                return [f"a name, or a block with the keys {', '.join(keys)} and its own"]
+            case {"properties": keys}:
+                return [f"a block with the keys {', '.join(keys)}"]
+            case {"type": "object"}:
+                return ["a block of keys"]
+            case {"format": "path"}:
+                return ["a path"]
+            case {"type": kind}:
+                bounds = [f"{sign} {schema[key]}" for key, sign in BOUNDS.items() if key in schema]
+                return [" ".join([TYPES.get(str(kind), str(kind)), " and ".join(bounds)]).strip()]
+        return ["any value"]
+
+    def _items(self, schema: Schema) -> str:
+        words = self._words(schema) if schema else "values"
+        return next((many + words.removeprefix(one) for one, many in PLURALS if words.startswith(one)), words)
+
+
+class _OfAnyType(GenerateJsonSchema):
+    def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
+        if kind != "non-serializable-default":  # a default that JSON lacks is a Python object too
+            super().emit_warning(kind, detail)
+
+    def handle_invalid_for_json_schema(self, schema: object, error_info: str) -> Schema:
+        return PYTHON_OBJECT
+
+
+@functools.lru_cache(maxsize=256)
+def _build_schema(block: type[BaseModel]) -> Schema:
+    return block.model_json_schema(schema_generator=_OfAnyType)

@@ -8,7 +8,7 @@ from raysim.config import parse_overrides
 from raysim.config.document import Keys, dotted, to_plain, walk
 from raysim.config.error_text import shorten, show
 from raysim.config.schema import Config
-from raysim.config.yaml_writing import to_yaml_line
+from raysim.config.yaml_text import to_yaml_line
 
 Ignored = Sequence[tuple[str, ...]]
 

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
-from pydantic_core import InitErrorDetails
+from pydantic import BeforeValidator, Field, SkipValidation
 
-from raysim.config.block import Block, Count, Positive
-from raysim.config.component import BareComponent, Errors, NamedComponent, Values, validate_own_keys
-from raysim.config.document import explain, validation_error
-from raysim.config.error_text import show
-from raysim.config.key_schema import Allowed
-
-SCHEDULES = {
-    "fedbuff": "schedule={kind: asynchronous, mixing: deltas}",
-    "fedasync": "schedule={kind: asynchronous, mixing: models, buffer_size: 1}",
-}
-"""What is asked for as a method, and is a schedule."""
+from raysim.config.block import Allowed, Block, Count, Positive
+from raysim.config.component import BareComponent, ByName, NamedComponent
+from raysim.config.document import Mistake
 
 
 class Augment(BareComponent):
@@ -35,12 +26,11 @@ class ChannelStatistics(Block):
     std: Annotated[tuple[Positive, ...], Field(strict=False, min_length=1)]
     """What is divided by, one number > 0 per channel."""
 
-    @model_validator(mode="after")
-    def _one_per_channel(self) -> ChannelStatistics:
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the mistake of different numbers of channels."""
         if len(self.mean) != len(self.std):
             words = f"found {len(self.std)} values, allowed: as many as in mean ({len(self.mean)})"
-            raise validation_error(explain(("std",), words))
-        return self
+            yield Mistake(("std",), words)
 
 
 class Domain(NamedComponent):
@@ -98,52 +88,21 @@ class Model(NamedComponent):
     """A state_dict to start from, as torch.save writes it."""
 
 
-def _validate_each(kind: str) -> BeforeValidator:
-    """Return what validates a block of components of a kind by their names, each with its own keys."""
-
-    def validate(value: object, info: ValidationInfo) -> object:
-        if value is None or info.context == Block.OWN_KEYS:
-            return {}
-        if isinstance(value, str):
-            value = {value: None}
-        if not isinstance(value, Mapping):
-            return value
-        made: dict[str, Values] = {}
-        errors: Errors = []
-        for name, keys in value.items():
-            instead = _no_method(str(name), keys) if kind == "method" else None
-            if instead is not None:
-                errors += instead
-            elif not isinstance(keys, Mapping | None):
-                errors.append(explain((name,), f"found {show(keys)}, allowed: a block of the {kind}'s keys"))
-            else:
-                made[name], found = validate_own_keys(kind, str(name), dict(keys or {}), (), [])
-                errors += [InitErrorDetails(**{**error, "loc": (name, *error.get("loc", ()))}) for error in found]
-        if errors:
-            raise validation_error(*errors)
-        return made
-
-    return BeforeValidator(validate)
+def _spell_out(value: object) -> object:
+    """Return the block that stands for nothing, or for a name alone."""
+    return {} if value is None else {value: None} if isinstance(value, str) else value
 
 
-def _no_method(name: str, keys: object) -> Errors | None:
-    """Return what is wrong with a name that stands for no method but may be given as one, or None for all others."""
-    if name.lower() == "fedavg":
-        words = f"found {show(keys)}, allowed: {{}}, as FedAvg is what runs without methods"
-        return [explain((name,), words)] if keys else []
-    if name.lower() in SCHEDULES:
-        return [explain((name,), f"found a schedule, allowed: methods; it is {SCHEDULES[name.lower()]}")]
-    return None
-
+_Components = Annotated[dict[str, SkipValidation[dict[str, object]]], BeforeValidator(_spell_out)]
 
 Methods = Annotated[
-    dict[str, dict[str, object]],
-    _validate_each("method"),
+    _Components,
+    ByName("method"),
     Allowed("a block of method names, each with its keys, such as {fedprox: {mu: 0.1}}"),
 ]
 
 Callbacks = Annotated[
-    dict[str, dict[str, object]],
-    _validate_each("callback"),
+    _Components,
+    ByName("callback"),
     Allowed("a block of callbacks' names, each with its keys, such as {early_stopping: {patience: 5}}"),
 ]

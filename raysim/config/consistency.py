@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from functools import reduce
 
-from pydantic_core import InitErrorDetails
-
-from raysim.config.document import REQUIRED, explain, to_plain
+from raysim.config.document import REQUIRED, Mistake, to_plain
 from raysim.config.error_text import nearest, show
 from raysim.config.experiment import FACTORS, MOST_ROUNDS
 from raysim.config.scenarios import DomainIncremental
@@ -15,12 +13,11 @@ from raysim.config.timing import AsynchronousSchedule
 PARTITIONS_BY_LABEL = ("shards", "dirichlet", "pathological")
 POLICIES_BY_CLASS = ("class_balanced", "class_ring")
 
-Errors = Iterator[InitErrorDetails]
 Rules = Iterator[tuple[bool, str, str]]  # whether a key's value goes against the others, the key, what it may be
 
 
-def contradictions(config: Config) -> Errors:
-    """Yield an error for every two blocks that do not go together."""
+def contradictions(config: Config) -> Iterator[Mistake]:
+    """Yield a mistake for every two blocks that do not go together."""
     yield from _domains(config)
     yield from _task_length(config)
     for is_broken, key, allowed in _rules(config):
@@ -30,26 +27,26 @@ def contradictions(config: Config) -> Errors:
     yield from _clients(config)
 
 
-def _explain_value(config: Config, key: str, allowed: str) -> InitErrorDetails:
+def _explain_value(config: Config, key: str, allowed: str) -> Mistake:
     keys = tuple(key.split("."))
-    return explain(keys, f"found {show(to_plain(reduce(getattr, keys, config)))}, allowed: {allowed}")
+    return Mistake(keys, f"found {show(to_plain(reduce(getattr, keys, config)))}, allowed: {allowed}")
 
 
-def _domains(config: Config) -> Errors:
+def _domains(config: Config) -> Iterator[Mistake]:
     domains = config.domains
     if domains is not None and not any(domain.same_as(config.dataset) for domain in domains):
         found, titles = config.dataset.title, [domain.title for domain in domains]
         allowed = f"one of scenario.shift.domains, {show(titles)}"
-        yield explain(("dataset", "name"), f"found {show(found)}, allowed: {allowed}{nearest(found, titles)}")
+        yield Mistake(("dataset", "name"), f"found {show(found)}, allowed: {allowed}{nearest(found, titles)}")
 
 
-def _task_length(config: Config) -> Errors:
+def _task_length(config: Config) -> Iterator[Mistake]:
     key, rounds, scenario = "training.rounds_per_task", config.training.rounds_per_task, config.scenario
     if scenario.windows is not None:
         if rounds is not None:
             yield _explain_value(config, key, "null under asynchronous boundaries, where rounds_per_window says it")
     elif rounds is None:
-        yield explain(tuple(key.split(".")), f"{REQUIRED}, allowed: a whole number >= 1", missing=True)
+        yield Mistake(tuple(key.split(".")), f"{REQUIRED}, allowed: a whole number >= 1", missing=True)
     elif scenario.tasks * rounds > MOST_ROUNDS:
         most = f"at most {MOST_ROUNDS // scenario.tasks}, which are {MOST_ROUNDS} in all"
         yield _explain_value(config, key, most)
@@ -139,15 +136,15 @@ def _rules_without_task_ids(config: Config) -> Rules:
     yield config.scenario.online, "scenario.online", once
 
 
-def _choice_of_clients(config: Config) -> Errors:
+def _choice_of_clients(config: Config) -> Iterator[Mistake]:
     wanted = config.participation
     chosen = wanted.count is not None or wanted.fraction != 1 or wanted.sampler.name != "uniform"
     if chosen and isinstance(config.schedule, AsynchronousSchedule):
         words = "found a choice of clients per round, allowed: none under schedule.kind=asynchronous; use concurrency"
-        yield explain(("participation",), words)
+        yield Mistake(("participation",), words)
 
 
-def _clients(config: Config) -> Errors:
+def _clients(config: Config) -> Iterator[Mistake]:
     """Check arrivals and departures against the number of clients."""
     clients, arrive = config.clients, config.clients.arrive
     tables = {("leave",): clients.leave, ("arrive", "at"): (arrive.at if arrive else None) or ()}
@@ -155,7 +152,7 @@ def _clients(config: Config) -> Errors:
         for client in sorted({client for moment in table for client in moment.clients}):
             if client >= clients.count:
                 words = f"found client {client}, allowed: 0 to {clients.count - 1} (clients.count is {clients.count})"
-                yield explain(("clients", *keys), words)
+                yield Mistake(("clients", *keys), words)
     if arrive is not None and arrive.first is not None and arrive.per_task is not None:
         whole = arrive.first + arrive.per_task * (config.scenario.tasks - 1)
         if whole != clients.count:
@@ -163,4 +160,4 @@ def _clients(config: Config) -> Errors:
             yield _explain_value(config, "clients.count", allowed)
         if config.scenario.windows is not None:
             words = "found first and per_task, allowed: at under asynchronous boundaries, which have no task's start"
-            yield explain(("clients", "arrive"), words)
+            yield Mistake(("clients", "arrive"), words)

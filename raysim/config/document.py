@@ -1,21 +1,16 @@
-"""Plain config values, together with where each of them was given, and the errors that say so.
-
-Errors with words of the config's own pass through pydantic; one of them becomes the one line that a user sees.
-"""
+"""Plain config values, together with where each of them was given, and the mistakes in them."""
 
 import numbers
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic import BaseModel
 
 from raysim.config.error_text import shorten, show
 from raysim.system.errors import ConfigError
 
-EXPLAINED = "explained"  # the pydantic error type of an error whose words were chosen where its block is known
 REQUIRED = "this key is required and missing"
 
 Keys = tuple[str | int, ...]
@@ -47,6 +42,19 @@ class Elsewhere:
 
 
 Origin = int | Given | Elsewhere
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is wrong with a key, in words; `missing` says that the key is not there."""
+
+    keys: Keys
+    words: str
+    missing: bool = False
+
+    def below(self, keys: Keys) -> "Mistake":
+        """Return the same mistake as the block around these keys sees it."""
+        return Mistake((*keys, *self.keys), self.words, self.missing)
 
 
 @dataclass
@@ -144,35 +152,18 @@ def walk(value: object, keys: Keys = ()) -> Iterator[tuple[Keys, object]]:
         yield from walk(item, (*keys, key))
 
 
-def explain(keys: Keys, words: str, missing: bool = False) -> InitErrorDetails:
-    """Return an error with its final words, for pydantic to carry to the top."""
-    context = {"words": words, "missing": missing}
-    return InitErrorDetails(type=PydanticCustomError(EXPLAINED, "{words}", context), loc=keys, input=None)
+def first_mistake(mistakes: Sequence[Mistake], document: Document) -> ConfigError:
+    """Return the first mistake, by the order of the file, as an error of one line."""
+    first = min(mistakes, key=lambda mistake: _position(mistake, document))
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    return ConfigError(document.locate(first.keys, first.words, first.missing) + more)
 
 
-def validation_error(*errors: InitErrorDetails) -> ValidationError:
-    """Return the errors as an exception that validators may raise: pydantic adds where they are."""
-    return ValidationError.from_exception_data("config", list(errors))
-
-
-def to_config_error(error: ValidationError, document: Document) -> ConfigError:
-    """Return the first of pydantic's errors, by the order of the file, as one line."""
-    lines = error.errors(include_url=False)
-    first = min(lines, key=lambda line: _position(line, document))
-    more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
-    words = f"found {show(first['input'])}: {first['msg']}" if first["type"] != EXPLAINED else first["msg"]
-    return ConfigError(document.locate(first["loc"], words, _is_missing(first)) + more)
-
-
-def _is_missing(line: ErrorDetails) -> bool:
-    return bool(line.get("ctx", {}).get("missing"))
-
-
-def _position(line: ErrorDetails, document: Document) -> tuple[int, int]:
+def _position(mistake: Mistake, document: Document) -> tuple[int, int]:
     """Order by line, then by KEY=VALUE, then what is missing: a misspelt key explains one that is missing."""
-    if _is_missing(line):
+    if mistake.missing:
         return 2, 0
-    origin = document.origin(line["loc"])
+    origin = document.origin(mistake.keys)
     if isinstance(origin, Given):
         return 1, origin.order
     return 0, origin.line if isinstance(origin, Elsewhere) else origin or 0

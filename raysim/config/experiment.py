@@ -6,9 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from raysim.config.block import Block, Count, Positive
+from raysim.config.block import Allowed, Block, Count, Positive
 from raysim.config.component import BareComponent, Component, ComponentName, NamedComponent
-from raysim.config.key_schema import Allowed
 from raysim.config.signature import positional_parameters
 
 FACTORS = "factors"  # the rate schedule whose name a config need not say

@@ -15,9 +15,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
+from pydantic import BaseModel
+
 from raysim.config.document import to_plain, walk
 from raysim.config.error_text import describe_unknown, nearest, show
-from raysim.config.signature import keyword_parameters, module_of, positional_parameters
+from raysim.config.signature import keyword_parameters, positional_parameters
+from raysim.system.custom_code import module_of
 from raysim.system.errors import ConfigError
 
 FREE = "generator"  # may have any name
@@ -110,6 +113,11 @@ def own_names(config: object) -> set[str]:
     """Return all text in a config that is a name such as package.module:name, or that looks like one."""
     parts = (part for keys, value in walk(to_plain(config)) for part in (value, *keys[-1:]))  # keys: methods' names
     return {part for part in parts if isinstance(part, str) and OWN.fullmatch(part)}
+
+
+def names_for_actors(config: BaseModel) -> set[str]:
+    """Return the names of all components of the user's own but callbacks, which no actor imports."""
+    return own_names(config.model_copy(update={"callbacks": {}}))
 
 
 def _import(kind: str, name: str, target: str) -> Callable[..., Any]:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import (
     Field,
     SerializeAsAny,
-    ValidationError,
-    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
-    model_validator,
 )
 
-from raysim.config.block import BelowOne, Block, Count, WholeNumber
+from raysim.config.block import Allowed, BelowOne, Block, Count, WholeNumber
 from raysim.config.component import Component, ComponentName
 from raysim.config.component_blocks import Domains
-from raysim.config.document import explain, validation_error
+from raysim.config.document import Mistake
 from raysim.config.error_text import show
-from raysim.config.key_schema import Allowed
 from raysim.config.timing import Apart, Windows
 
 MOST_TASKS = 1000  # an accuracy matrix of a million numbers
@@ -66,12 +62,11 @@ class DomainIncremental(_Scenario):
     """What changes: the images' angle, the order of their pixels (one draw per task), or the data set, as in {domains:
     [mnist, usps]}."""
 
-    @model_validator(mode="after")
-    def _one_task_per_domain(self) -> DomainIncremental:
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the mistake of tasks that are not as many as the data sets."""
         if isinstance(self.shift, Domains) and len(self.shift.domains) != self.tasks:
             words = f"found {self.tasks}, allowed: {len(self.shift.domains)}, one for each of scenario.shift.domains"
-            raise validation_error(explain(("tasks",), words))
-        return self
+            yield Mistake(("tasks",), words)
 
 
 class Repetition(Block):
@@ -110,36 +105,33 @@ class ClassIncremental(_Scenario):
         repeats = self.repetition if isinstance(self.repetition, Repetition) else None
         return self.tasks if repeats is None or repeats.introduced_by is None else repeats.introduced_by
 
-    @model_validator(mode="after")
-    def _classes_are_dealt_or_listed(self) -> ClassIncremental:
-        if self.classes is not None:
-            if len(self.classes) != self.tasks:
-                words = f"found {self.tasks}, allowed: {len(self.classes)}, one for each list of scenario.classes"
-                raise validation_error(explain(("tasks",), words))
-            if self.first_task_classes is not None:
-                words = f"found {self.first_task_classes}, allowed: null beside scenario.classes, which lists the first"
-                raise validation_error(explain(("first_task_classes",), words))
-            if self.class_order != "natural":
-                words = f"found {show(self.class_order)}, allowed: natural beside scenario.classes, which has an order"
-                raise validation_error(explain(("class_order",), words))
-        if self.first_task_classes is not None and self.dealt == 1:
-            key = "tasks" if self.tasks == 1 else "repetition.introduced_by"
-            words = f"found {self.first_task_classes}, allowed: null with scenario.{key}=1, a task of all classes"
-            raise validation_error(explain(("first_task_classes",), words))
-        return self
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the first mistake between what says of each class in which tasks it comes."""
+        for is_wrong, key, found, allowed in self._rules():
+            if is_wrong:
+                yield Mistake(tuple(key.split(".")), f"found {found}, allowed: {allowed}")
+                return
 
-    @model_validator(mode="after")
-    def _repetition_is_listed_or_drawn(self) -> ClassIncremental:
-        if self.repetition == "listed" and self.classes is None:
-            words = "found listed, allowed: {probability: 0.2} or null without scenario.classes, which lists them"
-            raise validation_error(explain(("repetition",), words))
-        if isinstance(self.repetition, Repetition) and self.classes is not None:
-            words = "found a block, allowed: listed or null beside scenario.classes, which says when each class comes"
-            raise validation_error(explain(("repetition",), words))
-        if self.dealt > self.tasks:
-            words = f"found {self.dealt}, allowed: 1 to {self.tasks} (scenario.tasks)"
-            raise validation_error(explain(("repetition", "introduced_by"), words))
-        return self
+    def _rules(self) -> Iterator[tuple[bool, str, str, str]]:
+        """Yield whether a key's value goes against the others, the key, what was found, and what is allowed."""
+        listed, first, repetition = self.classes, self.first_task_classes, self.repetition
+        if listed is not None:
+            each = f"{len(listed)}, one for each list of scenario.classes"
+            yield len(listed) != self.tasks, "tasks", str(self.tasks), each
+            beside = "null beside scenario.classes, which lists the first"
+            yield first is not None, "first_task_classes", str(first), beside
+            order = "natural beside scenario.classes, which has an order"
+            yield self.class_order != "natural", "class_order", show(self.class_order), order
+            drawn = "listed or null beside scenario.classes, which says when each class comes"
+            yield isinstance(repetition, Repetition), "repetition", "a block", drawn
+        else:
+            drawn = "{probability: 0.2} or null without scenario.classes, which lists them"
+            yield repetition == "listed", "repetition", "listed", drawn
+        key = "tasks" if self.tasks == 1 else "repetition.introduced_by"
+        whole = f"null with scenario.{key}=1, a task of all classes"
+        yield first is not None and self.dealt == 1, "first_task_classes", str(first), whole
+        most = f"1 to {self.tasks} (scenario.tasks)"
+        yield self.dealt > self.tasks, "repetition.introduced_by", str(self.dealt), most
 
 
 class OwnScenario(_Scenario, Component):
@@ -151,18 +143,10 @@ class OwnScenario(_Scenario, Component):
     """Your own, as package.module:name."""
 
 
-def _own_or(value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+def _own_or(value: object, handler: ValidatorFunctionWrapHandler) -> object:
     """Validate a scenario of the user's own as such; the keys of raysim's depend on each other, and have blocks."""
-    if isinstance(value, OwnScenario):
-        return value
-    if not (isinstance(value, Mapping) and ":" in str(value.get("kind"))):
-        return handler(value)
-    try:
-        return OwnScenario.model_validate(value, context=info.context)
-    except ValidationError as error:  # with a name in front of the keys, as a union's options have
-        raise validation_error(
-            *(explain(("own", *line["loc"]), **line["ctx"]) for line in error.errors(include_url=False))
-        ) from None
+    own = isinstance(value, Mapping) and ":" in str(value.get("kind"))
+    return OwnScenario.model_validate(value) if own else handler(value)
 
 
 if TYPE_CHECKING:

@@ -1,12 +1,11 @@
 """The whole config: its blocks, the ones that describe how a run is carried out, and what must hold across blocks."""
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raysim.config.block import Block, Count, NotNegative, Positive
+from raysim.config.block import Allowed, Block, Count, NotNegative, Positive
 from raysim.config.component_blocks import Callbacks, DatasetConfig, Domain, Domains, Methods, Model
 from raysim.config.experiment import (
     Aggregation,
@@ -16,9 +15,7 @@ from raysim.config.experiment import (
     Partition,
     Training,
 )
-from raysim.config.key_schema import Allowed
 from raysim.config.scenarios import DomainIncremental, Scenario
-from raysim.config.suggestions import find_keys
 from raysim.config.timing import Clients, Schedule, SynchronousSchedule
 from raysim.system.capacity import CAN_FORK
 
@@ -203,12 +200,6 @@ class Config(Block):
     """What is written beside the run's own files."""
     callbacks: Callbacks = Field(default_factory=dict)
     """What is told of the run's events as they come, and may record numbers and figures or end the run early."""
-
-    @classmethod
-    def elsewhere(cls, key: str, values: Mapping[str, object]) -> str | None:
-        """Return the only dotted key that ends so."""
-        found = find_keys(cls, values, key)
-        return found[0] if len(found) == 1 else None
 
     @property
     def partition_per(self) -> Literal["run", "task"]:

@@ -1,25 +1,23 @@
-"""The YAML keys of a component: its keyword-only parameters, with annotations, ranges, defaults and comments.
+"""The YAML keys of a component: its keyword-only parameters, with annotations, ranges, defaults and descriptions.
 
-def npz(root: Path, *, path: str, scale: Annotated[float, Gt(0)] = 1.0) -> Images: ...
+def npz(root: Path, *, path: Annotated[str, doc("the file")], scale: Annotated[float, Gt(0)] = 1.0) -> Images: ...
 """
 
-import ast
 import dataclasses
 import enum
 import functools
 import inspect
-import io
 import os
-import textwrap
-import tokenize
 import types
 import typing
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
+from annotated_types import DocInfo
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from raysim.config.block import Block
+from raysim.system.custom_code import bare_function
 from raysim.system.errors import ConfigError
 
 Component = Callable[..., Any]
@@ -61,12 +59,6 @@ def own_values(keys: BaseModel) -> dict[str, object]:
     return {field.alias or name: getattr(keys, name) for name, field in type(keys).model_fields.items()}
 
 
-def module_of(component: Component) -> str:
-    """Return the module in which a function or a class, or the class of an object, is defined."""
-    bare = _unwrap(component)
-    return str(getattr(bare, "__module__", None) or "")
-
-
 def positional_parameters(component: Component) -> tuple[list[str], int]:
     """Return the names of the parameters that may be given by position, and how many of them must be.
 
@@ -82,32 +74,9 @@ def keyword_parameters(component: Component) -> list[str]:
     return [p.name for p in inspect.signature(component).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
 
-def is_own(component: Component) -> bool:
-    """Return whether a component is the user's own, and not raysim's."""
-    return module_of(component).partition(".")[0] != "raysim"
-
-
-def place_of(component: Component) -> str:
-    """Return a component's name and where it is defined, "mine (things.py:12)", for messages about what it did."""
-    bare: Any = _unwrap(component)
-    name = getattr(bare, "__qualname__", None) or type(bare).__qualname__
-    if code := getattr(inspect.unwrap(bare), "__code__", None):
-        return f"{name} ({code.co_filename}:{code.co_firstlineno})"
-    try:
-        return f"{name} ({inspect.getsourcefile(bare)}:{inspect.getsourcelines(bare)[1]})"
-    except (OSError, TypeError):  # an instance, or code without source
-        return str(name)
-
-
-def _unwrap(component: Component) -> Component:
-    while isinstance(component, functools.partial):
-        component = component.func
-    return component
-
-
 def _read_hints(component: Component, names: Sequence[str]) -> dict[str, Any]:
     """Return the annotations of these parameters; others may name what is imported for type checkers only."""
-    bare: Any = _unwrap(component)
+    bare: Any = bare_function(component)
     if isinstance(bare, type) and dataclasses.is_dataclass(bare):
         return typing.get_type_hints(bare, include_extras=True)
     if isinstance(bare, type):
@@ -122,13 +91,15 @@ def _read_hints(component: Component, names: Sequence[str]) -> dict[str, Any]:
 
 def _to_field(component: Component, parameter: inspect.Parameter, annotation: Any) -> tuple[Any, Any]:
     annotation = _accept_yaml(annotation)
+    texts = [item.documentation for item in get_args(annotation) if isinstance(item, DocInfo)]
+    text = texts[-1] if texts else None
     if parameter.default is parameter.empty:
-        return annotation, Field(alias=parameter.name)
+        return annotation, Field(alias=parameter.name, description=text)
     if isinstance(component, type) and dataclasses.is_dataclass(component):
         for field in dataclasses.fields(component):
             if field.name == parameter.name and field.default_factory is not dataclasses.MISSING:
-                return annotation, Field(default_factory=field.default_factory, alias=parameter.name)
-    return annotation, Field(parameter.default, alias=parameter.name)
+                return annotation, Field(default_factory=field.default_factory, alias=parameter.name, description=text)
+    return annotation, Field(parameter.default, alias=parameter.name, description=text)
 
 
 def _accept_yaml(annotation: Any) -> Any:
@@ -146,41 +117,3 @@ def _accept_yaml(annotation: Any) -> Any:
         return Annotated[inner, Field(strict=False)] if origin in LISTS else inner
     is_lenient = isinstance(annotation, type) and issubclass(annotation, enum.Enum | os.PathLike)
     return Annotated[annotation, Field(strict=False)] if is_lenient or annotation in LISTS else annotation
-
-
-def describe_keys(component: Component) -> Mapping[str, str]:
-    """Return key -> the comment beside it: behind a dataclass's field or a function's keyword-only parameter.
-
-    A subclass has its bases' keys. Nothing is known of a key without a comment, or where there is no source to read.
-    """
-    component = _unwrap(component)
-    defined = reversed(component.__mro__) if isinstance(component, type) else [component]
-    return {key: text for part in defined for key, text in _comments_of_keys(part)}
-
-
-def _comments_of_keys(part: Component) -> Iterator[tuple[str, str]]:
-    try:
-        source = textwrap.dedent(inspect.getsource(part))
-        defined = ast.parse(source).body[0]
-    except (OSError, TypeError, SyntaxError):
-        return
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    comments = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
-    for key, first, last in _lines_of_keys(defined):
-        text = " ".join(comments[line] for line in range(first, last + 1) if line in comments)
-        if text:
-            yield key, text
-
-
-def _lines_of_keys(defined: ast.stmt) -> Iterator[tuple[str, int, int]]:
-    """Yield each key, and the first and last line that it is written on."""
-    if isinstance(defined, ast.ClassDef):
-        for line in defined.body:
-            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                yield line.target.id, line.lineno, line.end_lineno or line.lineno
-            elif isinstance(line, ast.FunctionDef) and line.name == "__init__":
-                yield from _lines_of_keys(line)
-    elif isinstance(defined, ast.FunctionDef):
-        for parameter, default in zip(defined.args.kwonlyargs, defined.args.kw_defaults, strict=True):
-            last = parameter if default is None else default
-            yield parameter.arg, parameter.lineno, last.end_lineno or last.lineno

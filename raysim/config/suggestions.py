@@ -1,12 +1,11 @@
 """What short forms stand for: lr for training.optimizer.lr, model: mlp for model: {name: mlp}."""
 
 from collections.abc import Iterator, Mapping
-from typing import get_args
 
 from pydantic import BaseModel
 
+from raysim.config.block import blocks_in, keys_in
 from raysim.config.component import Component
-from raysim.config.key_schema import keys_in
 from raysim.config.lookup import resolve
 from raysim.config.signature import keys_of
 from raysim.system.errors import ConfigError
@@ -20,7 +19,7 @@ def find_keys(block: type[BaseModel], values: Mapping[str, object], last: str) -
 def spell_out_names(block: type[BaseModel], values: dict[str, object]) -> None:
     """Put blocks in the place of names alone, so that keys can be put into them."""
     for name, field in block.model_fields.items():
-        for below in _blocks(field.annotation):
+        for below in blocks_in(field.annotation):
             given = values.get(name)
             if isinstance(given, str) and issubclass(below, Component):
                 values[name] = below.spell_out(given)
@@ -32,7 +31,7 @@ def _walk_keys(block: type[BaseModel], values: Mapping[str, object]) -> Iterator
     for name, field in block.model_fields.items():
         yield (name,)
         given = values.get(name)
-        for below in _blocks(field.annotation):
+        for below in blocks_in(field.annotation):
             inner = given if isinstance(given, Mapping) else {}
             yield from ((name, *keys) for keys in _walk_keys(below, inner))
             if issubclass(below, Component):
@@ -40,17 +39,9 @@ def _walk_keys(block: type[BaseModel], values: Mapping[str, object]) -> Iterator
                 yield from ((name, key) for key in _own_keys(below, chosen))
 
 
-def _blocks(annotation: object) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        if part is not Ellipsis:
-            yield from _blocks(part)
-
-
 def _own_keys(block: type[Component], chosen: object) -> list[str]:
     name = chosen if isinstance(chosen, str) else block.model_fields[block.decides].default
     try:
-        return keys_in(keys_of(resolve(block.what, name))) if isinstance(name, str) else []
+        return [*keys_in(keys_of(resolve(block.what, name)))] if isinstance(name, str) else []
     except ConfigError:  # said elsewhere
         return []

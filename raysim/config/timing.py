@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from raysim.config.block import Block, Count, Positive, WholeNumber, assume
+from raysim.config.block import Allowed, Block, Count, Positive, WholeNumber, assume
 from raysim.config.component import BareComponent
-from raysim.config.document import explain, validation_error
-from raysim.config.key_schema import Allowed
+from raysim.config.document import Mistake
 
 MOST_CLIENTS = 1_000_000
 
@@ -35,12 +35,11 @@ class Windows(Block):
     windows: Count | None = None
     """How many windows of it are trained on; null where stream is."""
 
-    @model_validator(mode="after")
-    def _both_or_none(self) -> Windows:
+    def contradictions(self) -> Iterator[Mistake]:
+        """Yield the mistake of a stream without a length, or a length without a stream."""
         if (self.stream is None) != (self.windows is None):
             words = "found one of stream and windows, allowed: both or none; windows says how long a stream is read"
-            raise validation_error(explain(("windows" if self.windows is None else "stream",), words))
-        return self
+            yield Mistake(("windows" if self.windows is None else "stream",), words)
 
 
 class Jitter(Block):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Gt, Le, MaxLen
+from annotated_types import Ge, Gt, Le, MaxLen, doc
 
 from raysim.data.dataset import Dataset, Split, require_memory
 from raysim.system.errors import ConfigError
@@ -45,11 +45,13 @@ def friedman(
     root: Path,
     download: bool,
     *,
-    train: Annotated[int, Ge(2)] = 1000,  # training samples
-    test: Annotated[int, Ge(2)] = 400,  # test samples
-    third: tuple[Annotated[float, Ge(0)], Annotated[float, Le(1)]] = (0.0, 1.0),  # where x3 lies: parts make domains
-    noise: Annotated[float, Ge(0), Le(1e6)] = 1.0,  # standard deviation of a target around the function
-    seed: Annotated[int, Ge(0)] = 0,  # what the data are made from
+    train: Annotated[int, Ge(2), doc("training samples")] = 1000,
+    test: Annotated[int, Ge(2), doc("test samples")] = 400,
+    third: Annotated[
+        tuple[Annotated[float, Ge(0)], Annotated[float, Le(1)]], doc("where x3 lies: parts make domains")
+    ] = (0.0, 1.0),
+    noise: Annotated[float, Ge(0), Le(1e6), doc("standard deviation of a target around the function")] = 1.0,
+    seed: Annotated[int, Ge(0), doc("what the data are made from")] = 0,
 ) -> Dataset:
     """Friedman's first regression problem, made on the spot from `seed`: 10 features, a number (Friedman 1991).
 
@@ -79,13 +81,19 @@ def synthetic(
     root: Path,
     download: bool,
     *,
-    classes: Annotated[int, Ge(1)] = 10,  # how many classes
-    shape: Annotated[tuple[Annotated[int, Ge(1)], ...], MaxLen(8)] = (1, 8, 8),  # of a sample: [features] or [C, H, W]
-    train: Annotated[int, Ge(1)] = 1000,  # training samples in all
-    test: Annotated[int, Ge(1)] = 200,  # test samples in all
-    noise: Annotated[float, Gt(0), Le(1e6)] = 1.0,  # standard deviation of a sample around its class's mean
-    seed: Annotated[int, Ge(0)] = 0,  # what the data are made from
-    clients: Annotated[int, Ge(0)] = 0,  # how many client ids its training samples have, drawn uniformly; 0 is none
+    classes: Annotated[int, Ge(1), doc("how many classes")] = 10,
+    shape: Annotated[tuple[Annotated[int, Ge(1)], ...], MaxLen(8), doc("of a sample: [features] or [C, H, W]")] = (
+        1,
+        8,
+        8,
+    ),
+    train: Annotated[int, Ge(1), doc("training samples in all")] = 1000,
+    test: Annotated[int, Ge(1), doc("test samples in all")] = 200,
+    noise: Annotated[float, Gt(0), Le(1e6), doc("standard deviation of a sample around its class's mean")] = 1.0,
+    seed: Annotated[int, Ge(0), doc("what the data are made from")] = 0,
+    clients: Annotated[
+        int, Ge(0), doc("how many client ids its training samples have, drawn uniformly; 0 is none")
+    ] = 0,
 ) -> Dataset:
     """Gaussian classes of any `shape`, number and size, made on the spot from `seed`: float32 features.
 

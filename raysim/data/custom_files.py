@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Gt, Le, Lt, MinLen
+from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
 from raysim.config.error_text import nearest
 from raysim.data.dataset import Array, Dataset, MissingData, Split, channels_first, draw_for_testing, require_memory
@@ -27,12 +27,20 @@ def image_folder(
     root: Path,
     download: bool,
     *,
-    path: str,  # the folder with a folder for each class, or with train and test; relative, it starts at dataset.root
-    size: Annotated[int, Ge(1), Le(4096)] = 32,  # height and width that the images are made, whatever their proportions
-    grey: bool = False,  # whether the images become grey; else RGB
-    classes: Annotated[tuple[str, ...], MinLen(1)] | None = None,  # the folders that are used; null is all
-    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2,  # the part of each class for testing, without train and test
-    seed: Annotated[int, Ge(0)] = 0,  # what that part is drawn from, apart from the run's seed
+    path: Annotated[
+        str, doc("the folder with a folder for each class, or with train and test; relative, it starts at dataset.root")
+    ],
+    size: Annotated[
+        int, Ge(1), Le(4096), doc("height and width that the images are made, whatever their proportions")
+    ] = 32,
+    grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
+    classes: Annotated[
+        Annotated[tuple[str, ...], MinLen(1)] | None, doc("the folders that are used; null is all")
+    ] = None,
+    test_fraction: Annotated[
+        float, Gt(0), Lt(1), doc("the part of each class for testing, without train and test")
+    ] = 0.2,
+    seed: Annotated[int, Ge(0), doc("what that part is drawn from, apart from the run's seed")] = 0,
 ) -> Dataset:
     """Images in a folder per class (`path`, below the root), made `size` x `size`: PACS, Office-31, DomainNet.
 
@@ -96,7 +104,7 @@ def npz(
     root: Path,
     download: bool,
     *,
-    path: str,  # the file; a relative path starts at dataset.root
+    path: Annotated[str, doc("the file; a relative path starts at dataset.root")],
 ) -> Dataset:
     """Any .npz file (`path`, below the root) with x_train, y_train, x_test, y_test; classes are 0..largest label.
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.config.signature import place_of
 from raysim.data.dataset import Array, Dataset, Split
 from raysim.data.pixels import Source
+from raysim.system.custom_code import place_of
 from raysim.system.errors import RunError, WrongResult
 
 Opener = Callable[[int, int], Iterator[tuple[Array, Any]]]

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.config.scenarios import OwnScenario
-from raysim.config.signature import place_of
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
+from raysim.system.custom_code import place_of
 from raysim.system.errors import RunError, locate_errors
 from raysim.system.seeding import guard_globals
 

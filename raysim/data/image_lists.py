@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, doc
 
 from raysim.config.error_text import show
 from raysim.data.dataset import Dataset, Declared, MissingData
@@ -24,13 +24,17 @@ def image_list(
     root: Path,
     download: bool,
     *,
-    path: str,  # the folder in which the lists' paths begin; relative, it starts at dataset.root
-    train: str,  # the text file of the images to train on; relative, it starts at dataset.root
-    test: str,  # the text file of the images to test on; relative, it starts at dataset.root
-    size: Annotated[int, Ge(1), Le(4096)] = 32,  # height and width that the images are made, whatever their proportions
-    grey: bool = False,  # whether the images become grey; else RGB
-    first_label: Annotated[int, Ge(0)] = 0,  # the first class's label in the lists: 0 in DomainNet's, 1 in PACS's
-    client_ids: bool = False,  # whether lines end with a third column: the id, without spaces, of whose the image is
+    path: Annotated[str, doc("the folder in which the lists' paths begin; relative, it starts at dataset.root")],
+    train: Annotated[str, doc("the text file of the images to train on; relative, it starts at dataset.root")],
+    test: Annotated[str, doc("the text file of the images to test on; relative, it starts at dataset.root")],
+    size: Annotated[
+        int, Ge(1), Le(4096), doc("height and width that the images are made, whatever their proportions")
+    ] = 32,
+    grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
+    first_label: Annotated[int, Ge(0), doc("the first class's label in the lists: 0 in DomainNet's, 1 in PACS's")] = 0,
+    client_ids: Annotated[
+        bool, doc("whether lines end with a third column: the id, without spaces, of whose the image is")
+    ] = False,
 ) -> Dataset:
     """Images in two text files of lines `path label`: official splits, as of DomainNet, DN4IL and PACS.
 
@@ -60,8 +64,8 @@ def tiny_imagenet(
     root: Path,
     download: bool,
     *,
-    path: str = "tiny-imagenet-200",  # the unpacked folder; relative, it starts at dataset.root
-    size: Annotated[int, Ge(1), Le(4096)] = 64,  # height and width that the images are made
+    path: Annotated[str, doc("the unpacked folder; relative, it starts at dataset.root")] = "tiny-imagenet-200",
+    size: Annotated[int, Ge(1), Le(4096), doc("height and width that the images are made")] = 64,
 ) -> Dataset:
     """Tiny-ImageNet 64 x 64 RGB, 200 classes, 100000 + 10000 images, in its folder as it is (Le and Yang 2015).
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from raysim.config.signature import is_own, place_of
 from raysim.data.dataset import Array, Dataset, MissingData, Split, require_memory
+from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError, locate_errors
 
 DEFAULT_ROOT = Path("~/.cache/raysim")

@@ -9,10 +9,11 @@ import math
 import struct
 import zlib
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import doc
 
 from raysim.data.dataset import Dataset, Declared, Split, channels_first, require_memory
 from raysim.data.vision import TorchvisionSet, missing_files_error, open_quietly
@@ -55,7 +56,9 @@ def emnist(
     root: Path,
     download: bool,
     *,
-    split: Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"] = "balanced",  # EMNIST's own split
+    split: Annotated[
+        Literal["byclass", "bymerge", "balanced", "letters", "digits", "mnist"], doc("EMNIST's own split")
+    ] = "balanced",
 ) -> Dataset:
     """EMNIST letters and digits 28 x 28, 10 to 62 classes by `split`, 70000 to 814255 images (Cohen et al. 2017).
 

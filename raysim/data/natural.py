@@ -1,8 +1,9 @@
 """The partition that the data bring with them: samples that have a client's id, such as a writer's or a user's."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import doc
 
 from raysim.config.block import WholeNumber
 from raysim.data.dataset import Array
@@ -16,8 +17,10 @@ def natural(
     generator: np.random.Generator,
     ids: Array,
     *,
-    min_samples: WholeNumber = 1,  # samples of ids that have fewer in all are left out
-    others: Literal["grouped", "left_out"] = "grouped",  # where there are more ids than clients: groups, or a draw
+    min_samples: Annotated[WholeNumber, doc("samples of ids that have fewer in all are left out")] = 1,
+    others: Annotated[
+        Literal["grouped", "left_out"], doc("where there are more ids than clients: groups, or a draw")
+    ] = "grouped",
 ) -> list[Rows]:
     """As the data have it: a client for each client id, or for a group of ids (LEAF's users, Caldas et al., 2018).
 

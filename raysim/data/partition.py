@@ -7,15 +7,16 @@ fourth parameter, `ids`, deals by it: the samples' client ids [N], whole numbers
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import doc
 
 from raysim.config.block import Count, Positive, WholeNumber
 from raysim.config.experiment import Partition
-from raysim.config.signature import place_of
 from raysim.data.dataset import Array
+from raysim.system.custom_code import place_of
 from raysim.system.errors import ConfigError, RunError, locate_errors
 from raysim.system.seeding import guard_globals
 
@@ -94,7 +95,7 @@ def shards(
     clients: int,
     generator: np.random.Generator,
     *,
-    shards_per_client: Count = 2,  # how many shards each client gets
+    shards_per_client: Annotated[Count, doc("how many shards each client gets")] = 2,
 ) -> list[Rows]:
     """Sorted by class, cut into near-equal shards, which are dealt at random (McMahan et al., 2017).
 
@@ -116,9 +117,11 @@ def dirichlet(
     clients: int,
     generator: np.random.Generator,
     *,
-    alpha: Positive = 0.3,  # the distribution's concentration: the smaller, the more uneven
-    min_samples: WholeNumber = 10,  # proportions are drawn again until every client has this many samples
-    balanced: bool = True,  # whether a client that has its fair share of samples gets no more
+    alpha: Annotated[Positive, doc("the distribution's concentration: the smaller, the more uneven")] = 0.3,
+    min_samples: Annotated[
+        WholeNumber, doc("proportions are drawn again until every client has this many samples")
+    ] = 10,
+    balanced: Annotated[bool, doc("whether a client that has its fair share of samples gets no more")] = True,
 ) -> list[Rows]:
     """Each class in proportions drawn from Dir(alpha) over the clients, until all hold `min_samples` samples.
 
@@ -174,7 +177,7 @@ def pathological(
     clients: int,
     generator: np.random.Generator,
     *,
-    classes_per_client: Count = 2,  # how many classes each client has
+    classes_per_client: Annotated[Count, doc("how many classes each client has")] = 2,
 ) -> list[Rows]:
     """So many classes for each client; a class's samples in equal parts for the clients that have it (#C = k).
 
@@ -211,8 +214,8 @@ def quantity(
     clients: int,
     generator: np.random.Generator,
     *,
-    alpha: Positive = 0.5,  # the distribution's concentration: the smaller, the more uneven
-    min_samples: WholeNumber = 10,  # sizes are drawn again until every client has this many samples
+    alpha: Annotated[Positive, doc("the distribution's concentration: the smaller, the more uneven")] = 0.5,
+    min_samples: Annotated[WholeNumber, doc("sizes are drawn again until every client has this many samples")] = 10,
 ) -> list[Rows]:
     """At random, in sizes drawn from Dir(alpha): quantity skew (NIID-Bench, Li et al., ICDE 2022).
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Lt, doc
 
 from raysim.config.error_text import show
 from raysim.data.dataset import Array, Dataset, Split, require_memory
@@ -25,16 +25,28 @@ def text_jsonl(
     root: Path,
     download: bool,
     *,
-    path: str,  # the file of all texts or those to train on, .jsonl or .jsonl.gz; relative, it starts at dataset.root
-    test: str | None = None,  # the file of the texts to test on; null takes them from path
-    text: str = "text",  # the key of the text in a line
-    label: str = "label",  # the key of the label: whole numbers, or names, which the classes are then called
-    split: str = "split",  # the key that says train or test, where lines have it
-    token: str = r"\w+(?:'\w+)*",  # a regular expression: what it finds in the text, in lower case, are the tokens
-    length: Annotated[int, Ge(1)] = 64,  # tokens of a sample: longer texts are cut, shorter ones filled up with id 0
-    vocabulary: Annotated[int, Ge(3)] = 10_000,  # ids at most: padding is 0, an unknown token 1, then the most frequent
-    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.2,  # the part of each class for testing, where no line says so
-    seed: Annotated[int, Ge(0)] = 0,  # what that part is drawn from, apart from the run's seed
+    path: Annotated[
+        str, doc("the file of all texts or those to train on, .jsonl or .jsonl.gz; relative, it starts at dataset.root")
+    ],
+    test: Annotated[str | None, doc("the file of the texts to test on; null takes them from path")] = None,
+    text: Annotated[str, doc("the key of the text in a line")] = "text",
+    label: Annotated[
+        str, doc("the key of the label: whole numbers, or names, which the classes are then called")
+    ] = "label",
+    split: Annotated[str, doc("the key that says train or test, where lines have it")] = "split",
+    token: Annotated[
+        str, doc("a regular expression: what it finds in the text, in lower case, are the tokens")
+    ] = r"\w+(?:'\w+)*",
+    length: Annotated[
+        int, Ge(1), doc("tokens of a sample: longer texts are cut, shorter ones filled up with id 0")
+    ] = 64,
+    vocabulary: Annotated[
+        int, Ge(3), doc("ids at most: padding is 0, an unknown token 1, then the most frequent")
+    ] = 10_000,
+    test_fraction: Annotated[
+        float, Gt(0), Lt(1), doc("the part of each class for testing, where no line says so")
+    ] = 0.2,
+    seed: Annotated[int, Ge(0), doc("what that part is drawn from, apart from the run's seed")] = 0,
 ) -> Dataset:
     """Texts in JSON lines with a text and a label (`path`, below the root), as ids of words: int64 [N, length].
 

@@ -17,8 +17,8 @@ from torch.nn.functional import pad
 from raysim.config.component_blocks import ChannelStatistics
 from raysim.config.document import to_plain
 from raysim.config.error_text import show
-from raysim.config.signature import place_of
 from raysim.data.dataset import Array, Dataset, Split
+from raysim.system.custom_code import place_of
 from raysim.system.errors import ConfigError, WrongResult, locate_errors
 
 AUGMENTATIONS: Mapping[str, str] = {"crop": "raysim.data.transforms:crop", "flip": "raysim.data.transforms:flip"}

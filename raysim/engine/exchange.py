@@ -12,13 +12,13 @@ from raysim.api.messages import Broadcast, Delta, count_bytes
 from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook, overrides
 from raysim.api.server import Server
 from raysim.config import Config
-from raysim.config.signature import is_own
 from raysim.engine.compatibility import make_methods, name_methods
 from raysim.engine.hook_checks import check_announced, check_ask, check_delta, place_of_hook
 from raysim.engine.orders import Order, Phase, Reply
 from raysim.engine.rates import learning_rate
 from raysim.engine.runner import Runner
 from raysim.federation.choice import check_chosen
+from raysim.system.custom_code import is_own
 from raysim.system.errors import Diverged
 from raysim.system.seeding import guard_globals
 from raysim.system.state import Stateful

@@ -15,9 +15,9 @@ from raysim.api.messages import Broadcast, Delta, Reduction, Request, Term, Term
 from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, Half, Method
 from raysim.api.step import Step
 from raysim.config import Config
-from raysim.config.signature import is_own, place_of
 from raysim.data.transforms import describe_tensor
 from raysim.models.flat import FlatModel, Weights
+from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError, WrongResult
 
 IN_STEPS = (*INSIDE_THE_LOOP, "train")

@@ -13,7 +13,6 @@ from raysim.api.encoded import Encoded
 from raysim.api.messages import Broadcast, Delta, Terms
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.config import Config
-from raysim.config.signature import is_own
 from raysim.data.pixels import Source
 from raysim.engine import hook_checks
 from raysim.engine.compatibility import make_methods, name_methods
@@ -30,6 +29,7 @@ from raysim.models.graphs import Graphs
 from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
 from raysim.models.task_heads import turn_to
+from raysim.system.custom_code import is_own
 from raysim.system.device import to_device
 from raysim.system.errors import locate_errors
 from raysim.system.seeding import guard_globals, torch_restored

@@ -12,12 +12,12 @@ from raysim.api.client import Client
 from raysim.api.messages import Delta
 from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
-from raysim.config.signature import is_own
 from raysim.data.pixels import Source
 from raysim.engine.hook_checks import check_batch, check_batches, check_outputs, check_positions, check_shape
 from raysim.engine.optimizer import make_optimizer
 from raysim.federation.targets import refuse_infinite
 from raysim.models.inputs import as_input
+from raysim.system.custom_code import is_own
 from raysim.system.device import to_device
 
 

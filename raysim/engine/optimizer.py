@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Protocol
 
 import torch
+from annotated_types import doc
 from pydantic import AfterValidator, ValidationInfo
 from torch import Tensor
 from torch.optim.adam import adam as torch_adam
 
 from raysim.config.block import BelowOne, NotNegative, Positive
-from raysim.config.document import explain, validation_error
 from raysim.config.experiment import Optimizer
-from raysim.config.signature import place_of
+from raysim.system.custom_code import place_of
 from raysim.system.errors import RunError
 from raysim.system.state import ALLOWED, find_foreign
 
@@ -101,16 +101,18 @@ class LocalAdam:
 
 def _check_nesterov(nesterov: bool, info: ValidationInfo) -> bool:
     if nesterov and not info.data.get("key_momentum", 1.0):  # absent where it is wrong itself
-        raise validation_error(explain((), "found true with momentum 0, allowed: false, or a momentum above 0"))
+        raise ValueError("allowed with a momentum above 0 only")
     return nesterov
 
 
 def sgd(
     *,
-    lr: Positive = 0.01,  # the learning rate
-    momentum: BelowOne = 0.0,  # the momentum; it starts at zero in every training phase
-    nesterov: Annotated[bool, AfterValidator(_check_nesterov)] = False,  # Nesterov's momentum, which is then above 0
-    weight_decay: NotNegative = 0.0,  # the L2 penalty
+    lr: Annotated[Positive, doc("the learning rate")] = 0.01,
+    momentum: Annotated[BelowOne, doc("the momentum; it starts at zero in every training phase")] = 0.0,
+    nesterov: Annotated[
+        bool, AfterValidator(_check_nesterov), doc("Nesterov's momentum, which is then above 0")
+    ] = False,
+    weight_decay: Annotated[NotNegative, doc("the L2 penalty")] = 0.0,
 ) -> LocalSgd:
     """Stochastic gradient descent."""
     return LocalSgd(momentum, nesterov, weight_decay)
@@ -118,10 +120,10 @@ def sgd(
 
 def adam(
     *,
-    lr: Positive = 0.001,  # the learning rate
-    betas: tuple[BelowOne, BelowOne] = (0.9, 0.999),  # the decay of the two moments
-    eps: Positive = 1e-8,  # what is added to the denominator
-    weight_decay: NotNegative = 0.0,  # the L2 penalty
+    lr: Annotated[Positive, doc("the learning rate")] = 0.001,
+    betas: Annotated[tuple[BelowOne, BelowOne], doc("the decay of the two moments")] = (0.9, 0.999),
+    eps: Annotated[Positive, doc("what is added to the denominator")] = 1e-8,
+    weight_decay: Annotated[NotNegative, doc("the L2 penalty")] = 0.0,
 ) -> LocalAdam:
     """Adam; its moments start at zero in every training phase (Kingma and Ba, ICLR 2015)."""
     return LocalAdam(betas, eps, weight_decay, decoupled=False)
@@ -129,10 +131,12 @@ def adam(
 
 def adamw(
     *,
-    lr: Positive = 0.001,  # the learning rate
-    betas: tuple[BelowOne, BelowOne] = (0.9, 0.999),  # the decay of the two moments
-    eps: Positive = 1e-8,  # what is added to the denominator
-    weight_decay: NotNegative = 0.01,  # the decoupled decay: a step takes lr * weight_decay of the parameters off them
+    lr: Annotated[Positive, doc("the learning rate")] = 0.001,
+    betas: Annotated[tuple[BelowOne, BelowOne], doc("the decay of the two moments")] = (0.9, 0.999),
+    eps: Annotated[Positive, doc("what is added to the denominator")] = 1e-8,
+    weight_decay: Annotated[
+        NotNegative, doc("the decoupled decay: a step takes lr * weight_decay of the parameters off them")
+    ] = 0.01,
 ) -> LocalAdam:
     """AdamW: Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
     return LocalAdam(betas, eps, weight_decay, decoupled=True)

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import doc
 from pydantic import Field
 
 from raysim.config.block import Positive, WholeNumber
 from raysim.config.experiment import FACTORS, Training
 from raysim.config.schema import LARGEST_FLOAT32
-from raysim.config.signature import is_own, place_of
 from raysim.federation.availability import Progress
+from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import RunError
 
 RATE_SCHEDULES: Mapping[str, str] = {
@@ -28,9 +29,9 @@ def factors(
     lr: float,
     progress: Progress,
     *,
-    per_round: Positive = 1.0,  # the factor after every round
-    per_task: Positive = 1.0,  # the factor after every task
-    restart: bool = True,  # whether the decay per round starts anew with every task
+    per_round: Annotated[Positive, doc("the factor after every round")] = 1.0,
+    per_task: Annotated[Positive, doc("the factor after every task")] = 1.0,
+    restart: Annotated[bool, doc("whether the decay per round starts anew with every task")] = True,
 ) -> float:
     """A factor after every round and every task."""
     rounds = progress.round - 1 - (progress.began if restart else 0)
@@ -41,9 +42,9 @@ def cosine(
     lr: float,
     progress: Progress,
     *,
-    per: Per = "task",  # whether it goes over each task, or once over the run
-    warmup: WholeNumber = 0,  # rounds of a linear rise before it
-    least: Annotated[float, Field(ge=0, le=1)] = 0.0,  # the part of lr that it falls to
+    per: Annotated[Per, doc("whether it goes over each task, or once over the run")] = "task",
+    warmup: Annotated[WholeNumber, doc("rounds of a linear rise before it")] = 0,
+    least: Annotated[float, Field(ge=0, le=1), doc("the part of lr that it falls to")] = 0.0,
 ) -> float:
     """Half a cosine, from lr down, over every task or the run (SGDR: Loshchilov and Hutter, ICLR 2017)."""
     done, rounds = _span(progress, per)
@@ -57,8 +58,8 @@ def warmup(
     lr: float,
     progress: Progress,
     *,
-    per: Per = "run",  # whether it is at the start of the run, or of each task
-    rounds: WholeNumber = 5,  # how many rounds it takes
+    per: Annotated[Per, doc("whether it is at the start of the run, or of each task")] = "run",
+    rounds: Annotated[WholeNumber, doc("how many rounds it takes")] = 5,
 ) -> float:
     """A linear rise over some rounds, from lr / (rounds + 1), then lr (Goyal et al., 2017)."""
     return lr * min(1.0, (_span(progress, per)[0] + 1) / (rounds + 1))

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from raysim.config.signature import place_of
 from raysim.objectives import Objective
+from raysim.system.custom_code import place_of
 from raysim.system.errors import Diverged, RunError
 
 UNIT = 1126  # bits behind the binary point: 1073 of the smallest float64's exponent, 53 of its digits

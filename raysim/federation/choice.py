@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from raysim.config.signature import place_of
+from raysim.system.custom_code import place_of
 from raysim.system.errors import WrongResult
 
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from raysim.config import Config
-from raysim.config.signature import is_own, place_of
 from raysim.data.dataset import Array, Dataset
 from raysim.data.scenario import Task
 from raysim.objectives import Metric, Objective
+from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError, WrongResult, locate_errors
 
 TRIED = 2  # targets

@@ -6,8 +6,8 @@ from types import MappingProxyType
 import numpy as np
 
 from raysim.config.lookup import resolve
-from raysim.config.signature import place_of
 from raysim.memory.policies import Ints, Policy
+from raysim.system.custom_code import place_of
 from raysim.system.errors import WrongResult
 from raysim.system.state import ALLOWED, find_foreign
 

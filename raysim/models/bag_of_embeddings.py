@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated
 
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from torch import Tensor, nn
 
 from raysim.models.inputs import PADDING_ID, expect_ids
@@ -36,10 +36,13 @@ def bag_of_embeddings(
     shape: tuple[int, ...],
     classes: int,
     *,
-    width: Annotated[int, Ge(1)] = 64,  # numbers of a token's vector
-    hidden: Sequence[Annotated[int, Ge(1)]] = (),  # the widths of hidden layers between the mean and the head
-    vocabulary: Annotated[int, Ge(1)]
-    | None = None,  # rows of the table of vectors; null is as many as the data have ids
+    width: Annotated[int, Ge(1), doc("numbers of a token's vector")] = 64,
+    hidden: Annotated[
+        Sequence[Annotated[int, Ge(1)]], doc("the widths of hidden layers between the mean and the head")
+    ] = (),
+    vocabulary: Annotated[
+        Annotated[int, Ge(1)] | None, doc("rows of the table of vectors; null is as many as the data have ids")
+    ] = None,
 ) -> nn.Module:
     """The mean of the tokens' vectors and a linear layer, for texts; keys width, hidden (Joulin et al., EACL 2017)."""
     _, ids = expect_ids("bag_of_embeddings", shape, vocabulary)

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from raysim.config import Config
 from raysim.config.error_text import shorten
-from raysim.config.signature import is_own, place_of
 from raysim.models.flat import FlatModel
 from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
 from raysim.models.task_heads import TaskHeads
 from raysim.system import seeding
+from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError, describe_error
 
 SHOWN = 4  # tensors that an error names

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Annotated
 
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Lt, doc
 from torch import nn
 
 
@@ -12,9 +12,9 @@ def mlp(
     shape: tuple[int, ...],
     classes: int,
     *,
-    hidden: Sequence[Annotated[int, Ge(1)]] = (200, 200),  # the widths of the hidden layers
-    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0,  # the probability that a hidden unit is dropped in training
-    batch_norm: bool = False,  # whether hidden layers have BatchNorm
+    hidden: Annotated[Sequence[Annotated[int, Ge(1)]], doc("the widths of the hidden layers")] = (200, 200),
+    dropout: Annotated[float, Ge(0), Lt(1), doc("the probability that a hidden unit is dropped in training")] = 0.0,
+    batch_norm: Annotated[bool, doc("whether hidden layers have BatchNorm")] = False,
 ) -> nn.Module:
     """A multi-layer perceptron with ReLU; keys hidden (widths), dropout, batch_norm; 2 x 200 as McMahan's 2NN."""
     layers: list[nn.Module] = [nn.Flatten()]

@@ -4,7 +4,7 @@ from difflib import get_close_matches
 from typing import Annotated
 
 import torch
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, doc
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -42,9 +42,15 @@ def torchvision_network(
     shape: tuple[int, ...],
     classes: int,
     *,
-    architecture: str,  # one of torchvision's classifiers, such as resnet18, resnet50, mobilenet_v2 or vit_b_16
-    input_size: Annotated[int, Ge(1), Le(4096)] | None = 224,  # height and width made of the images; null leaves them
-    normalize: bool = True,  # whether they are normalised with ImageNet's mean and deviation, not by dataset.normalize
+    architecture: Annotated[
+        str, doc("one of torchvision's classifiers, such as resnet18, resnet50, mobilenet_v2 or vit_b_16")
+    ],
+    input_size: Annotated[
+        Annotated[int, Ge(1), Le(4096)] | None, doc("height and width made of the images; null leaves them")
+    ] = 224,
+    normalize: Annotated[
+        bool, doc("whether they are normalised with ImageNet's mean and deviation, not by dataset.normalize")
+    ] = True,
 ) -> nn.Module:
     """Any classifier of torchvision by `architecture`, resized input; its files of weights fit (model.weights).
 

@@ -8,7 +8,7 @@ from math import sqrt
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Ge, Lt
+from annotated_types import Ge, Lt, doc
 from torch import Tensor, nn
 
 from raysim.models.bag_of_embeddings import mean_of_tokens
@@ -85,15 +85,18 @@ def transformer(
     shape: tuple[int, ...],
     classes: int,
     *,
-    width: Annotated[int, Ge(1)] = 64,  # numbers of a token's vector, throughout
-    layers: Annotated[int, Ge(1)] = 2,  # blocks
-    heads: Annotated[int, Ge(1)] = 4,  # of the attention in each block, which share the width
-    feedforward: Annotated[int, Ge(1)] = 128,  # the width of a block's hidden layer
-    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0,  # the probability that a number that a block adds is dropped
-    causal: bool = False,  # whether a token sees only itself and those before it
-    output: Literal["text", "token"] = "text",  # logits of the text, from the mean of its tokens; or of each token
-    vocabulary: Annotated[int, Ge(1)]
-    | None = None,  # rows of the table of vectors; null is as many as the data have ids
+    width: Annotated[int, Ge(1), doc("numbers of a token's vector, throughout")] = 64,
+    layers: Annotated[int, Ge(1), doc("blocks")] = 2,
+    heads: Annotated[int, Ge(1), doc("of the attention in each block, which share the width")] = 4,
+    feedforward: Annotated[int, Ge(1), doc("the width of a block's hidden layer")] = 128,
+    dropout: Annotated[float, Ge(0), Lt(1), doc("the probability that a number that a block adds is dropped")] = 0.0,
+    causal: Annotated[bool, doc("whether a token sees only itself and those before it")] = False,
+    output: Annotated[
+        Literal["text", "token"], doc("logits of the text, from the mean of its tokens; or of each token")
+    ] = "text",
+    vocabulary: Annotated[
+        Annotated[int, Ge(1)] | None, doc("rows of the table of vectors; null is as many as the data have ids")
+    ] = None,
 ) -> nn.Module:
     """A small transformer encoder for texts; keys width, layers, heads, causal, output (Vaswani et al., 2017).
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from annotated_types import doc
 from torch import Tensor
 from torch.nn import functional
 
@@ -25,7 +26,9 @@ class MultiLabel(Objective):
     def __init__(
         self,
         *,
-        average: Literal["micro", "macro"] = "micro",  # F1 over all labels together, or the mean of the labels' own
+        average: Annotated[
+            Literal["micro", "macro"], doc("F1 over all labels together, or the mean of the labels' own")
+        ] = "micro",
     ) -> None:
         self.average = average
         self.metric = Metric(f"{average} F1", range=(0.0, 1.0))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from torch import Tensor
 from torch.nn import functional
 
@@ -29,7 +29,9 @@ class NextToken(Objective):
     def __init__(
         self,
         *,
-        padding: Annotated[int, Ge(0)] | None = None,  # the id that is no token, which no loss counts; null is none
+        padding: Annotated[
+            Annotated[int, Ge(0)] | None, doc("the id that is no token, which no loss counts; null is none")
+        ] = None,
     ) -> None:
         self.padding = -1 if padding is None else padding
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from raysim.config.error_text import show
-from raysim.config.listing import first_line
 from raysim.config.lookup import resolve, table
+from raysim.config.reference import first_line
 from raysim.report.reading import FinishedRun, Methods
 from raysim.system.errors import single_line
 

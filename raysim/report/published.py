@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from raysim.config.error_text import nearest
-from raysim.config.yaml_reading import parse_value
+from raysim.config.yaml_text import parse_value
 from raysim.system.errors import ConfigError
 
 

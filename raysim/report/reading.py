@@ -13,8 +13,7 @@ from typing import cast
 from raysim.config import validate
 from raysim.config.document import Document, to_plain
 from raysim.config.lookup import only_named_by
-from raysim.config.yaml_reading import read_yaml
-from raysim.config.yaml_writing import to_yaml
+from raysim.config.yaml_text import read_yaml, to_yaml
 from raysim.records.result import Result, load_result
 from raysim.report.packed import SUFFIX, PackedFile, PackedRun, find_packed, packed_directory, read_packed
 from raysim.report.round_records import RoundRecord, read_rounds

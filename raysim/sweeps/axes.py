@@ -10,7 +10,7 @@ from raysim.config import Config, split_key
 from raysim.config.document import Document, Elsewhere, Given, Keys, dotted
 from raysim.config.error_text import describe_unknown, either, nearest, show
 from raysim.config.schema import LONGEST_NAME
-from raysim.config.yaml_writing import to_yaml_line
+from raysim.config.yaml_text import to_yaml_line
 from raysim.system.errors import ConfigError
 
 UNSAFE = re.compile(r"[^\w .+=@,-]+")  # characters that names in a config may not have either

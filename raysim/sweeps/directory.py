@@ -11,8 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from raysim.config import load
 from raysim.config.comparison import describe_difference
 from raysim.config.lookup import only_named_by
-from raysim.config.yaml_reading import read_yaml
-from raysim.config.yaml_writing import to_yaml
+from raysim.config.yaml_text import read_yaml, to_yaml
 from raysim.evaluation.metrics import describe_mean, metric_of
 from raysim.records.result import Result, first_problem, load_result
 from raysim.sweeps.cells import SWEEP_FILE, Cell

@@ -8,13 +8,13 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from raysim.config import open_document, parse_overrides
-from raysim.config.block import Block
+from raysim.config.block import Allowed, Block
 from raysim.config.bundled import bundled_names, find_config
-from raysim.config.document import Document, Elsewhere, Given, Keys, dotted, to_config_error
+from raysim.config.document import Document, Elsewhere, Given, Keys, dotted, first_mistake
 from raysim.config.error_text import either, show
-from raysim.config.key_schema import Allowed
+from raysim.config.mistakes import explain_errors
 from raysim.config.schema import FolderName
-from raysim.config.yaml_reading import read_yaml
+from raysim.config.yaml_text import read_yaml
 from raysim.sweeps.axes import Axis, AxisValue, add_tuned, narrow_axis, read_axis, read_setting
 from raysim.sweeps.cells import SPLIT_KEY, Cell, combine_values, expand_grid
 from raysim.system.errors import ConfigError
@@ -79,7 +79,7 @@ def expand_sweep(
     try:
         file = SweepFile.model_validate(document.values)
     except ValidationError as error:
-        raise to_config_error(error, document) from None
+        raise first_mistake(explain_errors(SweepFile, document.values, error), document) from None
     base = _base(document, file)
     for key, value in file.set.items():
         base.put(*read_setting(document, ("set", key), key, value))

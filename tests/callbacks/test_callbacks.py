@@ -19,13 +19,14 @@ from raysim.api import Delta, Method, ServerHalf
 from raysim.callbacks import Callback, RunView
 from raysim.cli import main
 from raysim.config import Config
-from raysim.config.own_code import find_own_code, refuse_main
+from raysim.config.lookup import names_for_actors
 from raysim.engine.events import RoundDone
 from raysim.engine.simulation import Simulation
 from raysim.launch.display import RunDisplay
 from raysim.sweeps.directory import plan_sweep
 from raysim.sweeps.display import SweepDisplay
 from raysim.sweeps.sweep import carry_out
+from raysim.system.custom_code import find_own_code, refuse_main
 from raysim.system.errors import ConfigError, Lost, RunError
 
 CONFIG: dict[str, Any] = {
@@ -361,8 +362,8 @@ def test_what_is_no_callback_is_refused(tmp_path: Path) -> None:
 def test_they_stay_with_the_driver(tiny: Any) -> None:
     """A class of the script itself may be one under Ray, and its module is not sent to other machines."""
     config = tiny(callbacks={f"{__name__}:Watch": {}})
-    assert find_own_code(config) == []
-    refuse_main(config.model_copy(update={"callbacks": {"__main__:Watch": {}}}))
+    assert find_own_code(names_for_actors(config)) == []
+    refuse_main(names_for_actors(config.model_copy(update={"callbacks": {"__main__:Watch": {}}})))
 
 
 def test_list_shows_them(capsys: pytest.CaptureFixture[str]) -> None:

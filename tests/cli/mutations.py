@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from raysim.config.document import walk
-from raysim.config.yaml_writing import to_yaml
+from raysim.config.yaml_text import to_yaml
 
 Values = dict[str, Any]
 Draw = Callable[[st.SearchStrategy[Any]], Any]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from raysim.config import Config, ConfigError, dump, load
 from raysim.config.document import walk
-from raysim.config.yaml_reading import parse_value
+from raysim.config.yaml_text import parse_value
 
 pytestmark = pytest.mark.usefixtures("tables")
 

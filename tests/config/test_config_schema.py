@@ -179,6 +179,21 @@ def test_a_config_is_frozen_picklable_and_comparable() -> None:
     assert load(config, ["model.copy=true"]) != config
 
 
+def test_a_config_without_overrides_is_not_validated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load(REQUIRED)
+    monkeypatch.setattr(Config, "model_validate", None)
+    assert load(config) is config
+
+
+def test_a_config_is_validated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    validate, calls = Config.model_validate, []
+    monkeypatch.setattr(Config, "model_validate", lambda *given: calls.append(given) or validate(*given))
+    draft = raysim.config.read_draft(REQUIRED, ["seed=1"])
+    assert draft.config.resources.workers == "auto"
+    assert draft.complete() == load(REQUIRED, ["seed=1"])
+    assert len(calls) == 2  # of the draft, which is completed without it, and of load
+
+
 def test_the_order_of_methods_counts() -> None:
     one, other = (load(REQUIRED, [f"methods={{{names}}}"]) for names in ("der: , fedprox: ", "fedprox: , der: "))
     assert list(one.methods) == ["der", "fedprox"]

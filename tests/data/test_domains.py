@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from raysim.config import ConfigError, build_json_schema, dump, load
-from raysim.config.yaml_reading import parse_value
+from raysim.config.yaml_text import parse_value
 from raysim.data import scenario as module
 from raysim.data.builtin import digits
 from raysim.data.dataset import Dataset, Split

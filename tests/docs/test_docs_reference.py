@@ -1,19 +1,20 @@
 """The pages that are made from the schema are of the schema of now, and say something of every key."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from annotated_types import Ge
+from annotated_types import Ge, doc
 from config_reference import CLOSES, OPENS, insert_keys, render_reference, write_reference
 from pages import ROOT
 
 from raysim.config import build_json_schema, lookup
-from raysim.config.signature import describe_keys
+from raysim.config.reference import describe_block
+from raysim.config.signature import keys_of
 
 METHODS = [*lookup.table("method")]
 OUT_OF_DATE = "run `make docs`"
@@ -76,45 +77,46 @@ def test_writing_puts_both_in_place(tmp_path: Path) -> None:
 
 
 def plain(root: str, *, size: int = 1, rate: Annotated[float, Ge(0)] = 0.5) -> None:
-    """No comments."""
+    """No descriptions."""
 
 
 def told(
     root: str,
     *,
-    size: int,  # how many
-    rate: Annotated[float, Ge(0)] = 0.5,  # how fast, in #/s
+    size: Annotated[int, doc("how many")],
+    rate: Annotated[float, Ge(0), doc("how fast, in #/s")] = 0.5,
+    parts: Annotated[Sequence[int] | None, doc("how large each is")] = None,
     name: str = "#",
 ) -> None:
-    """Two comments, and a sign in a string."""
+    """Three descriptions."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class First:
-    size: int = 1  # how many
-    rate: float = 0.5  # how fast
+    size: Annotated[int, doc("how many")] = 1
+    rate: Annotated[float, doc("how fast")] = 0.5
     name = "x"  # no field
 
-    def method(self) -> None:
-        self.size: int = 1  # inside
 
-
-@dataclass
+@dataclass(kw_only=True)
 class Second(First):
-    size: int = 2  # how many more
+    size: Annotated[int, doc("how many more")] = 2
     colour: str = "red"
 
 
-def test_a_description_is_the_comment_beside_a_key() -> None:
-    assert describe_keys(plain) == {}
-    assert describe_keys(told) == {"size": "how many", "rate": "how fast, in #/s"}
-    assert describe_keys(First) == {"size": "how many", "rate": "how fast"}
-    assert describe_keys(Second) == {"size": "how many more", "rate": "how fast"}
-    assert describe_keys(partial(told, "here")) == describe_keys(told)
+def descriptions(component: Callable[..., Any]) -> dict[str, str]:
+    return {key: text for key, _, _, text in describe_block(keys_of(component)) if text}
 
 
-def test_where_there_is_no_source_nothing_is_known() -> None:
-    space: dict[str, Any] = {}
-    exec("def unseen(*, size: int = 1): ...  # how many", space)
-    assert describe_keys(space["unseen"]) == {}
-    assert describe_keys(dict) == {}
+def test_a_description_is_the_doc_of_a_keys_annotation() -> None:
+    assert descriptions(plain) == {}
+    assert descriptions(told) == {"size": "how many", "rate": "how fast, in #/s", "parts": "how large each is"}
+    assert descriptions(First) == {"size": "how many", "rate": "how fast"}
+    assert descriptions(Second) == {"size": "how many more", "rate": "how fast"}
+    assert descriptions(partial(told, "here")) == descriptions(told)
+
+
+def test_no_source_is_needed() -> None:
+    space: dict[str, Any] = {"Annotated": Annotated, "doc": doc}
+    exec('def unseen(*, size: Annotated[int, doc("how many")] = 1): ...', space)
+    assert descriptions(space["unseen"]) == {"size": "how many"}

@@ -119,7 +119,7 @@ REQUIRED = {
 def test_nesterov_needs_momentum():
     with pytest.raises(ConfigError) as refused:
         load(REQUIRED | {"training": {"rounds_per_task": 1, "optimizer": {"nesterov": True}}})
-    words = "training.optimizer.nesterov: found true with momentum 0, allowed: false, or a momentum above 0"
+    words = "training.optimizer.nesterov: found true: allowed with a momentum above 0 only"
     assert str(refused.value) == words
     assert load(REQUIRED, ["training.optimizer={nesterov: true, momentum: 0.9}"]).training.optimizer.keys()["nesterov"]
 

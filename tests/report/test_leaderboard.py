@@ -7,7 +7,7 @@ import pytest
 from leaderboard import CLOSES, OPENS, insert_tables, main, read_boards, render_boards
 from made_runs import make_run
 
-from raysim.config.yaml_writing import to_yaml
+from raysim.config.yaml_text import to_yaml
 
 FedProx = {"fedprox": {"mu": 0.1}}
 

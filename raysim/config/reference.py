@@ -1,15 +1,23 @@
-"""The JSON Schema of the config, with the keys of every named component, for editors and for the reference."""
+"""What a config can have: as JSON Schema for editors, and in words for `raysim list` and for the reference."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from raysim.config.block import KeySchema, Schema
 from raysim.config.component import Component
-from raysim.config.key_schema import Schema
-from raysim.config.listing import first_line
-from raysim.config.lookup import resolve, table
+from raysim.config.document import to_plain
+from raysim.config.error_text import describe_unknown
+from raysim.config.lookup import KINDS, resolve, table
 from raysim.config.schema import Config
-from raysim.config.signature import describe_keys, keys_of
+from raysim.config.signature import keys_of
+from raysim.config.yaml_text import to_yaml_line
+from raysim.system.errors import ConfigError
 
 ALLOWED_OWN = {"type": "string", "pattern": ":", "description": "your own, as package.module:name"}
+REQUIRED_KEY = "required"  # in the place of a default
 
 
 def build_json_schema() -> Schema:
@@ -101,7 +109,48 @@ def _components(definitions: Schema, kind: str) -> Iterator[tuple[str, Schema]]:
         component = resolve(kind, name)
         keys = keys_of(component).model_json_schema(by_alias=True)
         definitions |= keys.pop("$defs", {})
-        for key, text in describe_keys(component).items():
-            keys.get("properties", {}).get(key, {}).setdefault("description", text)
         described = first_line(component)
         yield name, {**keys, "title": name, "description": described, "properties": keys.get("properties", {})}
+
+
+def list_components(listed: str, name: str | None = None) -> Iterator[str]:
+    """Yield a line for each name of a kind, as `raysim list` calls it, or for each key of one, raysim's or one's own.
+
+    Raises:
+        ConfigError: there is no such kind, or no such name.
+    """
+    kinds = {kind.listed: name for name, kind in KINDS.items() if kind.listed}
+    if listed not in kinds:
+        raise ConfigError(f"raysim list: {describe_unknown('kind', listed, kinds)}")
+    kind = kinds[listed]
+    if name is None:
+        width = max(16, *map(len, table(kind)))
+        for known in table(kind):
+            yield f"{known:<{width}} {first_line(resolve(kind, known))}"
+        return
+    component = resolve(kind, name)
+    keys = list(describe_block(keys_of(component)))
+    width = max([16, *(len(key) for key, *_ in keys)])
+    for key, default, allowed, words in keys:
+        yield f"{key:<{width}} {default:<12} {allowed}{'; ' * bool(words)}{words}"
+    if not keys:
+        yield "no keys"
+
+
+def describe_block(block: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each key of a block, its default, what it allows and what it is."""
+    for name, field in block.model_fields.items():
+        key = field.alias or name
+        description = " ".join((field.description or "").split())
+        yield key, _default(field), KeySchema(block, name).words(), description
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return REQUIRED_KEY
+    return to_yaml_line(to_plain(field.get_default(call_default_factory=True, validated_data={})))
+
+
+def first_line(component: Callable[..., Any]) -> str:
+    """Return the first line of a docstring."""
+    return (component.__doc__ or "").strip().partition("\n")[0]

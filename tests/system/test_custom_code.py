@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from raysim.config import ConfigError, load, own_code
-from raysim.config.own_code import find_own_code, refuse_main
+from raysim.config import ConfigError, load
+from raysim.config.lookup import names_for_actors
+from raysim.system import custom_code
+from raysim.system.custom_code import find_own_code, refuse_main
 
 CONFIG = {
     "name": "own",
@@ -43,8 +45,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
+def found(named: dict[str, Any]) -> list[Path]:
+    return find_own_code(names_for_actors(load(CONFIG, named)))
+
+
 def test_raysims_own_names_need_nothing() -> None:
-    assert find_own_code(load(CONFIG, {"methods": {"fedprox": {}, "raysim.algorithms.er:Er": {}}})) == []
+    assert found({"methods": {"fedprox": {}, "raysim.algorithms.er:Er": {}}}) == []
 
 
 def test_packages_go_whole_and_modules_as_files(project: Path) -> None:
@@ -53,12 +59,12 @@ def test_packages_go_whole_and_modules_as_files(project: Path) -> None:
         "model": {"name": "own_package.inner.deep:model", "note": "not_named:model"},
         "methods": {"own_module:Mine": {}, "own_package.inner.deep:Mine": {}},
     }
-    assert find_own_code(load(CONFIG, named)) == [project / "own_module.py", project / "own_package"]
+    assert found(named) == [project / "own_module.py", project / "own_package"]
 
 
 def test_what_is_installed_is_not_sent(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_code, "INSTALLED", [project])
-    assert find_own_code(load(CONFIG, {"model": {"name": "own_module:model"}})) == []
+    monkeypatch.setattr(custom_code, "INSTALLED", [project])
+    assert found({"model": {"name": "own_module:model"}}) == []
 
 
 def mine(labels: Any, clients: int, generator: Any) -> Any:
@@ -69,9 +75,9 @@ def test_code_of_the_script_itself_is_refused_with_what_to_do(monkeypatch: pytes
     monkeypatch.setattr(sys.modules["__main__"], "mine", mine, raising=False)
     config = load(CONFIG, {"partition": "__main__:mine"})  # as in a run in this process
     with pytest.raises(ConfigError) as refused:
-        refuse_main(config)
+        refuse_main(names_for_actors(config))
     assert str(refused.value) == (
         "found '__main__:mine', which actors cannot import, allowed: package.module:mine; move it into a module of its "
         "own, or run in this process (local=True, --local)"
     )
-    refuse_main(load(CONFIG))
+    refuse_main(names_for_actors(load(CONFIG)))

@@ -1,0 +1,111 @@
+"""The second half of reading a config: the components that it names are imported, and their own keys validated."""
+
+from collections.abc import Iterator, Mapping
+from typing import TypeVar, cast
+
+from pydantic import ValidationError
+
+from raysim.config.block import Block, keys_in
+from raysim.config.component import ByName, Component, Values
+from raysim.config.document import Keys, Mistake
+from raysim.config.error_text import describe_unknown, show
+from raysim.config.lookup import resolve
+from raysim.config.mistakes import explain_errors
+from raysim.config.signature import keys_of, own_values
+from raysim.system.errors import ConfigError
+
+SCHEDULES = {
+    "fedbuff": "schedule={kind: asynchronous, mixing: deltas}",
+    "fedasync": "schedule={kind: asynchronous, mixing: models, buffer_size: 1}",
+}
+"""What is asked for as a method, and is a schedule."""
+
+Part = TypeVar("Part")
+
+
+class Completion:
+    """One pass over a config, which makes another with the components' own keys; `mistakes` are those on the way."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[Mistake] = []
+
+    def complete(self, part: Part, written: object, keys: Keys = ()) -> Part:
+        """Return a part of the config with every component's own keys; `written` is what the document has for it."""
+        made: object = part
+        if isinstance(part, tuple):
+            items = written if isinstance(written, list) else []
+            made = tuple(
+                self.complete(item, items[place] if place < len(items) else None, (*keys, place))
+                for place, item in enumerate(part)
+            )
+        elif isinstance(part, Block):
+            made = self._complete_block(part, written, keys)
+        return cast(Part, made)
+
+    def _complete_block(self, block: Block, written: object, keys: Keys) -> Block:
+        values = written if isinstance(written, Mapping) else {}
+        fields: Values = {}
+        for key, name in keys_in(type(block)).items():
+            value, at = getattr(block, name), (*keys, key)
+            by_name = next((m for m in type(block).model_fields[name].metadata if isinstance(m, ByName)), None)
+            fields[name] = self.complete(value, values.get(key), at)
+            if by_name is not None:
+                fields[name] = self._complete_named(by_name.kind, value, at)
+        if isinstance(block, Component):
+            at = keys if isinstance(written, str) else (*keys, block.decides)  # a name alone has no key of its own
+            fields |= self._own_keys(block.what, block.named, block.keys(), keys, at, [*type(block).model_fields])
+        return type(block).model_construct(**fields)
+
+    def _complete_named(self, kind: str, components: Mapping[str, object], keys: Keys) -> Values:
+        made: Values = {}
+        for name, given in components.items():
+            at = (*keys, name)
+            if kind == "method" and name.lower() in ("fedavg", *SCHEDULES):
+                self.mistakes += _no_method(name.lower(), given, at)
+            elif not isinstance(given, Mapping | None):
+                self.mistakes.append(Mistake(at, f"found {show(given)}, allowed: a block of the {kind}'s keys"))
+            else:
+                made[name] = self._own_keys(kind, name, dict(given or {}), at, at, [])
+        return made
+
+    def _own_keys(self, kind: str, name: str, given: Values, keys: Keys, at: Keys, beside: list[str]) -> Values:
+        """Return a component's own keys with every default; `at` is where it is named, `beside` the other keys."""
+        try:
+            block = keys_of(resolve(kind, name))
+        except ConfigError as error:
+            self.mistakes.append(Mistake(at, str(error)))
+            return {}
+        known = keys_in(block)
+        if taken := [key for key in known if key in beside]:
+            words = f"{kind} {show(name)} has a keyword-only parameter '{taken[0]}', which is a key of every {kind}"
+            self.mistakes.append(Mistake(at, words))
+            return {}
+        for key in given:
+            if key not in known:
+                words = describe_unknown("key", key, [*beside, *known], f" of {show(name)}")
+                self.mistakes.append(Mistake((*keys, key), words))
+        given = {key: value for key, value in given.items() if key in known}
+        try:
+            return own_values(block.model_validate(given))
+        except ValidationError as error:
+            self.mistakes += (mistake.below(keys) for mistake in explain_errors(block, given, error))
+            return {}
+
+
+def _no_method(name: str, given: object, at: Keys) -> Iterator[Mistake]:
+    """Yield what is wrong with a name that stands for no method but may be given as one."""
+    if name in SCHEDULES:
+        yield Mistake(at, f"found a schedule, allowed: methods; it is {SCHEDULES[name]}")
+    elif given:
+        yield Mistake(at, f"found {show(given)}, allowed: {{}}, as FedAvg is what runs without methods")
+
+
+def contradictions_in(part: object, keys: Keys = ()) -> Iterator[Mistake]:
+    """Yield what each block of a config says is wrong between its own keys."""
+    if isinstance(part, tuple):
+        for place, item in enumerate(part):
+            yield from contradictions_in(item, (*keys, place))
+    elif isinstance(part, Block):
+        yield from (mistake.below(keys) for mistake in part.contradictions())
+        for key, name in keys_in(type(part)).items():
+            yield from contradictions_in(getattr(part, name), (*keys, key))

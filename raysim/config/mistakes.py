@@ -1,0 +1,110 @@
+"""Pydantic's errors in the config's own words: what was found, what is allowed, which name is nearest."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from raysim.config.block import Allowed, KeySchema, blocks_in, keys_in
+from raysim.config.document import REQUIRED, Keys, Mistake
+from raysim.config.error_text import describe_unknown, either, nearest, show
+from raysim.config.suggestions import find_keys
+
+Values = Mapping[str, object]
+
+
+def explain_errors(block: type[BaseModel], values: Values, error: ValidationError) -> list[Mistake]:
+    """Return the mistakes for which pydantic refused a block's values, one for each key.
+
+    What is wrong inside a block says more than that the block as a whole is none of what is allowed.
+    """
+    found: dict[Keys, Mistake] = {}
+    for line in error.errors(include_url=False):
+        mistake = _explain(block, values, line)
+        found.setdefault(mistake.keys, mistake)
+    return [
+        mistake
+        for keys, mistake in found.items()
+        if not any(len(other) > len(keys) and other[: len(keys)] == keys for other in found)
+    ]
+
+
+def _explain(root: type[BaseModel], values: Values, line: Mapping[str, Any]) -> Mistake:
+    loc = line["loc"]
+    if line["type"] == "extra_forbidden":
+        around, _, (block, *_) = _follow(root, loc[:-1])
+        return _explain_unknown(root, values, (*around, loc[-1]), block)
+    keys, owners, _ = _follow(root, loc)
+    while keys and isinstance(keys[-1], int):  # a list is worded as a whole
+        keys = keys[:-1]
+    if not keys:
+        return Mistake((), f"found {show(line['input'])}: {line['msg']}")
+    block = owners[-1]
+    name = keys_in(block)[str(keys[-1])]
+    field, schema, value = block.model_fields[name], KeySchema(block, name), _value_at(values, keys)
+    if line["type"] == "missing" and loc[-1] == keys[-1]:
+        return Mistake(keys, f"{REQUIRED}, allowed: {schema.words()}", missing=True)
+    reason = line.get("ctx", {}).get("error")
+    if isinstance(reason, Exception) and not any(isinstance(item, Allowed) for item in field.metadata):
+        return Mistake(keys, f"found {show(value)}: {reason}")
+    if field.discriminator and isinstance(value, Mapping):
+        return _explain_choice((*keys, str(field.discriminator)), value, schema.choices())
+    items = value if isinstance(value, list | tuple) else [value]
+    near = next(filter(None, (nearest(item, schema.names()) for item in items)), "")
+    return Mistake(keys, f"found {show(value)}, allowed: {schema.words()}{near}")
+
+
+def _explain_unknown(root: type[BaseModel], values: Values, keys: Keys, block: type[BaseModel]) -> Mistake:
+    key, around = str(keys[-1]), _value_at(values, keys[:-1])
+    types = {name: field.annotation for name, field in block.model_fields.items()}
+    # a key that decides which of several blocks this is allows one name only
+    decides = [name for name, kind in types.items() if get_origin(kind) is Literal and len(get_args(kind)) == 1]
+    of = "".join(f" of {around.get(name)}" for name in decides) if isinstance(around, Mapping) else ""
+    further_down = find_keys(root, values, key) if len(keys) == 1 else []
+    meant = further_down[0] if len(further_down) == 1 else None
+    return Mistake(keys, describe_unknown("key", key, keys_in(block), of, meant=meant))
+
+
+def _explain_choice(keys: Keys, block: Values, names: list[str]) -> Mistake:
+    """Word the mistake of a block whose deciding key, such as kind, is missing or wrong."""
+    allowed = f"allowed: {either(names)}"
+    if keys[-1] not in block:
+        return Mistake(keys, f"{REQUIRED}, {allowed}", missing=True)
+    found = block[str(keys[-1])]
+    return Mistake(keys, f"found {show(found)}, {allowed}{nearest(found, names)}")
+
+
+def _follow(root: type[BaseModel], loc: Keys) -> tuple[Keys, list[type[BaseModel]], list[type[BaseModel]]]:
+    """Return the keys that an error's location names, the blocks that have them, and those that the last may be.
+
+    A location has, beside keys and places in lists, the options of unions that pydantic tried: a block's class or its
+    kind narrows what follows, and all others, such as `constrained-int`, say nothing about where the error is.
+    """
+    keys: Keys = ()
+    owners: list[type[BaseModel]] = []
+    options = [root]
+    for part in loc:
+        owner = next((option for option in options if part in keys_in(option)), None)
+        if owner is not None:
+            keys, options = (*keys, part), [*blocks_in(owner.model_fields[keys_in(owner)[str(part)]].annotation)]
+            owners.append(owner)
+        elif isinstance(part, int):
+            keys = (*keys, part)
+        else:
+            options = [option for option in options if part in _labels(option)] or options
+    return keys, owners, options
+
+
+def _labels(block: type[BaseModel]) -> set[object]:
+    """Return what pydantic may call a block among others: its class's name, or what its deciding key allows."""
+    literals = (field.annotation for field in block.model_fields.values() if get_origin(field.annotation) is Literal)
+    return {block.__name__, *(name for literal in literals for name in get_args(literal))}
+
+
+def _value_at(values: object, keys: Keys) -> object:
+    for key in keys:
+        if isinstance(values, Mapping):
+            values = values.get(str(key))
+        else:
+            values = values[key] if isinstance(values, list) and isinstance(key, int) and key < len(values) else None
+    return values

@@ -1,0 +1,72 @@
+"""Code of the user's own: whether a component is, where it is defined, and which files other machines must be sent."""
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from raysim.system.errors import INSTALLED, ConfigError
+
+Component = Callable[..., Any]
+
+
+def is_own(component: Component) -> bool:
+    """Return whether a component is the user's own, and not raysim's."""
+    return module_of(component).partition(".")[0] != "raysim"
+
+
+def place_of(component: Component) -> str:
+    """Return a component's name and where it is defined, "mine (things.py:12)", for messages about what it did."""
+    bare: Any = bare_function(component)
+    name = getattr(bare, "__qualname__", None) or type(bare).__qualname__
+    if code := getattr(inspect.unwrap(bare), "__code__", None):
+        return f"{name} ({code.co_filename}:{code.co_firstlineno})"
+    try:
+        return f"{name} ({inspect.getsourcefile(bare)}:{inspect.getsourcelines(bare)[1]})"
+    except (OSError, TypeError):  # an instance, or code without source
+        return str(name)
+
+
+def module_of(component: Component) -> str:
+    """Return the module in which a function or a class, or the class of an object, is defined."""
+    bare = bare_function(component)
+    return str(getattr(bare, "__module__", None) or "")
+
+
+def bare_function(component: Component) -> Component:
+    """Return what a component calls, without the arguments that functools.partial has bound."""
+    while isinstance(component, functools.partial):
+        component = component.func
+    return component
+
+
+def refuse_main(names: Iterable[str]) -> None:
+    """Refuse names such as __main__:function: actors have another main module. Raises ConfigError."""
+    found = sorted(name for name in names if name.startswith("__main__:"))
+    if found:
+        own = found[0].partition(":")[2]
+        words = f"found '{found[0]}', which actors cannot import, allowed: package.module:{own}; move it into a module"
+        raise ConfigError(f"{words} of its own, or run in this process (local=True, --local)")
+
+
+def find_own_code(names: Iterable[str]) -> list[Path]:
+    """Return the files and folders of the top-level modules and packages of names such as package.module:name.
+
+    Installed packages are not among them: they must be installed on the other machines too, as raysim is.
+    """
+    modules = {name.partition(":")[0].partition(".")[0] for name in names}
+    found = {path for name in modules - {"raysim"} for path in _paths(name)}
+    return sorted(path for path in found if not any(path.is_relative_to(place) for place in INSTALLED))
+
+
+def _paths(name: str) -> Iterator[Path]:
+    """Yield where a module lies that the config has been read with; text that only looks like a name has none."""
+    module = sys.modules.get(name)
+    if module is None:
+        return
+    if hasattr(module, "__path__"):
+        yield from (Path(place).resolve() for place in module.__path__)
+    elif module.__file__ is not None:
+        yield Path(module.__file__).resolve()
