@@ -1,7 +1,7 @@
 """The second half of reading a config: the components that it names are imported, and their own keys validated."""
 
 from collections.abc import Iterator, Mapping
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -44,7 +44,7 @@ class Completion:
 
     def _complete_block(self, block: Block, written: object, keys: Keys) -> Block:
         values = written if isinstance(written, Mapping) else {}
-        fields: Values = {}
+        fields: dict[str, Any] = {}
         for key, name in keys_in(type(block)).items():
             value, at = getattr(block, name), (*keys, key)
             by_name = next((m for m in type(block).model_fields[name].metadata if isinstance(m, ByName)), None)

@@ -6,7 +6,7 @@ PyYAML's own resolvers follow YAML 1.1, where `no` is false, `1e-3` is a string 
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import yaml
 
@@ -39,8 +39,6 @@ SCALARS: Mapping[str, tuple[re.Pattern[str], Callable[[str], object]]] = {
 class _Loader(yaml.SafeLoader):
     """PyYAML's parser with the scalars of YAML 1.2."""
 
-    yaml_implicit_resolvers: ClassVar = {}
-
 
 class _Dumper(yaml.SafeDumper):
     """PyYAML's writer, with strings quoted where YAML 1.2 or PyYAML's YAML 1.1 would read something else."""
@@ -61,6 +59,7 @@ def _number(dumper: yaml.SafeDumper, number: float) -> yaml.ScalarNode:
     return dumper.represent_scalar(TAG + "float", text)
 
 
+_Loader.yaml_implicit_resolvers = {}
 _Dumper.add_representer(str, _string)
 _Dumper.add_representer(float, _number)
 for _kind, (_pattern, _) in SCALARS.items():
@@ -114,8 +113,8 @@ def _parse(text: str | bytes, place: Callable[[int], str], lines: dict[Keys, int
         if not isinstance(error, yaml.constructor.ConstructorError):
             problem = f"broken YAML: {problem}"
     except yaml.reader.ReaderError as error:
-        before, found = text[: error.position], error.character
-        line = before.count(b"\n" if isinstance(before, bytes) else "\n") + 1
+        end, found = error.position, error.character
+        line = (text.count("\n", 0, end) if isinstance(text, str) else text.count(b"\n", 0, end)) + 1
         problem = f"broken YAML: the character {chr(found)!r} is not allowed"
         if error.encoding != "unicode":
             problem = f"byte 0x{found:02x} is no UTF-8; the file must be a text file in UTF-8"
