@@ -38,7 +38,6 @@ from raysim.system.errors import ConfigError, RunError
 from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
-from raysim.system.last_words import LastWords
 from raysim.system.output import divert_errors
 
 if TYPE_CHECKING:
@@ -114,11 +113,10 @@ def run(
         told = make_callbacks(resolved, federation.protocols, callbacks)
         log = getattr(display, "log", None)  # a display of one's own need not have it
         prepared = _Prepared(resolved, federation, model, capacity, places, told)
-        words = None if local else LastWords(directory / "config.yaml", resume_command(resolved, directory))
         with (
             Footprint() as footprint,
-            _start_on_ray(prepared, words, display, session) if words else _start_here(prepared) as start,
-            Recorder(resolved, federation, directory, began, footprint, words) as recorder,
+            _start_here(prepared) if local else _start_on_ray(prepared, display, session) as start,
+            Recorder(resolved, federation, directory, began, footprint) as recorder,
             divert_errors(directory / log) if log and not local else nullcontext(),
         ):
             recovery = Recovery(start, recorder, resolved.checkpoint.tries)
@@ -184,7 +182,7 @@ def _start_here(run: _Prepared) -> Iterator[Callable[[SavedCheckpoint | None, bo
 
 @contextmanager
 def _start_on_ray(
-    run: _Prepared, words: LastWords, display: RunDisplay, early: "Session | None"
+    run: _Prepared, display: RunDisplay, early: "Session | None"
 ) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
     """Yield the function that starts the run from a checkpoint on a cluster; one started here is replaced if lost."""
     from raysim.actors import compat

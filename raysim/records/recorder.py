@@ -14,7 +14,7 @@ from raysim.federation.holdings import find_holdings
 from raysim.records.checkpoints import Checkpoints, Recorded, SavedCheckpoint
 from raysim.records.figures import timeline_image
 from raysim.records.notes import Note
-from raysim.records.result import Result, to_json, write_result
+from raysim.records.result import Result, write_result
 from raysim.records.run_directory import (
     Interruptions,
     RunFiles,
@@ -29,9 +29,6 @@ from raysim.records.versions import find_versions
 from raysim.system.errors import RunError
 from raysim.system.files import convert_write_errors, lock_directory
 from raysim.system.footprint import Footprint
-from raysim.system.last_words import LastWords
-
-PREPARED_EVERY = 1.0  # seconds at least, between two rounds
 
 
 class Recorder:
@@ -43,7 +40,6 @@ class Recorder:
         directory: absent or empty; or the run's own, which is then resumed from its newest checkpoint, or restarted.
         began: when the run began, by time.perf_counter.
         footprint: the memory that it takes.
-        words: has a summary written if this process is killed.
 
     Raises:
         RunError: the checkpoint is damaged or belongs to another run, or nothing can be written.
@@ -57,13 +53,11 @@ class Recorder:
         directory: Path,
         began: float,
         footprint: Footprint,
-        words: LastWords | None = None,
     ) -> None:
         self.directory = directory
         self.config = config
         self._began = began
         self.footprint = footprint
-        self._words, self._prepared = words, 0.0
         self._interrupted = False
         self._stop_at: tuple[str, int] | None = None
         self._last: RoundDone | None = None
@@ -136,8 +130,6 @@ class Recorder:
                     self._totals.add_row(self._last)  # of the task that it was stopped in
                 self._facts |= {"model_sha256": sha256(event.state), "per_client": event.per_client}
                 self._files.write_model(event.state)
-        if not isinstance(event, RoundDone) or event.task_done or time.perf_counter() > self._prepared + PREPARED_EVERY:
-            self._prepare()
 
     def go_back(self, why: str) -> int:
         """Return everything to the state of `saved`, the newest checkpoint, after a loss; return its round."""
@@ -147,19 +139,13 @@ class Recorder:
 
     def end(self, status: str) -> Result:
         """Write summary.json and return its contents. Raises RunError if it cannot be written."""
-        result = self._result(status)
-        write_result(result)
-        return result
-
-    def _result(self, status: str, killed: bool = False) -> Result:
         config = self.config
-        return Result(
+        result = Result(
             name=config.name,
             seed=config.seed,
             methods=list(config.methods),
             status=status,
             stopped_by=self.stopped_by if status == "done" else None,
-            killed=killed,
             clients=config.clients.count,
             tasks=config.scenario.tasks,
             top_k=config.evaluation.top_k,
@@ -173,12 +159,8 @@ class Recorder:
             **self._facts,
             **self._totals.summarise(config.in_step, config.objective.make().metric),
         )
-
-    def _prepare(self) -> None:
-        """Say what summary.json is to say if this process is killed."""
-        if self._words is not None:
-            self._words.prepare(self.directory, to_json(self._result("failed", killed=True)))
-            self._prepared = time.perf_counter()
+        write_result(result)
+        return result
 
     def _describe_clients(self, federation: Federation) -> None:
         """Write down what every client holds, and where tasks do not change at once, who is at which task when."""
@@ -206,7 +188,6 @@ class Recorder:
     def _open(self, recorded: Recorded) -> None:
         """Cut the directory back to what it held then, and open its files."""
         self._totals = recorded.tally
-        self._prepare()
         with convert_write_errors(self.directory, self.directory):
             cut_back(self.directory, recorded.files)
         self._files = RunFiles(self.config, self.directory)

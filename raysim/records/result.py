@@ -11,10 +11,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from raysim.evaluation.metrics import ProtocolMetrics
 from raysim.evaluation.scoring import ClientSummary
 from raysim.system.errors import ConfigError
-from raysim.system.files import convert_write_errors, write_whole
+from raysim.system.files import convert_write_errors, is_locked, write_whole
 
 # keys of summary.json, and the values that it leaves out
-IF_ASKED_FOR = {"top_k": 1, "tested": "global", "per_client": None, "stopped_by": None, "killed": False}
+IF_ASKED_FOR = {"top_k": 1, "tested": "global", "per_client": None, "stopped_by": None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +27,9 @@ class Result:
     evaluation.model: where it is not global, accuracies are means over clients, and there is always per_client. Bytes
     are the methods' payload, all clients together; steps counts the gradient steps of all clients' local training,
     participation each client's updates; virtual_time is in virtual seconds; seconds_per_round is a median, without
-    evaluation; stopped_by is the callback that ended the run before its last round; killed says that the run's process
-    was (then the status is failed, and another process wrote this); actors counts Ray's (the coordinator and the hosts;
-    none if one process did it all). Older versions wrote no steps, participation,
-    virtual_time and actors.
+    evaluation; stopped_by is the callback that ended the run before its last round; actors counts Ray's (the coordinator
+    and the hosts; none if one process did it all). Older versions wrote no steps, participation, virtual_time and
+    actors, and a key `killed`, which is not read.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)
@@ -40,7 +39,6 @@ class Result:
     methods: list[str]
     status: str
     stopped_by: str | None = None
-    killed: bool = False
     clients: int
     tasks: int
     rounds: int
@@ -70,30 +68,37 @@ def write_result(result: Result) -> None:
     """Write summary.json into the result's directory. Raises RunError if it cannot be written."""
     path = result.directory / "summary.json"
     with convert_write_errors(path, result.directory):
-        write_whole(path, to_json(result, 2) + "\n")
-
-
-def to_json(result: Result, indent: int | None = None) -> str:
-    """Return what summary.json says; without `indent`, in one line."""
-    left_out = [key for key, unsaid in IF_ASKED_FOR.items() if getattr(result, key) == unsaid]
-    summary = {k: v for k, v in vars(result).items() if k != "directory" and k not in left_out}
-    return json.dumps(summary, indent=indent, allow_nan=False)
+        left_out = [key for key, unsaid in IF_ASKED_FOR.items() if getattr(result, key) == unsaid]
+        summary = {k: v for k, v in vars(result).items() if k != "directory" and k not in left_out}
+        write_whole(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 def load_result(directory: str | Path) -> Result:
     """Return the result of a run that ended.
 
     Raises:
-        ConfigError: there is no summary.json, or raysim did not write it.
+        ConfigError: there is no summary.json, as the run is under way or was killed, or raysim did not write it.
     """
     path = Path(directory) / "summary.json"
     try:
         found = TypeAdapter(Result).validate_json(path.read_bytes(), strict=True)
     except OSError as error:
+        if (path.parent / "rounds.jsonl").exists() and isinstance(error, FileNotFoundError):
+            raise ConfigError(describe_unfinished(path.parent)) from None
         raise ConfigError(f"{path}: {error.strerror}; allowed: the directory of a run that ended") from error
     except ValidationError as error:
         raise ConfigError(f"{path}: {first_problem(error)}; allowed: a summary.json that raysim wrote") from error
     return replace(found, directory=Path(directory))
+
+
+def describe_unfinished(directory: Path) -> str:
+    """Return whether a run without a summary.json is running or was killed, in one line.
+
+    A process that is killed writes no summary, but its lock on the directory ends with it.
+    """
+    if is_locked(directory):
+        return f"{directory}: no summary.json yet: the run is under way"
+    return f"{directory}: no summary.json: the run was killed; resume it with raysim run --resume --out {directory}"
 
 
 def first_problem(error: ValidationError) -> str:

@@ -151,11 +151,8 @@ def find_interruption(directory: Path) -> str | None:
     if not (directory / ROUNDS).exists():
         return None
     try:
-        summary = dict(json.loads((directory / "summary.json").read_text(encoding="utf-8")))
-        status = "killed" if summary.get("killed") else summary["status"]
-    except RUBBISH:
-        status = "killed"
-    if status == "killed":
+        status = dict(json.loads((directory / "summary.json").read_text(encoding="utf-8")))["status"]
+    except RUBBISH:  # there is none, as the process was killed
         return "the process ended in the middle of the run"
     return None if status == "interrupted" else f"the run {status}"
 

@@ -14,7 +14,7 @@ from raysim.config import validate
 from raysim.config.document import Document, to_plain
 from raysim.config.lookup import only_named_by
 from raysim.config.yaml_text import read_yaml, to_yaml
-from raysim.records.result import Result, load_result
+from raysim.records.result import Result, describe_unfinished, load_result
 from raysim.report.packed import SUFFIX, PackedFile, PackedRun, find_packed, packed_directory, read_packed
 from raysim.report.round_records import RoundRecord, read_rounds
 from raysim.sweeps.cells import SWEEP_FILE
@@ -185,7 +185,7 @@ def _walk(directory: Path, seen: set[Path], left_out: list[str]) -> Iterator[tup
         if "summary.json" in files:
             yield path, None
         elif {"config.yaml", "rounds.jsonl"} <= set(files):
-            left_out.append(f"{path}: no summary.json: the run is under way or was killed")
+            left_out.append(describe_unfinished(path))
         for name in sorted(name.removesuffix(SUFFIX) for name in files if name.endswith(SUFFIX)):
             file = path / (name + SUFFIX)
             try:

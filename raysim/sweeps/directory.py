@@ -144,7 +144,7 @@ def find_progress(cell: Cell, out: Path) -> RunProgress:
     if directory / "config.yaml" not in held:
         raise ConfigError(f"{directory}: found {held[0].name} and no config.yaml, so this is no run's; {INSTEAD}")
     ended = load_result(directory) if directory / "summary.json" in held else None
-    status = "unfinished" if ended is None or ended.killed else ended.status
+    status = "unfinished" if ended is None else ended.status
     with only_named_by(cell.config):
         unlike = describe_difference(load(directory / "config.yaml"), cell.config)
     if unlike is not None:

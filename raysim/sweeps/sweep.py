@@ -21,7 +21,6 @@ from raysim.system.errors import ConfigError, Lost, RunError
 from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
-from raysim.system.last_words import LastWords
 from raysim.system.output import divert_errors
 from raysim.system.seeding import torch_untouched
 
@@ -75,10 +74,9 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
     """
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
-    words = LastWords(plan.out, "the same command")
-    with torch_untouched(), _executor(plan, local, jobs, display, words) as executor, lock_directory(plan.out, "sweep"):
+    with torch_untouched(), _executor(plan, local, jobs, display) as executor, lock_directory(plan.out, "sweep"):
         register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
-        runs = _Runs(plan.out, executor, display, None if local else words)
+        runs = _Runs(plan.out, executor, display)
         log = nullcontext() if local or display.log is None else divert_errors(plan.out / display.log)
         with log:
             runs.carry_out(plan.to_do)
@@ -99,12 +97,11 @@ class _Runs:
     Their data are read in this process, so that no other node needs the files.
     """
 
-    def __init__(self, out: Path, executor: Executor, display: SweepDisplay, words: LastWords | None) -> None:
+    def __init__(self, out: Path, executor: Executor, display: SweepDisplay) -> None:
         self.outcomes: dict[str, RunOutcome] = {}
         self._out = out
         self._executor = executor
         self._display = display
-        self._words = words
         self._recorders: dict[Cell, Recorder] = {}
         self._audiences: dict[Cell, CallbackList] = {}
         self._running: dict[RunInProgress, Cell] = {}
@@ -147,7 +144,7 @@ class _Runs:
                 return
             self._display.begin(cell)
             footprint = Footprint()  # as reported by the process that carries out the run
-            recorder = Recorder(cell.config, federation, self._out / cell.folder, began, footprint, self._words)
+            recorder = Recorder(cell.config, federation, self._out / cell.folder, began, footprint)
         except (ConfigError, RunError) as error:
             self._end(cell, "failed", str(error))
             return
@@ -212,9 +209,7 @@ class _Runs:
 
 
 @contextmanager
-def _executor(
-    plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisplay, words: LastWords
-) -> Iterator[Executor]:
+def _executor(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisplay) -> Iterator[Executor]:
     """Yield the executor of the runs: this process, or a cluster."""
     to_do = plan.to_do
     addresses = {cell.config.resources.address for cell in to_do}

@@ -61,6 +61,21 @@ def convert_write_errors(what: Path | str, directory: Path) -> Iterator[None]:
         ) from error
 
 
+def is_locked(directory: Path) -> bool:
+    """Return whether a process holds the lock of a directory; False on a file system without locks."""
+    lock = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    else:
+        return False
+    finally:
+        os.close(lock)
+
+
 @contextmanager
 def lock_directory(directory: Path, what: str) -> Iterator[None]:
     """Make the directory, and lock it against other processes, which would resume what is in progress there.

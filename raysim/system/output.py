@@ -59,13 +59,6 @@ def unfailing_output(also_results: bool) -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def error_descriptor() -> int | None:
-    """Return the descriptor that sys.stderr writes to, which `divert_errors` makes another than 2; None without one."""
-    with suppress(OSError, ValueError):
-        return sys.stderr.fileno() if sys.stderr is not None else None
-    return None
-
-
 @contextmanager
 def divert_errors(log: Path) -> Iterator[None]:
     """Have what is written to standard error's descriptor in this context, but not by sys.stderr, go to a log.

@@ -2,10 +2,12 @@
 
 import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -170,3 +172,22 @@ def test_a_folder_in_use_survives_the_next_run(temporary: Path) -> None:
             assert Path(first).is_dir()
             assert first != second
         assert Path(first).is_dir()
+
+
+def test_the_folder_of_a_killed_process_is_cleared_without_a_word(temporary: Path) -> None:
+    script = """
+import os, signal
+from raysim.actors.session import open_session
+with open_session(forked=False) as made:
+    print(made.rays.parent, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, "")
+    folder, limit = Path(ended.stdout.strip()), time.monotonic() + 10
+    assert folder.parent == temporary
+    while folder.exists():
+        assert time.monotonic() < limit, "waited too long"
+        time.sleep(0.01)

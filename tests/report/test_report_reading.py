@@ -104,7 +104,7 @@ def test_a_run_under_way_and_a_missing_config_are_left_out(tmp_path: Path) -> No
     find_runs([tmp_path], left_out)
     assert left_out == [
         f"{tmp_path}/bare/config.yaml: there is no such file",
-        f"{tmp_path}/begun: no summary.json: the run is under way or was killed",
+        f"{tmp_path}/begun: no summary.json: the run was killed; resume it with raysim run --resume --out {tmp_path}/begun",
     ]
 
 
