@@ -5,10 +5,11 @@
 Kills (SIGKILL) a host, the coordinator, the driver, a node, and of Ray's own processes the raylet, the GCS and the
 runtime environment agent N times each; `terminated` sends SIGTERM to the driver and Ray's processes, as `timeout` and
 `scancel` do, which must end the run as interrupted. Runs with different methods and schedules alternate, with three
-kills per run, so that 18 kills cover all of them. A run that was terminated must have a summary that says so, one that was
-killed must have none, and both go on with --resume. It must end with the bits of the same run without kills, must have recorded an interruption for every
-kill, and may repeat at most `checkpoint.every_rounds` rounds per interruption. Prints one line per kind, and exits with
-status 1 if any of this fails, or a run takes longer than five minutes.
+kills per run, so that 18 kills cover all of them. A run that was terminated must have a summary that says so, and one
+that was killed must have none. Both resume with --resume. The run must end with the bits of the same run without kills,
+must have recorded an interruption for every kill, and may repeat at most `checkpoint.every_rounds` rounds per
+interruption. Prints one line per kind, and exits with status 1 if any of this fails, or a run takes longer than five
+minutes.
 """
 
 from __future__ import annotations

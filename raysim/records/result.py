@@ -27,9 +27,9 @@ class Result:
     evaluation.model: where it is not global, accuracies are means over clients, and there is always per_client. Bytes
     are the methods' payload, all clients together; steps counts the gradient steps of all clients' local training,
     participation each client's updates; virtual_time is in virtual seconds; seconds_per_round is a median, without
-    evaluation; stopped_by is the callback that ended the run before its last round; actors counts Ray's (the coordinator
-    and the hosts; none if one process did it all). Older versions wrote no steps, participation, virtual_time and
-    actors, and a key `killed`, which is not read.
+    evaluation; stopped_by is the callback that ended the run before its last round; actors counts Ray's (the
+    coordinator and the hosts; none if one process did it all). Older versions wrote no steps, participation,
+    virtual_time and actors, and a key `killed`, which is not read.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)

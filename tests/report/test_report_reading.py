@@ -99,12 +99,13 @@ def test_keys_of_other_versions_may_come_and_go(tmp_path: Path) -> None:
 def test_a_run_under_way_and_a_missing_config_are_left_out(tmp_path: Path) -> None:
     make_run(tmp_path / "good")
     (make_run(tmp_path / "bare") / "config.yaml").unlink()
-    (make_run(tmp_path / "begun") / "summary.json").unlink()
+    begun = make_run(tmp_path / "begun")
+    (begun / "summary.json").unlink()
     left_out: list[str] = []
     find_runs([tmp_path], left_out)
     assert left_out == [
         f"{tmp_path}/bare/config.yaml: there is no such file",
-        f"{tmp_path}/begun: no summary.json: the run was killed; resume it with raysim run --resume --out {tmp_path}/begun",
+        f"{begun}: no summary.json: the run was killed; resume it with raysim run --resume --out {begun}",
     ]
 
 
