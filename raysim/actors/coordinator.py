@@ -45,21 +45,44 @@ class Start:
     paced: bool = False
 
 
-class Coordinator:
-    """Actor that has the host actors compute. Three threads: one runs, the others receive calls."""
+def waits_after(event: Event, paced: bool) -> bool:
+    """Return whether a run waits after this event until the driver has heard of it.
 
-    def __init__(self, start: Start) -> None:
-        hide_gpus()
-        self._start: Start | None = start
-        self._runner: RayRunner | None = None
+    After a checkpoint, until it is written, to limit what a failure can lose; and where the driver may end the run
+    (`paced`), after every round.
+    """
+    return isinstance(event, Checkpoint) or (paced and isinstance(event, STOPPABLE))
+
+
+class Driven:
+    """The part of an actor that the driver of its run calls, in threads of their own."""
+
+    def __init__(self) -> None:
         self._stopping = threading.Event()
         self._heard = threading.Semaphore(0)
 
-    def events(self) -> Iterator[Event]:
-        """Run to the last round. After a checkpoint, wait until it is written, to limit what a failure can lose; and
+    def heard(self, stopping: bool) -> None:
+        """Continue the run, or end it, as the driver has heard of the last round or written the checkpoint."""
+        if stopping:
+            self.stop()
+        self._heard.release()
 
-        where the driver may end the run, after every round.
-        """
+    def stop(self) -> None:
+        """End the run after the round in progress."""
+        self._stopping.set()
+
+
+class Coordinator(Driven):
+    """Actor that has the host actors compute. Three threads: one runs, the others receive calls."""
+
+    def __init__(self, start: Start) -> None:
+        super().__init__()
+        hide_gpus()
+        self._start: Start | None = start
+        self._runner: RayRunner | None = None
+
+    def events(self) -> Iterator[Event]:
+        """Run to the last round, and wait for the driver where `waits_after` says so."""
         register_tensors()
         set_torch(torch.device("cpu"), True)
         start = self._start
@@ -82,7 +105,7 @@ class Coordinator:
             for event in simulation.events():
                 if not isinstance(event, Checkpoint):
                     yield _told(event, runner, joined)
-                    if paced and isinstance(event, STOPPABLE):
+                    if waits_after(event, paced):
                         self._heard.acquire()
                     continue
                 records = list(event.clients)
@@ -90,16 +113,6 @@ class Coordinator:
                 self._heard.acquire()
                 records.clear()  # else the object store keeps them until the next event, as Ray holds this one
                 del event
-
-    def heard(self, stopping: bool) -> None:
-        """Continue the run, or end it, as the driver has heard of the last round or written the checkpoint."""
-        if stopping:
-            self.stop()
-        self._heard.release()
-
-    def stop(self) -> None:
-        """End the run after the round in progress."""
-        self._stopping.set()
 
     def late_hosts(self) -> list[int]:
         """Return the numbers of the hosts that take much longer to reply than any has taken before."""
@@ -116,8 +129,65 @@ def _told(event: Event, runner: RayRunner, joined: bool) -> Event:
     return event
 
 
-class Remote:
-    """A coordinator as the driver sees it: an iterator of the run's events.
+class RemoteRun:
+    """A run in an actor as the driver sees it: an iterator of the run's events, which ends the actor when it is closed.
+
+    Args:
+        actor: the actor, which is Driven.
+        paced: whether each round waits until this iterator is asked for the next event, so that `stop` ends the run
+            with the round that was heard of last.
+
+    Attributes:
+        who: the name of the actor in errors.
+        advice: what to do if it was lost.
+    """
+
+    who = "the coordinator"
+    advice = failures.LEAST_MEMORY
+
+    def __init__(self, actor: Any, paced: bool) -> None:
+        self._actor = actor
+        self._paced = paced
+        self._stopping = False
+
+    def events(self) -> Generator[Event, None, None]:
+        """Iterate over the events of the run; closing the iterator ends its actors. Raises Lost."""
+        try:
+            with failures.explain_ray_errors(lambda: self.who):
+                for event in self._stream():
+                    waits, last = waits_after(event, self._paced), isinstance(event, Finished)
+                    passed_on = [event]
+                    del event  # otherwise the object store keeps a checkpoint until the next event
+                    yield passed_on.pop()
+                    if waits:
+                        self._actor.heard.remote(self._stopping)
+                    if last:
+                        return
+            raise Lost(self.who, "its events ended before the run", self.advice)
+        except Lost as lost:
+            liveness.settle()
+            raise Lost(lost.who, lost.how, lost.advice and self.advice) from None
+        finally:
+            liveness.ask(lambda: ray.kill(self._actor))
+            self._give_back()
+
+    def stop(self) -> None:
+        """Ask the run to end after the round in progress."""
+        self._stopping = True
+        self._actor.stop.remote()
+
+    def _begin(self) -> Any:
+        return self._actor.events.options(num_returns="streaming").remote()
+
+    def _stream(self) -> Iterator[Event]:
+        raise NotImplementedError
+
+    def _give_back(self) -> None:
+        """Return what was reserved for the run's actors."""
+
+
+class Remote(RemoteRun):
+    """A coordinator with its hosts as the driver sees it.
 
     The data are put into the object store once for all hosts, and no reference to them is kept: once the hosts have
     them, the driver owns nothing there. If its raylet ends, Ray (2.60) would end the driver as it notes their loss.
@@ -128,8 +198,7 @@ class Remote:
         placement: the host actors to start.
         saved: the checkpoint to resume from; None starts the run from its beginning.
         apart: see RayRunner.
-        paced: whether each round waits until this iterator is asked for the next event, so that `stop` ends the run
-            with the round that was heard of last.
+        paced: see RemoteRun.
     """
 
     def __init__(
@@ -154,51 +223,32 @@ class Remote:
         server, forked = None if saved is None else saved.server, sum(map(bool, on_hosts))
         start = Start(config, [data], hosts, places, server, clients, apart, forked, paced)
         self._places = places
-        self._paced = paced
-        self._stopping = False
         self._patience = stalls.Stalls(hosts, places.nodes())
-        actor: Any = ray.remote(Coordinator)
-        self._actor = actor.options(**reservation.beside_the_driver(), **beside, max_concurrency=3).remote(start)
+        kind: Any = ray.remote(Coordinator)
+        actor = kind.options(**reservation.beside_the_driver(), **beside, max_concurrency=3).remote(start)
+        super().__init__(actor, paced)
 
-    def events(self) -> Generator[Event, None, None]:
-        """Iterate over the events of the run; closing the iterator ends the coordinator and with it the hosts."""
+    def _stream(self) -> Iterator[Event]:
         started = False
-        try:
-            if self._notice:
-                yield Notice(self._notice)
-            with failures.explain_ray_errors(lambda: "the coordinator"):
-                for reference in liveness.arriving(self._actor.events.options(num_returns="streaming").remote()):
-                    if reference is None:
-                        if line := self._patience.line(self._actor if started else None):
-                            yield Waiting(line)
-                        if not started:
-                            yield Stage(self._patience.stage())
-                        continue
-                    event = ray.get(reference)
-                    self._patience.heard()
-                    started = started or isinstance(event, Started)
-                    if isinstance(event, Checkpoint):
-                        yield replace(event, clients=_fetched(event.clients))
-                        self._actor.heard.remote(self._stopping)
-                    else:
-                        yield event
-                        if self._paced and isinstance(event, STOPPABLE):
-                            self._actor.heard.remote(self._stopping)
-                    if isinstance(event, Finished):
-                        return
-                    del event, reference  # otherwise the object store keeps a checkpoint until the next event
-                raise Lost("the coordinator", "its events ended before the run", failures.LEAST_MEMORY)
-        except Lost:
-            liveness.settle()
-            raise
-        finally:
-            liveness.ask(lambda: ray.kill(self._actor))
-            self._places.give_back()
+        if self._notice:
+            yield Notice(self._notice)
+        for reference in liveness.arriving(self._begin()):
+            if reference is None:
+                if line := self._patience.line(self._actor if started else None):
+                    yield Waiting(line)
+                if not started:
+                    yield Stage(self._patience.stage())
+                continue
+            event = ray.get(reference)
+            del reference
+            self._patience.heard()
+            started = started or isinstance(event, Started)
+            passed_on = [replace(event, clients=_fetched(event.clients)) if isinstance(event, Checkpoint) else event]
+            del event
+            yield passed_on.pop()
 
-    def stop(self) -> None:
-        """Ask the run to end after the round in progress."""
-        self._stopping = True
-        self._actor.stop.remote()
+    def _give_back(self) -> None:
+        self._places.give_back()
 
 
 def _fetched(references: Iterable[Any]) -> Iterator[Mapping[int, bytes]]:

@@ -1,62 +1,69 @@
-"""Whole runs on Ray, each in a separate actor, which has all of the run's clients."""
+"""Whole runs on Ray, each in a separate actor, which has all of the run's clients; and a cluster that is replaced."""
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError
 
-from raysim.actors import failures, liveness, workers
+from raysim.actors import liveness, workers
+from raysim.actors.coordinator import Driven, RemoteRun, waits_after
 from raysim.actors.actor_setup import set_up_actor
+from raysim.actors.session import Session
 from raysim.actors.serialization import register_tensors
 from raysim.config import Config
-from raysim.engine.events import STOPPABLE, Event
-from raysim.engine.whole_run import Executor, ResumeState, WholeRun
+from raysim.engine.events import Event, RoundDone, Stage
+from raysim.engine.whole_run import WholeRun
 from raysim.estimate.concurrency import CPUS_OF_A_RUN
 from raysim.federation.federation import Federation
-from raysim.system.errors import ConfigError, RunError
+from raysim.records.checkpoints import SavedCheckpoint
+from raysim.system.capacity import Capacity
+from raysim.system.errors import Lost
+from raysim.system.footprint import Footprint
 
 FEWER = "with fewer runs at a time (--jobs) each has more memory"
 
 
-class RunProcess(WholeRun):
-    """A whole run as an actor. Two threads: one runs, the other receives the call to stop."""
+class RunProcess(Driven):
+    """Actor that has all clients of a run. Two threads: one runs, the other receives calls."""
 
-    def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None) -> None:
+    def __init__(self, config: Config, federation: Federation, state: tuple[Any, Any]) -> None:
         set_up_actor(config.resources.gpus_per_actor)
-        super().__init__(config, federation, resume_from)
+        super().__init__()
         self._paced = bool(config.callbacks)
-        self._heard = threading.Semaphore(0)
+        self._run = WholeRun(config, federation, *state, self._stopping)
 
     def events(self) -> Iterator[tuple[Event, int]]:
-        """Run from the first round to the last; yield each event with this process's peak memory so far, in bytes.
-
-        Where callbacks may end the run, each round waits until they have heard of the one before.
-        """
-        for event, peak in self._events:
-            yield event, peak
-            if self._paced and isinstance(event, STOPPABLE):
-                self._heard.acquire()
-
-    def heard(self, stopping: bool = False) -> None:
-        """Continue the run, or end it."""
-        if stopping:
-            self.stop()
-        self._heard.release()
+        """Run to the last round; yield each event with this process's peak memory so far, in bytes."""
+        with Footprint() as footprint:
+            for event in self._run.events():
+                if not isinstance(event, RoundDone):
+                    footprint.sample()  # at the start and at the end, as a run may be shorter than the interval
+                yield event, footprint.peak_bytes
+                if waits_after(event, self._paced):
+                    self._heard.acquire()
 
 
-class RayRun:
-    """A run in an actor; a RunInProgress.
+class RunActor(RemoteRun):
+    """A run in one actor as the driver sees it.
 
     Args:
         config: the resolved config.
         federation: its data.
-        resume_from: the checkpoint's records to resume from, or None to start the run from its beginning.
+        saved: the checkpoint to resume from; None starts the run from its beginning.
+        reach: receives the peak memory of the actor so far, in bytes.
+
+    Attributes:
+        coming: the next event, which can be waited for.
     """
 
-    def __init__(self, config: Config, federation: Federation, resume_from: ResumeState | None) -> None:
+    who, advice = "the run's process", FEWER
+
+    def __init__(
+        self, config: Config, federation: Federation, saved: SavedCheckpoint | None, reach: Callable[[int], None]
+    ) -> None:
         liveness.check()
+        register_tensors()
         kind: Any = ray.remote(RunProcess)
         takes = config.resources
         placed = kind.options(
@@ -66,51 +73,55 @@ class RayRun:
             max_concurrency=2,
             **workers.start_here(takes),
         )
-        self._actor = placed.remote(config, ray.put(federation), ray.put(resume_from))
-        self._stopping = False
-        self.coming = self._actor.events.options(num_returns="streaming").remote()
+        state = (None, None) if saved is None else (saved.server, dict(saved.clients))
+        super().__init__(placed.remote(config, ray.put(federation), ray.put(state)), bool(config.callbacks))
+        self._reach = reach
+        self.coming = self._begin()
 
-    def __next__(self) -> tuple[Event, int]:
-        """Return the next event, waiting for it, and the actor's peak memory so far, in bytes.
-
-        Raises:
-            ConfigError: the config does not suit the run.
-            RunError: the run failed, or the actor died.
-        """
-        try:
-            event: tuple[Event, int] = ray.get(next(self.coming))
-        except RayError as error:
-            raise _failure(error) from error
-        return event
-
-    def stop(self) -> None:
-        """End the run after the round in progress."""
-        self._stopping = True
-        self._actor.stop.remote()
-
-    def heard(self) -> None:
-        """Have the next round begin, as the driver has heard of the last event."""
-        self._actor.heard.remote(self._stopping)
-
-    def end(self) -> None:
-        """End the actor."""
-        liveness.ask(lambda: ray.kill(self._actor))
+    def _stream(self) -> Iterator[Event]:
+        yield Stage("starting")  # at once, so that a driver of several runs can then wait for all of them
+        for reference in liveness.arriving(self.coming):
+            if reference is not None:
+                event, peak = ray.get(reference)
+                del reference
+                self._reach(peak)
+                passed_on = [event]
+                del event  # otherwise the object store keeps a checkpoint until the next event
+                yield passed_on.pop()
 
 
-def ray_executor(at_once: int) -> Executor:
-    """Return an executor of up to `at_once` runs at a time, each in an actor, on the cluster that is connected."""
-    register_tensors()
-    return Executor(at_once, RayRun, _wait)
+def wait(attempts: Sequence[RunActor | None]) -> int:
+    """Wait for the next event of some runs; return the place of the first that has one, or has no attempt now."""
+    if None in attempts:
+        return attempts.index(None)
+    coming = [attempt.coming for attempt in attempts if attempt is not None]
+    try:
+        return coming.index(liveness.wait(coming))
+    except Lost:  # the cluster has ended, which the run will say itself
+        return 0
 
 
-def _wait(running: Sequence[RayRun]) -> RayRun:
-    coming = liveness.wait([run.coming for run in running])
-    return next(run for run in running if run.coming == coming)
+@contextmanager
+def lasting_cluster(
+    begin: Callable[[Session | None], AbstractContextManager[Capacity]],
+    session: Session | None = None,
+    on_loss: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[Capacity, Callable[[], None]]]:
+    """Yield a cluster's capacity, and a function that waits until it can be reached, or replaces an own one that ended.
 
+    Args:
+        begin: starts or joins the cluster, in a session that was opened before, if there is one.
+        session: the first cluster's.
+        on_loss: called before a cluster is replaced, to drop everything that belongs to the old one.
+    """
+    with ExitStack() as started:
+        capacity = started.enter_context(begin(session))
 
-def _failure(error: RayError) -> ConfigError | RunError:
-    if isinstance(error, failures.DEATHS):
-        lost = failures.death("the run's process", error)
-        return RunError(f"{lost}; {FEWER}")
-    cause = error.cause if isinstance(error, RayTaskError) else error
-    return cause if isinstance(cause, ConfigError | RunError) else RunError(f"{type(cause).__name__}: {cause}")
+        def reach() -> None:
+            if liveness.own_has_ended():
+                on_loss()
+                started.close()
+                started.enter_context(begin(None))
+            liveness.reach()
+
+        yield capacity, reach

@@ -13,35 +13,47 @@ STARTING = "waiting until all hosts have started and answered"
 
 
 class Attempt(Protocol):
-    """A run from its start, or from a checkpoint, to its end, unless a process is lost."""
+    """A run from its start, or from a checkpoint, to its end, unless a process is lost.
+
+    There are three: a Simulation or WholeRun in this process, a run in one actor, and a coordinator with its hosts.
+    """
 
     def events(self) -> Generator[Event, None, None]:
-        """Iterate over the events. Raises Lost."""
+        """Iterate over the events; asking for the next one says that this one was heard. Closing ends the processes.
+
+        Raises:
+            Lost: a process of the run was lost.
+        """
 
     def stop(self) -> None:
-        """End the run after the round in progress."""
+        """End the run after the round in progress. Called from any thread."""
+
+
+Start = Callable[[SavedCheckpoint | None, bool], Attempt]
+"""Starts a run from a checkpoint (None: from its beginning).
+
+With the second argument, for the last try, every client is computed by itself where the run has hosts, to show which of
+them causes the loss of a process.
+"""
 
 
 class Recovery:
     """Restart of a run from its last checkpoint after a process was lost; surviving processes are not used again.
 
     Args:
-        start: starts the run from a checkpoint (None: from its beginning); `apart`, for the last try, has every client
-            computed by itself, to show which of them causes the loss of a process.
-        recorder: records the run, and knows its newest checkpoint.
+        start: starts the run.
         tries: how many losses are survived in a row without the run getting further than before.
+
+    Attributes:
+        attempt: the run since its start or its last loss; None before that, and from a loss to the next start.
     """
 
-    def __init__(
-        self,
-        start: Callable[[SavedCheckpoint | None, bool], Attempt],
-        recorder: Recorder,
-        tries: int,
-    ) -> None:
+    def __init__(self, start: Start, tries: int) -> None:
         self._start = start
-        self._recorder = recorder
         self._tries = tries
-        self._attempt: Attempt | None = None
+        self.attempt: Attempt | None = None
+        self._events: Generator[Event, None, None]
+        self._lost: Lost | None = None
         self._stopping = False
         self._rounds = 0
         self._doing = STARTING
@@ -53,40 +65,55 @@ class Recovery:
     def stop(self) -> None:
         """End the run after the round in progress."""
         self._stopping = True
-        if self._attempt is not None:
-            self._attempt.stop()
+        self.end_round()
+
+    def lose(self, lost: Lost) -> None:
+        """Give up the present attempt, between two events, because what it runs on is gone."""
+        if self.attempt is not None:
+            self.attempt, self._lost = None, lost
+            self._events.close()
 
     def end_round(self) -> None:
         """End the run after the round in progress, unless a loss has it go back before: then it goes on."""
-        if self._attempt is not None:
-            self._attempt.stop()
+        if (attempt := self.attempt) is not None:
+            attempt.stop()
 
-    def events(self) -> Generator[Event, None, None]:
+    def events(self, recorder: Recorder) -> Generator[Event, None, None]:
         """Record the events of the run and iterate over them, including those of rounds computed again.
+
+        Args:
+            recorder: records the run, and knows its newest checkpoint.
 
         Raises:
             ConfigError: there is no room for the run.
             RunError: the same rounds were lost too often, or there is no longer room for the run to continue.
         """
         furthest, reached, losses = 0, 0, 0
+        began = False
         while True:
             try:
-                with closing(self._begin(apart=losses >= self._tries).events()) as events:
-                    for event in events:
-                        self._recorder.take(event)
+                self._events, self._lost = self._begin(recorder.saved, losses >= self._tries, began).events(), None
+                began = True
+                with closing(self._events):
+                    for event in self._events:
+                        recorder.take(event)
                         self._follow(event)
                         if isinstance(event, RoundDone):
                             reached = event.round
-                        yield event
+                        passed_on = [event]
                         del event  # free a checkpoint's records, as the next event may take a round
-                return
+                        yield passed_on.pop()
+                if self._lost is None:
+                    return
+                raise self._lost
             except Lost as lost:
+                self.attempt = None
                 losses = 1 if reached > furthest else losses + 1
                 furthest = max(furthest, reached)
                 if losses > self._tries:
                     often = f"{lost.who} died {losses} times in round {furthest + 1}"
                     raise RunError(f"{often}: {lost.how}; {lost.advice}") from None
-                yield RolledBack(str(lost), self._recorder.go_back(str(lost)))
+                yield RolledBack(str(lost), recorder.go_back(str(lost)))
 
     def _follow(self, event: Event) -> None:
         """Note what a stop would wait for after this event."""
@@ -98,14 +125,14 @@ class Recovery:
         elif isinstance(event, RoundDone):
             self._doing = f"finishing round {min(event.round + 1, self._rounds)} of {self._rounds}"
 
-    def _begin(self, apart: bool) -> Attempt:
-        first, self._doing = self._attempt is None, STARTING
+    def _begin(self, saved: SavedCheckpoint | None, apart: bool, again: bool) -> Attempt:
+        self._doing = STARTING
         try:
-            self._attempt = self._start(self._recorder.saved, apart)
+            self.attempt = self._start(saved, apart)
         except ConfigError as error:
-            if first:
+            if not again:
                 raise
             raise RunError(f"there is no room any more: {error}") from error
         if self._stopping:
-            self._attempt.stop()
-        return self._attempt
+            self.attempt.stop()
+        return self.attempt

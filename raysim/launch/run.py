@@ -1,8 +1,8 @@
 """A run from a config to its directory: resolve, check, start, record, end."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, count
@@ -10,34 +10,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raysim.callbacks.callback import Callback
-from raysim.callbacks.callback_list import CallbackList, Named, make_callbacks
+from raysim.callbacks.callback_list import Named, make_callbacks
 from raysim.config import Config, load
 from raysim.config.comparison import label_run
 from raysim.data.downloading import downloads_told
 from raysim.engine.compatibility import check_fit, check_methods
 from raysim.engine.events import Stage
-from raysim.engine.runner import LocalRunner
-from raysim.engine.simulation import Simulation
+from raysim.engine.whole_run import simulate_here
 from raysim.estimate import placement
 from raysim.estimate.memory import estimate_memory
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation, build_federation
 from raysim.launch.bar import open_run_display
 from raysim.launch.display import RunDisplay
-from raysim.launch.recovery import Attempt, Recovery
-from raysim.launch.resuming import resolve_resumed, resume_command
+from raysim.launch.execution import Execution
+from raysim.launch.recovery import Attempt, Recovery, Start
+from raysim.launch.resuming import resolve_resumed
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.records.checkpoints import SavedCheckpoint
-from raysim.records.recorder import Recorder
 from raysim.records.result import Result, load_result
 from raysim.records.run_directory import claim_directory
 from raysim.system import seeding
 from raysim.system.capacity import Capacity, this_machine
-from raysim.system.errors import ConfigError, RunError
+from raysim.system.errors import ConfigError
 from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
-from raysim.system.interrupts import delay_interrupts, interruptible
+from raysim.system.interrupts import interruptible
 from raysim.system.output import divert_errors
 
 if TYPE_CHECKING:
@@ -111,48 +110,30 @@ def run(
         model = check_model(resolved, federation.shape, federation.classes, federation.vocabulary)
         check_fit(resolved, model, federation.classes)
         told = make_callbacks(resolved, federation.protocols, callbacks)
-        log = getattr(display, "log", None)  # a display of one's own need not have it
+        name = getattr(display, "log", None)  # a display of one's own need not have it
+        log = directory / name if name and not local else None
         prepared = _Prepared(resolved, federation, model, capacity, places, told)
         with (
             Footprint() as footprint,
             _start_here(prepared) if local else _start_on_ray(prepared, display, session) as start,
-            Recorder(resolved, federation, directory, began, footprint) as recorder,
-            divert_errors(directory / log) if log and not local else nullcontext(),
         ):
-            recovery = Recovery(start, recorder, resolved.checkpoint.tries)
-            audience = CallbackList(told, recorder, federation.availability.rows)
-            return _carry_out(recovery, recorder, display, audience)
+            execution = Execution(resolved, federation, told, directory, display, start)
+            steps = execution.steps(began, footprint, _interruptible(execution.recovery, display, log))
+            try:
+                for _ in steps:
+                    pass
+            except BaseException as error:
+                steps.throw(error)  # it may have been raised between two steps
+            assert execution.result is not None
+            return execution.result
 
 
-def _carry_out(recovery: Recovery, recorder: Recorder, display: RunDisplay, audience: CallbackList) -> Result:
-    def end(status: str) -> Result:
-        recorder.footprint.sample()
-        return recorder.end(status)
-
-    try:
-        with interruptible(recovery.stop, display.say, recovery.doing), closing(recovery.events()) as events:
-            for event in events:  # closing this ends the actors before their cluster
-                ends = audience.take(event)
-                display.take(event)
-                if ends is not None:
-                    recovery.end_round()
-                    display.say(ends)
-                del event  # see Recovery
-    except BaseException as error:
-        try:
-            with delay_interrupts():
-                result = end("interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
-            audience.end(result)
-        except RunError as also:  # for example, the disk is still full
-            error.add_note(str(also))
-        if recorder.checkpoints.newest is not None:
-            where = f"go on from round {recorder.checkpoints.newest}"
-            error.add_note(f"{where}: {resume_command(recorder.config, recorder.directory)}")
-        raise
-    with delay_interrupts():
-        result = end(recorder.status)
-    audience.end(result)
-    return result
+@contextmanager
+def _interruptible(recovery: Recovery, display: RunDisplay, log: Path | None) -> Iterator[None]:
+    """Have interrupts end the run, and what Ray writes to standard error go to a log, if there is one."""
+    diverted = nullcontext() if log is None else divert_errors(log)
+    with diverted, interruptible(recovery.stop, display.say, recovery.doing):
+        yield
 
 
 @dataclass(frozen=True)
@@ -168,52 +149,43 @@ class _Prepared:
 
 
 @contextmanager
-def _start_here(run: _Prepared) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
+def _start_here(run: _Prepared) -> Iterator[Start]:
     """Yield the function that starts the run from a checkpoint in this process."""
     placement.check_alone(run.config, run.capacity, estimate_memory(run.config, run.federation, run.model))
 
     def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
         server, clients = (None, None) if saved is None else (saved.server, saved.clients)
-        runner = LocalRunner(run.config, run.federation, clients)
-        return Simulation(run.config, run.federation, runner, server, run.model)
+        return simulate_here(run.config, run.federation, server, clients, run.model)
 
     yield start
 
 
 @contextmanager
-def _start_on_ray(
-    run: _Prepared, display: RunDisplay, early: "Session | None"
-) -> Iterator[Callable[[SavedCheckpoint | None, bool], Attempt]]:
+def _start_on_ray(run: _Prepared, display: RunDisplay, early: "Session | None") -> Iterator[Start]:
     """Yield the function that starts the run from a checkpoint on a cluster; one started here is replaced if lost."""
     from raysim.actors import compat
 
     compat.import_ray(loopback=run.config.resources.address is None)
-    from raysim.actors import cluster, coordinator, liveness
+    from raysim.actors import cluster, coordinator, runs
 
     config, need = run.config, estimate_memory(run.config, run.federation, run.model)
     if run.places is not None:
         placement.check_memory(config, run.capacity, run.places, need)
-    with ExitStack() as started:
 
-        def begin(early: "Session | None" = None) -> Placement | None:
-            address = config.resources.address
-            display.take(Stage("starting Ray" if address is None else f"joining the cluster at {address}"))
-            there = started.enter_context(cluster.cluster_of([config], run.capacity, display.say, early))
-            # nodes of a joined cluster may change, so their places are looked for at each start, and here before the
-            # run has a directory
-            places = run.places if there is run.capacity else None
-            if places is None:
-                placement.place(config, there, need)
-            return places
+    def begin(session: "Session | None" = None) -> AbstractContextManager[Capacity]:
+        address = config.resources.address
+        display.take(Stage("starting Ray" if address is None else f"joining the cluster at {address}"))
+        return cluster.cluster_of([config], run.capacity, display.say, session)
 
-        places = begin(early)
+    with runs.lasting_cluster(begin, early) as (there, reach):
+        # nodes of a joined cluster may change, so their places are looked for at each start, and here before the run
+        # has a directory
+        places = run.places if there is run.capacity else None
+        if places is None:
+            placement.place(config, there, need)
 
         def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
-            nonlocal places
-            if liveness.own_has_ended():
-                started.close()
-                places = begin()
-            liveness.reach()
+            reach()
             now = places or placement.place(config, cluster.present(), need)
             return coordinator.Remote(config, run.federation, now, saved, apart, paced=bool(run.callbacks))
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from raysim.config.error_text import show
 from raysim.engine.events import Event, RoundDone, Started
 from raysim.launch.bar import clock
-from raysim.launch.display import Display, accuracy_so_far
+from raysim.launch.display import Display, RunDisplay, accuracy_so_far
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunOutcome, SweepPlan
 from raysim.system.output import unfailing_stream
@@ -36,6 +36,22 @@ class SweepDisplay(Display):
 
     def end(self, outcome: RunOutcome) -> None:
         """Show how a run ended."""
+
+
+class CellDisplay(RunDisplay):
+    """Display of one run of a sweep: in the sweep's display, and lines with the run's folder."""
+
+    def __init__(self, sweep: SweepDisplay, cell: Cell) -> None:
+        self._sweep, self._cell = sweep, cell
+
+    def take(self, event: Event) -> None:
+        """Show one event."""
+        super().take(event)
+        self._sweep.take(self._cell, event)
+
+    def say(self, text: str) -> None:
+        """Show a line."""
+        self._sweep.say(f"{self._cell.folder}: {text}")
 
 
 class SweepLines(SweepDisplay):

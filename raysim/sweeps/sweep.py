@@ -1,28 +1,37 @@
 """A sweep from its file to its directory: check all runs, carry out those not done, record each, return outcomes."""
 
+import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-from raysim.callbacks.callback_list import CallbackList, make_callbacks
-from raysim.engine.events import STOPPABLE, Event, Finished
-from raysim.engine.whole_run import IN_THIS_PROCESS, Executor, RunInProgress, load_federation
+from raysim.callbacks.callback_list import make_callbacks
+from raysim.config import Config
+from raysim.engine.whole_run import WholeRun, load_federation
 from raysim.estimate import placement
 from raysim.estimate.concurrency import runs_at_once
-from raysim.records.recorder import Recorder
+from raysim.federation.federation import Federation
+from raysim.launch.execution import Execution
+from raysim.launch.recovery import Attempt
+from raysim.records.checkpoints import SavedCheckpoint
 from raysim.records.result import Result
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunEnd, RunOutcome, SweepPlan, plan_sweep, register_runs
-from raysim.sweeps.display import SweepDisplay, open_sweep_display
+from raysim.sweeps.display import CellDisplay, SweepDisplay, open_sweep_display
 from raysim.system.capacity import Capacity, this_machine
-from raysim.system.errors import ConfigError, Lost, RunError
+from raysim.system.errors import ConfigError, Lost, NotWritten, RunError
 from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
 from raysim.system.output import divert_errors
 from raysim.system.seeding import torch_untouched
+
+if TYPE_CHECKING:
+    from raysim.actors.session import Session
 
 
 def sweep(
@@ -74,16 +83,20 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
     """
     if local and jobs is not None:
         raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
-    with torch_untouched(), _executor(plan, local, jobs, display) as executor, lock_directory(plan.out, "sweep"):
+    runs = _Runs(plan.out, display)
+    with (
+        torch_untouched(),
+        _place(plan, local, jobs, display, runs.lose) as place,
+        lock_directory(plan.out, "sweep"),
+    ):
         register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
-        runs = _Runs(plan.out, executor, display)
         log = nullcontext() if local or display.log is None else divert_errors(plan.out / display.log)
         with log:
-            runs.carry_out(plan.to_do)
+            runs.carry_out(plan.to_do, place)
             if any(progress == "undecided" for _, progress in plan.runs):
                 plan = plan.renew()
                 register_runs(plan.out, plan.name, [cell for cell, _ in plan.runs])
-                runs.carry_out([cell for cell in plan.to_do if cell.folder not in runs.outcomes])
+                runs.carry_out([cell for cell in plan.to_do if cell.folder not in runs.outcomes], place)
     outcomes = {**plan.outcomes(), **runs.outcomes}
     if not runs.stopping:
         for cell in (cell for cell, progress in plan.runs if progress == "undecided"):
@@ -91,126 +104,125 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
     return list(outcomes.values())
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where the runs of a sweep are carried out.
+
+    Attributes:
+        at_once: the most runs in progress at a time.
+        start: starts a run, on its data, from a checkpoint (None: from its beginning); the footprint receives its peak
+            memory.
+        wait: waits for the next event of some runs, and returns the place of the first that has one.
+        measured: whether the runs' memory is this process's.
+    """
+
+    at_once: int
+    start: Callable[[Config, Federation, SavedCheckpoint | None, Footprint], Attempt]
+    wait: Callable[[Sequence[Any]], int]
+    measured: bool = False
+
+
 class _Runs:
-    """The runs of a sweep: begun as there is room and recorded, each in its directory; a failure ends no other run.
+    """The runs of a sweep: begun as there is room and carried out, each in its directory; a failure ends no other run.
 
     Their data are read in this process, so that no other node needs the files.
     """
 
-    def __init__(self, out: Path, executor: Executor, display: SweepDisplay) -> None:
+    def __init__(self, out: Path, display: SweepDisplay) -> None:
         self.outcomes: dict[str, RunOutcome] = {}
-        self._out = out
-        self._executor = executor
-        self._display = display
-        self._recorders: dict[Cell, Recorder] = {}
-        self._audiences: dict[Cell, CallbackList] = {}
-        self._running: dict[RunInProgress, Cell] = {}
         self.stopping = False
+        self._out = out
+        self._display = display
+        self._running: dict[Execution, tuple[Cell, Generator[None, None, None]]] = {}
 
-    def carry_out(self, cells: Sequence[Cell]) -> None:
-        """Carry out and record the runs; if that breaks off, end those in progress."""
+    def carry_out(self, cells: Sequence[Cell], place: _Place) -> None:
+        """Carry out the runs; if that breaks off, end those in progress."""
         waiting = deque(cells)
         try:
             with interruptible(self.stop, self._display.say):
                 while True:
-                    while waiting and len(self._running) < self._executor.at_once and not self.stopping:
-                        self._begin(waiting.popleft())
+                    while waiting and len(self._running) < place.at_once and not self.stopping:
+                        self._begin(waiting.popleft(), place)
                     if not self._running:
                         return
-                    self._go_on(self._executor.wait(list(self._running)))
+                    running = list(self._running)
+                    self._advance(running[place.wait([run.recovery.attempt for run in running])])
         except BaseException as error:
-            if isinstance(error, Lost):  # not of a run: of the cluster
-                error.add_note("the same command goes on")
             with delay_interrupts():
-                for run in self._running:
-                    run.end()
-                for cell in [*self._recorders]:
-                    with suppress(RunError):  # for example, the disk is still full
-                        self._end(cell, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
+                for run, (cell, steps) in [*self._running.items()]:
+                    with suppress(type(error), RunError):
+                        steps.throw(error)
+                    status: RunEnd = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+                    self._end(cell, status, run.result, str(error))
             raise
 
     def stop(self) -> None:
         """Begin no more runs, and let those in progress end after their present round. Called from another thread."""
         self.stopping = True
         for run in list(self._running):
-            run.stop()
+            run.recovery.stop()
 
-    def _begin(self, cell: Cell) -> None:
+    def lose(self) -> None:
+        """Give up what is in progress on a cluster that has ended; the runs then resume from their checkpoints."""
+        for run in self._running:
+            run.recovery.lose(
+                Lost("the cluster", "one of Ray's own processes ended (killed, crashed, or out of memory)")
+            )
+
+    def _begin(self, cell: Cell, place: _Place) -> None:
         began = time.perf_counter()
         try:
             federation = load_federation(cell.config)
             callbacks = make_callbacks(cell.config, federation.protocols)
-            if self.stopping:
-                return
-            self._display.begin(cell)
-            footprint = Footprint()  # as reported by the process that carries out the run
-            recorder = Recorder(cell.config, federation, self._out / cell.folder, began, footprint)
         except (ConfigError, RunError) as error:
-            self._end(cell, "failed", str(error))
+            self._end(cell, "failed", None, str(error))
             return
-        self._recorders[cell] = recorder
-        self._audiences[cell] = CallbackList(callbacks, recorder, federation.availability.rows)
-        resume_from = None if recorder.saved is None else (recorder.saved.server, dict(recorder.saved.clients))
-        run = self._executor.start(cell.config, federation, resume_from)
-        self._running[run] = cell
         if self.stopping:
-            run.stop()
-
-    def _go_on(self, run: RunInProgress) -> None:
-        """Record a run's next event, its failure or its end; the other runs then take precedence."""
-        cell = self._running[run]
-        try:
-            event, peak_memory_bytes = next(run)
-        except (StopIteration, ConfigError, RunError) as end:
-            run.end()
-            del self._running[run]
-            if not isinstance(end, StopIteration):
-                self._end(cell, "failed", str(end))
             return
-        self._running[run] = self._running.pop(run)
-        recorder = self._recorders[cell]
-        recorder.footprint.reach(peak_memory_bytes)
-        recorder.take(event)
-        self._display.take(cell, event)
-        if not self._heard(run, cell, event):
-            return
-        if isinstance(event, Finished):
-            self._end(cell, recorder.status)
+        self._display.begin(cell)
+        footprint = Footprint()
 
-    def _heard(self, run: RunInProgress, cell: Cell, event: Event) -> bool:
-        """Tell a run's callbacks of an event, and let it go on; return whether none failed, which ends the run."""
+        def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
+            return place.start(cell.config, federation, saved, footprint)
+
+        shown = CellDisplay(self._display, cell)
+        run = Execution(cell.config, federation, callbacks, self._out / cell.folder, shown, start)
+        measured = footprint if place.measured else nullcontext()
+        self._running[run] = cell, run.steps(began, footprint, measured)
+        if self.stopping:
+            run.recovery.stop()
+        self._advance(run)
+
+    def _advance(self, run: Execution) -> None:
+        """Carry a run out to its next event, its failure or its end; the other runs then take precedence."""
+        cell, steps = self._running[run]
+        status: RunEnd
         try:
-            ends = self._audiences[cell].take(event)
-        except RunError as error:
-            run.end()
-            del self._running[run]
-            self._end(cell, "failed", str(error))
-            return False
-        if ends is not None:
-            run.stop()
-            self._display.say(f"{cell.folder}: {ends}")
-        if cell.config.callbacks and isinstance(event, STOPPABLE):
-            run.heard()
-        return True
+            next(steps)
+        except NotWritten:  # the other runs cannot be written either
+            raise
+        except (ConfigError, RunError) as error:
+            status, problem = "failed", str(error)
+        except StopIteration:
+            assert run.result is not None
+            status, problem = cast(RunEnd, run.result.status), ""
+        else:
+            self._running[run] = self._running.pop(run)
+            return
+        del self._running[run]
+        self._end(cell, status, run.result, problem)
 
-    def _end(self, cell: Cell, status: RunEnd, problem: str = "") -> None:
-        ended = None
-        if cell in self._recorders:  # a run whose data could not be read has no directory
-            with self._recorders.pop(cell) as recorder:
-                with delay_interrupts():
-                    ended = recorder.end(status)
-                try:
-                    self._audiences.pop(cell).end(ended)
-                except RunError as error:
-                    status, problem = "failed", problem or str(error)
-        outcome = RunOutcome(cell, self._out / cell.folder, status, ended, problem)
+    def _end(self, cell: Cell, status: RunEnd, result: Result | None, problem: str) -> None:
+        outcome = RunOutcome(cell, self._out / cell.folder, status, result, problem)
         self.outcomes[cell.folder] = outcome
         self._display.end(outcome)
 
 
 @contextmanager
-def _executor(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisplay) -> Iterator[Executor]:
-    """Yield the executor of the runs: this process, or a cluster."""
+def _place(
+    plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisplay, on_loss: Callable[[], None]
+) -> Iterator[_Place]:
+    """Yield the place of the runs: this process, or a cluster, before whose replacement `on_loss` is called."""
     to_do = plan.to_do
     addresses = {cell.config.resources.address for cell in to_do}
     if len(addresses) > 1:
@@ -220,17 +232,32 @@ def _executor(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
     if local or address is None:
         _check(to_do, machine, jobs)
     if local or not to_do:
-        yield IN_THIS_PROCESS
+        yield _Place(1, _start_here, lambda attempts: 0, measured=True)
         return
     from raysim.actors import compat
 
     compat.import_ray(loopback=address is None)
-    from raysim.actors import cluster
-    from raysim.actors.runs import ray_executor
+    from raysim.actors import cluster, runs
 
     configs = [cell.config for cell in to_do]
-    with cluster.cluster_of(configs, machine, display.say) as there:
-        yield ray_executor(_check(to_do, there, jobs))
+
+    def begin(session: "Session | None") -> AbstractContextManager[Capacity]:
+        return cluster.cluster_of(configs, machine, display.say, session)
+
+    with runs.lasting_cluster(begin, on_loss=on_loss) as (there, reach):
+
+        def start(
+            config: Config, federation: Federation, saved: SavedCheckpoint | None, footprint: Footprint
+        ) -> Attempt:
+            reach()
+            return runs.RunActor(config, federation, saved, footprint.reach)
+
+        yield _Place(_check(to_do, there, jobs), start, runs.wait)
+
+
+def _start_here(config: Config, federation: Federation, saved: SavedCheckpoint | None, footprint: Footprint) -> Attempt:
+    server, clients = (None, None) if saved is None else (saved.server, saved.clients)
+    return WholeRun(config, federation, server, clients, threading.Event())
 
 
 def _check(to_do: Sequence[Cell], capacity: Capacity, jobs: int | None) -> int:

@@ -35,6 +35,10 @@ class RunError(Exception):
         super().__init__(single_line(message))
 
 
+class NotWritten(RunError):
+    """A file of a run could not be written: the disk is full, or the directory is gone."""
+
+
 class Diverged(RunError):
     """A client sent values not finite or too large to be added exactly, or the server's model is not finite."""
 

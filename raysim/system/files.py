@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from raysim.system.errors import ConfigError, RunError
+from raysim.system.errors import ConfigError, NotWritten
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WHOLE = ("config.yaml", "summary.json", "model.pt")  # files of a run's directory
@@ -47,7 +47,7 @@ def convert_write_errors(what: Path | str, directory: Path) -> Iterator[None]:
     """Convert an OSError while a run's directory is written into a RunError of one line.
 
     Raises:
-        RunError: the disk is full, the directory is gone, or something else prevented writing.
+        NotWritten: the disk is full, the directory is gone, or something else prevented writing.
     """
     try:
         yield
@@ -55,7 +55,7 @@ def convert_write_errors(what: Path | str, directory: Path) -> Iterator[None]:
         first = "make room," if error.errno in NO_ROOM else "see to that,"
         if isinstance(error, FileNotFoundError):
             first = f"{directory} was deleted or moved: start the run again, or put it back"
-        raise RunError(
+        raise NotWritten(
             f"{what} could not be written ({error.strerror or error}); {first} and go on with raysim run --resume "
             f"--out {directory}"
         ) from error

@@ -66,6 +66,11 @@ class Footprint:
         self._thread.join()
 
     @property
+    def samples(self) -> bool:
+        """Whether it samples this process now; otherwise another process reports by `reach`."""
+        return self._thread.is_alive()
+
+    @property
     def peak_bytes(self) -> int:
         """The peak memory of all processes together, in bytes."""
         return max(self._here + self._elsewhere, self._before)

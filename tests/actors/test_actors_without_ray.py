@@ -23,7 +23,7 @@ from raysim.actors.deferred_sums import HeldSums
 from raysim.actors.host import Host
 from raysim.actors.rebalancing import Dealing
 from raysim.actors.runner import RayRunner, _Call
-from raysim.actors.runs import _failure
+from raysim.actors.runs import RunActor
 from raysim.engine.events import Checkpoint, Finished, RolledBack, RoundDone, Started, Waiting
 from raysim.engine.orders import Order
 from raysim.estimate import placement
@@ -95,8 +95,8 @@ def test_a_host_is_told_whether_it_has_an_order_for_the_same_update_to_come() ->
 def test_so_are_the_coordinator_and_a_sweeps_run() -> None:
     told = str(failures.failure(OutOfMemoryError(KILLED), "the coordinator"))
     assert told == "the coordinator died: Ray ended it, as memory ran low"
-    assert str(_failure(OutOfMemoryError(KILLED))).startswith(
-        "the run's process died: Ray ended it, as memory ran low;"
+    assert str(failures.failure(OutOfMemoryError(KILLED), RunActor.who)).startswith(
+        "the run's process died: Ray ended it"
     )
 
 
@@ -181,8 +181,8 @@ def test_a_stop_says_what_it_waits_for() -> None:
     said: list[str] = []
     recorder = SimpleNamespace(saved=None, take=lambda event: None, go_back=lambda why: 1)
     attempt = SimpleNamespace(events=events, stop=lambda: None)
-    recovery = Recovery(lambda saved, apart: said.append(recovery.doing()) or attempt, recorder, 3)
-    found = [*recovery.events()]
+    recovery = Recovery(lambda saved, apart: said.append(recovery.doing()) or attempt, 3)
+    found = [*recovery.events(recorder)]
     assert [event for event in found if isinstance(event, RolledBack)] == [RolledBack("a host died: ended", 1)]
     assert len(found) == 7
     start, first, second = STARTING, "finishing round 1 of 2", "finishing round 2 of 2"

@@ -332,6 +332,29 @@ def test_the_loss_of_rays_own_processes_moves_no_bit(raysim: Callable[..., Run],
     run.assert_nothing_left()
 
 
+def test_a_sweep_goes_on_after_the_loss_of_its_cluster(start: Callable[..., Run], config: Path, tmp_path: Path) -> None:
+    """Both runs that were in progress resume from their checkpoints, on another cluster."""
+    way = {"training.rounds_per_task": 6, "checkpoint.every_rounds": 2, "logging.tensorboard": False}
+    path, out = tmp_path / "sweep.yaml", tmp_path / "sweep"
+    path.write_text("name: s\nbase: config.yaml\ngrid: {seed: [0, 1]}\n")
+    slow = "methods={misbehaving:Slow: {seconds: 0.3}}"
+    given = (slow, *(f"{key}={value}" for key, value in way.items()))
+    run = start("-m", "raysim", "sweep", str(path), "--out", str(out), "--jobs", "2", *given)
+    for seed in (0, 1):
+        run.out = out / f"seed-{seed}"
+        run.wait_for_rounds(3)
+    run.kill("raylet")
+    status, output, errors = run.end()
+    assert (status, errors) == (0, "")
+    assert len(re.findall(r"seed-\d: the cluster died: .* going on from round \d", output)) == 2
+    for seed in (0, 1):
+        run.out = out / f"seed-{seed}"
+        assert (run.summary["status"], run.summary["recoveries"]) == ("done", 1)
+        alone = raysim_here.run(config, {**way, "seed": seed}, out=tmp_path / f"alone-{seed}", local=True)
+        assert run.summary["model_sha256"] == alone.model_sha256
+    run.assert_nothing_left()
+
+
 def test_an_interrupt_while_ray_starts_leaves_nothing(raysim: Callable[..., Run]) -> None:
     run = raysim("--quiet")
     until(lambda: any("raylet" in command for command in run.processes()))

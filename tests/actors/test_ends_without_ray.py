@@ -120,6 +120,7 @@ def test_an_actor_that_its_cluster_takes_along_is_one_loss(seconds: str, monkeyp
     made = object.__new__(coordinator.Remote)
     made._notice = None
     made._actor = SimpleNamespace(events=call)
+    made._patience = SimpleNamespace()
     made._places = SimpleNamespace(give_back=lambda: None)
     with subprocess.Popen(["sleep", seconds]) as raylet:
         monkeypatch.setattr(liveness, "OWN", [psutil.Process(raylet.pid)])

@@ -75,7 +75,7 @@ def test_runs_have_the_bits_of_local_runs_and_failures_stay_their_own(
 ) -> None:
     axes = {
         "what": {
-            "die": misbehaving("die"),
+            "die": {**misbehaving("die"), "checkpoint.tries": 1},
             "raise": misbehaving("raise"),
             "no data": {"dataset": {"name": "npz", "path": "gone.npz", "root": "."}},
             "dropout": {"model.dropout": 0.5, "methods": {"fed_a_gem": {}}, "participation": {"count": 3}},
@@ -88,7 +88,7 @@ def test_runs_have_the_bits_of_local_runs_and_failures_stay_their_own(
     assert shown.processes >= 1  # what must be gone is found
     assert [outcome.status for outcome in outcomes] == ["failed"] * 3 + ["done"] * 2
     dead, raised, no_data, *done = outcomes
-    assert dead.problem.startswith("the run's process died: its process ended")
+    assert dead.problem.startswith("the run's process died 2 times in round 3: its process ended")
     assert dead.problem.endswith("; with fewer runs at a time (--jobs) each has more memory")
     assert raised.problem.startswith("KeyError: 'a mistake of my own'")
     assert "gone.npz" in no_data.problem
@@ -125,4 +125,35 @@ def test_an_interrupt_lets_rounds_end_and_the_second_leaves_at_once(
     ]
     assert [progress for _, progress in plan().runs] == ["interrupted", "interrupted", "new"]
     assert shown.processes >= 1  # what must be gone is found
+    assert psutil.wait_procs(processes(), timeout=30)[1] == []
+
+
+class Killing(Watching):
+    """Kills the process of the one run that is under way, after a round."""
+
+    killed = 0
+
+    def take(self, cell: Cell, event: Event) -> None:
+        if isinstance(event, RoundDone) and event.round == 4 and not self.killed:
+            (process,) = processes()
+            process.kill()
+            self.killed += 1
+
+
+def test_a_run_whose_process_is_killed_resumes_from_its_checkpoint(
+    small: dict[str, Any], facts: Facts, tmp_path: Path
+) -> None:
+    """Killed after round 4 of 6; its newest checkpoint is then of round 3, which the run waits for."""
+    slow = {"methods": {"misbehaving:Slow": {"seconds": 0.3}}, "checkpoint.every_rounds": 3}
+    shown = Killing()
+    (outcome,) = carry_out(plan_of(small, {"seed": [0]}, tmp_path / "out", **slow), False, 1, shown)
+    assert (shown.killed, outcome.status) == (1, "done")
+    assert outcome.result
+    assert outcome.result.recoveries == 1
+    assert 1 <= outcome.result.rounds_recomputed <= 3
+    (line,) = shown.said
+    assert line.startswith("seed-0: the run's process died: its process ended")
+    assert line.endswith("; going on from round 3")
+    here = raysim.run(outcome.cell.config, out=tmp_path / "here", local=True)
+    assert facts(outcome.result) == facts(here)
     assert psutil.wait_procs(processes(), timeout=30)[1] == []

@@ -1,0 +1,94 @@
+"""A run that is carried out: recorded, shown, told to its callbacks, resumed after losses, and ended with a summary."""
+
+from collections.abc import Generator
+from contextlib import AbstractContextManager, closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+from raysim.callbacks.callback_list import CallbackList, Named
+from raysim.config import Config
+from raysim.federation.federation import Federation
+from raysim.launch.display import RunDisplay
+from raysim.launch.recovery import Recovery, Start
+from raysim.launch.resuming import resume_command
+from raysim.records.recorder import Recorder
+from raysim.records.result import Result
+from raysim.system.errors import RunError
+from raysim.system.footprint import Footprint
+from raysim.system.interrupts import delay_interrupts
+
+
+class Execution:
+    """A run in the driver, from its first event to its summary; `raysim run` has one, a sweep several at a time.
+
+    Args:
+        config: the resolved config.
+        federation: its data.
+        callbacks: with their names.
+        directory: the run's.
+        display: shows its events.
+        start: starts the run, see `Start`.
+
+    Attributes:
+        recovery: restarts the run after the loss of a process.
+        result: how the run ended; None before.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        federation: Federation,
+        callbacks: Named,
+        directory: Path,
+        display: RunDisplay,
+        start: Start,
+    ) -> None:
+        self.recovery = Recovery(start, config.checkpoint.tries)
+        self.result: Result | None = None
+        self._config, self._federation, self._callbacks = config, federation, callbacks
+        self._directory, self._display = directory, display
+
+    def steps(
+        self, began: float, footprint: Footprint, around: AbstractContextManager[Any] | None = None
+    ) -> Generator[None, None, None]:
+        """Carry the run out, one event a step. However it ends, and whatever is thrown in, there is a summary then.
+
+        Args:
+            began: when the run began, by time.perf_counter.
+            footprint: the memory that it takes.
+            around: entered while there are events.
+
+        Raises:
+            ConfigError: another process is using the directory, or there is no room for the run.
+            RunError: the run failed, a callback did, or something could not be written.
+        """
+        with Recorder(self._config, self._federation, self._directory, began, footprint) as recorder:
+            audience = CallbackList(self._callbacks, recorder, self._federation.availability.rows)
+            try:
+                # closing the events ends the actors before their cluster
+                with around or nullcontext(), closing(self.recovery.events(recorder)) as events:
+                    for event in events:
+                        ends = audience.take(event)
+                        self._display.take(event)
+                        if ends is not None:
+                            self.recovery.end_round()
+                            self._display.say(ends)
+                        del event  # free a checkpoint's records, as the next event may take a round
+                        yield
+            except BaseException as error:
+                try:
+                    self._end(recorder, audience, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed")
+                except RunError as also:  # for example, the disk is still full
+                    error.add_note(str(also))
+                if recorder.checkpoints.newest is not None:
+                    where = f"go on from round {recorder.checkpoints.newest}"
+                    error.add_note(f"{where}: {resume_command(self._config, self._directory)}")
+                raise
+            self._end(recorder, audience, recorder.status)
+
+    def _end(self, recorder: Recorder, audience: CallbackList, status: str) -> None:
+        with delay_interrupts():
+            if recorder.footprint.samples:
+                recorder.footprint.sample()
+            self.result = recorder.end(status)
+        audience.end(self.result)
