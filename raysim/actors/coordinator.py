@@ -134,8 +134,8 @@ class RemoteRun:
 
     Args:
         actor: the actor, which is Driven.
-        paced: whether each round waits until this iterator is asked for the next event, so that `stop` ends the run
-            with the round that was heard of last.
+        paced: whether each round waits until `heard` was called after the one before, so that `stop` ends the run with
+            the round that was heard of last.
 
     Attributes:
         who: the name of the actor in errors.
@@ -149,18 +149,17 @@ class RemoteRun:
         self._actor = actor
         self._paced = paced
         self._stopping = False
+        self._waits = False  # for the driver to have handled the last event
 
     def events(self) -> Generator[Event, None, None]:
         """Iterate over the events of the run; closing the iterator ends its actors. Raises Lost."""
         try:
             with failures.explain_ray_errors(lambda: self.who):
                 for event in self._stream():
-                    waits, last = waits_after(event, self._paced), isinstance(event, Finished)
+                    self._waits, last = waits_after(event, self._paced), isinstance(event, Finished)
                     passed_on = [event]
                     del event  # otherwise the object store keeps a checkpoint until the next event
                     yield passed_on.pop()
-                    if waits:
-                        self._actor.heard.remote(self._stopping)
                     if last:
                         return
             raise Lost(self.who, "its events ended before the run", self.advice)
@@ -175,6 +174,12 @@ class RemoteRun:
         """Ask the run to end after the round in progress."""
         self._stopping = True
         self._actor.stop.remote()
+
+    def heard(self) -> None:
+        """Have the run continue where it waits for the driver, or end."""
+        if self._waits:
+            self._waits = False
+            self._actor.heard.remote(self._stopping)
 
     def _begin(self) -> Any:
         return self._actor.events.options(num_returns="streaming").remote()

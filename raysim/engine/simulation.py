@@ -75,6 +75,9 @@ class Simulation(Stateful):
         """End the run after the round in progress."""
         self.stopping.set()
 
+    def heard(self) -> None:
+        """Do nothing: the run continues as the next event is asked for."""
+
     def events(self) -> Generator[Event, None, None]:
         """Run from the first round, or the one after the checkpoint, to the last, or until stopped."""
         last, done = self.federation.availability.rounds, self.server.round

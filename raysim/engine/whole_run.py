@@ -65,6 +65,9 @@ class WholeRun:
         """End the run after the round in progress."""
         self._stopping.set()
 
+    def heard(self) -> None:
+        """Do nothing: the run continues as the next event is asked for."""
+
 
 def load_federation(config: Config) -> Federation:
     """Return a run's data, checked to suit the scenario and the model.

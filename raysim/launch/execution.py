@@ -74,6 +74,7 @@ class Execution:
                             self.recovery.end_round()
                             self._display.say(ends)
                         del event  # free a checkpoint's records, as the next event may take a round
+                        self.recovery.heard()
                         yield
             except BaseException as error:
                 try:

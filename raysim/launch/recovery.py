@@ -19,7 +19,7 @@ class Attempt(Protocol):
     """
 
     def events(self) -> Generator[Event, None, None]:
-        """Iterate over the events; asking for the next one says that this one was heard. Closing ends the processes.
+        """Iterate over the events; closing the iterator ends the run's processes.
 
         Raises:
             Lost: a process of the run was lost.
@@ -27,6 +27,9 @@ class Attempt(Protocol):
 
     def stop(self) -> None:
         """End the run after the round in progress. Called from any thread."""
+
+    def heard(self) -> None:
+        """Note that the driver has handled the last event; a run in another process may wait for that."""
 
 
 Start = Callable[[SavedCheckpoint | None, bool], Attempt]
@@ -66,6 +69,11 @@ class Recovery:
         """End the run after the round in progress."""
         self._stopping = True
         self.end_round()
+
+    def heard(self) -> None:
+        """Have the run continue where it waits until its last event has been handled."""
+        if self.attempt is not None:
+            self.attempt.heard()
 
     def lose(self, lost: Lost) -> None:
         """Give up the present attempt, between two events, because what it runs on is gone."""
