@@ -90,7 +90,7 @@ class RunActor(RemoteRun):
                 yield passed_on.pop()
 
 
-def wait(attempts: Sequence[RunActor | None]) -> int:
+def wait_for_any(attempts: Sequence[RunActor | None]) -> int:
     """Wait for the next event of some runs; return the place of the first that has one, or has no attempt now."""
     if None in attempts:
         return attempts.index(None)

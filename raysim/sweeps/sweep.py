@@ -252,7 +252,7 @@ def _place(
             reach()
             return runs.RunActor(config, federation, saved, footprint.reach)
 
-        yield _Place(_check(to_do, there, jobs), start, runs.wait)
+        yield _Place(_check(to_do, there, jobs), start, runs.wait_for_any)
 
 
 def _start_here(config: Config, federation: Federation, saved: SavedCheckpoint | None, footprint: Footprint) -> Attempt:
