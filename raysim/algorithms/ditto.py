@@ -52,7 +52,7 @@ class Ditto(Method):
                 rate = client.lr if self.method.rate is None else self.method.rate
                 step_with_pull(model.parameters, gradient, client.received, rate, self.method.lam)
 
-        def personalize(self, client: Client, own: Weights) -> Weights:
+        def personalize(self, client: Client, weights: Weights) -> Weights:
             """Return v_k."""
             assert self.own is not None
             return Weights(*self.own)

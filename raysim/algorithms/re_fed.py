@@ -80,9 +80,9 @@ class ReFed(Method):
             assert client.memory is not None
             return torch.cat([client.memory.entries().positions, client.arrived])
 
-        def personalize(self, client: Client, own: Weights) -> Weights:
+        def personalize(self, client: Client, weights: Weights) -> Weights:
             """Return the PIM, where it is to be tested and there is one."""
-            return own if self.pim is None else Weights(*self.pim)
+            return weights if self.pim is None else Weights(*self.pim)
 
         def _ranking(self, client: Client, stored: Tensor) -> Tensor:
             """Return indices (int64) into `stored`, which is ascending, best first; ties go to the lower position."""

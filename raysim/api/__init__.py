@@ -1,6 +1,24 @@
-"""The interface for authors of methods: the two halves of a method, and what their hooks are given and return.
+"""The interface for writing methods. It is stable; the rest of the package may change between versions.
 
-from raysim.api import Client, ClientHalf, Delta, Method, Step
+A method is a frozen dataclass with two optional nested classes. `Client` runs beside each client's data, and `Server`
+runs in the simulation. This method makes every client send only a part of its update:
+
+>>> from dataclasses import dataclass
+>>> import torch
+>>> from raysim.api import ClientHalf, Delta, Method
+>>> @dataclass(frozen=True, kw_only=True)
+... class Shrink(Method):
+...     '''Every client sends `factor` times its update.'''
+...     factor: float = 0.5
+...     class Client(ClientHalf):
+...         def finish(self, client, delta):
+...             return Delta(self.method.factor * delta.parameters, delta.buffers), {}
+>>> shrink = Shrink(factor=0.25)
+>>> delta, terms = shrink.Client("shrink", shrink).finish(None, Delta(torch.ones(2), torch.zeros(0)))
+>>> delta.parameters
+tensor([0.2500, 0.2500])
+
+Saved in my_module.py, it runs with `raysim run quickstart 'methods={my_module:Shrink: {factor: 0.25}}'`.
 """
 
 from raysim.api.client import Client

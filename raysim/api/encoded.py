@@ -1,4 +1,4 @@
-"""Encoded vectors: what a client sends in place of a vector, from which the server gets one back."""
+"""Encoded vectors: a client sends the encoded form, and the server decodes it."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Encoded(ABC):
-    """A vector as it is sent. A subclass's fields are tensors, which travel, and numbers, which both sides know."""
+    """An encoded vector. A subclass's fields are tensors, which are sent, and numbers that both sides know."""
 
     @property
     def nbytes(self) -> int:
-        """The bytes that a deployment would send: those of the tensors."""
+        """The bytes of the tensors, which a deployment would send."""
         return sum(field.nbytes for field in vars(self).values() if isinstance(field, Tensor))
 
     @abstractmethod
     def decode(self) -> Tensor:
-        """Return the vector that is summed, of the encoded one's length and dtype.
+        """Return the decoded vector, with the length and dtype of the original.
 
-        It is decoded where it is summed, by a host or by the coordinator. So it is a function of the fields alone, and
-        made of operations that give the same bits on every device: copies, single products, no sums of floats.
+        A host or the coordinator may decode it, on any device. So use the fields alone, and only operations with the
+        same bits on every device: copies and single products, no sums of floats.
         """
 
 
 def decoded(value: Tensor | Encoded) -> Tensor:
-    """Return a vector, decoded if it is encoded."""
+    """Return the vector. Decode it if it is encoded."""
     return value.decode() if isinstance(value, Encoded) else value

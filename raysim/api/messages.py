@@ -1,4 +1,4 @@
-"""Messages between the server and its clients: asks, message, broadcasts and terms."""
+"""Messages between the server and its clients: deltas, broadcasts, requests and terms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from torch import Tensor
 from raysim.api.encoded import Encoded
 
 Reduction = Literal["mean", "sum", "by_client"]
+"""The weighted mean, the sum, or a dict from client id to tensor."""
 
 
 @dataclass(frozen=True)
@@ -26,19 +27,23 @@ class Delta:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """A value that lasts longer than one message (the model, an anchor, a teacher): sent to a node once per version."""
+    """A value that lasts longer than one message, such as the model or a teacher. A node gets each version once."""
 
     name: str
+    """The method's name, or "METHOD.WHAT" if it has several."""
     version: int
+    """Another number for every new value."""
     value: Any
+    """Tensors, or objects with `nbytes`, in lists, tuples and dicts."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """One client's part of a reply. `weight` None means the client's share of the cohort; all sum to at most 1."""
+    """One client's part of a reply."""
 
     value: Tensor | Encoded
     weight: float | None = None
+    """The weight in a mean. None uses the client's share. All clients' weights sum to at most 1."""
 
 
 Terms = Mapping[str, Term]
@@ -46,19 +51,23 @@ Terms = Mapping[str, Term]
 
 @dataclass(frozen=True)
 class Request:
-    """A request that a plan yields: do `op` (a public method of this method's client half) at these clients.
+    """A request to clients, yielded by a plan.
 
-    The plan is sent the reduced reply: a mapping from the terms' names to what the method declares in `replies`.
+    The plan receives the reduced reply: a mapping from each term's name to its reduction (see `Method.replies`).
     """
 
     op: str
+    """The public method of the client half to call."""
     message: Any = None
+    """Its second argument; the first is the client."""
     to: Literal["cohort", "everyone"] | Sequence[int] = "cohort"
+    """The round's cohort, all present clients, or these ids."""
     broadcasts: Sequence[Broadcast] = ()
+    """Broadcasts to send with it."""
 
 
 def count_bytes(value: Any) -> int:
-    """Return the bytes of all tensors in a message, at any depth in lists, tuples and mappings, not of other values."""
+    """Return the bytes of all tensors in a message, at any depth of lists, tuples and mappings."""
     if hasattr(value, "nbytes"):
         return int(value.nbytes)
     if isinstance(value, Term):

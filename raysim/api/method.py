@@ -1,24 +1,11 @@
-"""A method is one file with two halves: what each client does, and what the server does.
+"""A method: its client-side half, its server-side half, and the hooks that they may override.
 
-A method's fields are its YAML keys. There is one client half per client, beside that client's data, and one server half
-in the simulation. A hook that a half does not override is never called; the implementation here is the default
-behaviour. The first word of a hook's docstring says how the hooks of several methods are combined:
+A method's fields are its YAML keys. Every client has its own client half. The simulation has one server half. Only
+overridden hooks are called; the code here shows the default. The first word of a docstring says how methods combine:
 
-    chained    in the listed order, each is given what the one before it returned
-    summed     the results are added
-    EXCLUSIVE  refused at start if two methods override it
-
->>> from dataclasses import dataclass
->>> @dataclass(frozen=True, kw_only=True)
-... class Shrink(Method):
-...     '''Shrink: every client halves what it sends. A toy.'''
-...     factor: float = 0.5
-...     class Client(ClientHalf):
-...         method: "Shrink"
-...         def finish(self, client, delta):
-...             return Delta(delta.parameters * self.method.factor, delta.buffers), {}
->>> overrides(Shrink.Client, "finish"), overrides(Shrink.Client, "penalty")
-(True, False)
+    Chained    methods run in the listed order, and each receives the previous result
+    Summed     the results are added
+    EXCLUSIVE  at most one method may override the hook; a run with two is refused
 """
 
 from __future__ import annotations
@@ -59,18 +46,23 @@ Need = Literal[
 
 
 class Half(Stateful):
-    """Base of both halves, with the method's method. Other attributes are its state, which a checkpoint keeps."""
+    """Base of both halves. All attributes except `name` and `method` are state, and are saved in checkpoints."""
 
     transient: ClassVar = frozenset({"name", "method"})
     side: ClassVar[str]
     method: Any
+    """The method, with its hyperparameters."""
 
     def __init__(self, name: str, method: Method) -> None:
         self.name = name
         self.method = method
 
     def state(self) -> dict[str, Any]:
-        """Return the state of this half. Raises RunError: an attribute is of a type that a checkpoint cannot hold."""
+        """Return the state of this half.
+
+        Raises:
+            RunError: a checkpoint cannot hold an attribute's type.
+        """
         state = super().state()
         for key, value in state.items():
             foreign = find_foreign(value)
@@ -83,72 +75,76 @@ class Half(Stateful):
 
 
 class ClientHalf(Half):
-    """The client's side of a method. Any public method beyond these hooks is an op that the server half can ask for."""
+    """The client's side of a method.
+
+    Every other public method is an op. The server half may request it with `Request(op)`; it returns terms or None.
+    """
 
     side: ClassVar = "client"
-    features: ClassVar[bool] = False  # whether step.features is wanted; head_parts is then 1 or 2
+    features: ClassVar[bool] = False
+    """Whether the half reads `step.features`. The method's `head_parts` is then 1 or 2."""
 
     def receive(self, client: Client) -> None:
-        """Chained: put into `client.model` what stays at this client, before it trains on, or answers at, a new model.
+        """Chained: put this client's local parameters into `client.model`, before a phase or an exchange.
 
-        What has become of it is what the client was sent, `client.received`.
+        Afterwards, `client.received` holds the result.
         """
 
     def begin_task(self, client: Client) -> None:
-        """Take in `client.finished`, what arrived since the last call; at the first phase after the data changed."""
+        """Process `client.finished`. Called in the first phase of each stage: a task, or the whole stream."""
 
     def start(self, client: Client, message: Any) -> None:
-        """Begin a training phase; `message` is what this method's server half announced."""
+        """Begin local training. `message` is what this method's server half announced, or None."""
 
     def samples(self, client: Client) -> Tensor:
-        """EXCLUSIVE: return the positions (int64) in the client's stream that an epoch runs over."""
+        """EXCLUSIVE: return the positions (int64 [n], in the client's stream) that an epoch runs over."""
         return client.arrived
 
     def batches(self, client: Client) -> Iterable[tuple[Tensor, Tensor]] | None:
-        """EXCLUSIVE: return an epoch's batches, x [n, ...] and y [n], that are not of the stream; None if they are.
+        """EXCLUSIVE: return an epoch's batches from another source, as x [n, ...] and y [n]. None uses the stream.
 
-        Called for every epoch. A label of -100 is none. The update counts by the client's data of the stream, still.
+        Called once per epoch. Label -100 means unlabelled. The update's weight still follows the client's stream.
         """
         return None
 
     def batch(self, step: Step) -> None:
-        """Chained: add rows to step.x and step.y before the forward pass."""
+        """Chained: append rows to `step.x` and `step.y` before the forward pass."""
 
     def task_loss(self, step: Step) -> Tensor:
-        """EXCLUSIVE: return the loss on the data, in place of the objective's."""
+        """EXCLUSIVE: return the loss on the batch, in place of the objective's."""
         return step.client.loss(step.logits, step.y)
 
     def penalty(self, step: Step) -> Tensor:
-        """Summed into the loss: return a scalar that autograd can follow."""
+        """Summed: return a differentiable scalar that is added to the loss."""
         return step.loss.new_zeros(())
 
     def gradient(self, step: Step, gradient: Tensor) -> Tensor:
-        """Chained: return the gradient [P] to use; changing the given one in place is allowed."""
+        """Chained: return the gradient [P] to use. You may change the given one in place."""
         return gradient
 
     def train(self, client: Client) -> Delta:
-        """EXCLUSIVE: run the whole local loop; put the number of its gradient steps into client.steps."""
+        """EXCLUSIVE: run the whole local loop, set `client.steps`, and return the change of the model."""
         return client.local_training()
 
     def observe(self, step: Step) -> None:
-        """Observe a step after it was taken."""
+        """Observe a step after the optimizer has taken it."""
 
     def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
-        """Chained: return the delta that is sent as the update, and the terms that are sent with it."""
+        """Chained: return the delta to send as the update, and the terms to send with it."""
         return delta, {}
 
-    def personalize(self, client: Client, own: Weights) -> Weights:
-        """Chained: return the client's own model, by default what it had after its training.
+    def personalize(self, client: Client, weights: Weights) -> Weights:
+        """Chained: return the client's personalized model. `weights` is its model after local training.
 
-        Called at the end of every phase, where evaluation.model is local. It may be of tensors that are the half's.
+        Called at the end of every phase if `evaluation.model` is local. The result may share the half's tensors.
         """
-        return own
+        return weights
 
     def encode(self, name: str, vector: Tensor, draws: np.random.Generator) -> Tensor | Encoded:
-        """EXCLUSIVE: return a vector [P] as it is sent, or the vector itself; `draws` are this client's for it.
+        """EXCLUSIVE: return the encoded form of a vector [P] to send, or the vector itself.
 
-        Called after `finish` with the update, as "update", and with every term as long as it that is summed, as
-        "METHOD.TERM".
+        Called after `finish` for the update, named "update", and for every other vector [P] that the server reduces,
+        named "METHOD.TERM". `draws` is this client's generator for the name.
         """
         return vector
 
@@ -159,7 +155,7 @@ class ServerHalf(Half):
     side: ClassVar = "server"
 
     def select(self, server: Server) -> Sequence[int]:
-        """EXCLUSIVE: return the ids of the clients that take part, out of server.present."""
+        """EXCLUSIVE: return the ids of the round's clients, chosen from `server.present`."""
         return server.sample()
 
     def prepare(self, server: Server) -> Plan:
@@ -167,69 +163,75 @@ class ServerHalf(Half):
         yield from ()
 
     def announce(self, server: Server) -> tuple[Any, Sequence[Broadcast]]:
-        """Return the message for this method's client halves, and what it broadcasts."""
+        """Return the message for this method's client halves, and a list of broadcasts."""
         return None, ()
 
     def evaluated(self, server: Server) -> Weights | None:
-        """EXCLUSIVE: return what is evaluated, and written at the end, in place of the model; None for the model.
+        """EXCLUSIVE: return the weights to evaluate and to write to model.pt. None uses the model itself.
 
-        Called after a task's `end_task`. The model itself is what clients are sent.
+        Called after a task's `end_task`. Clients still receive the model itself.
         """
         return None
 
     def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
-        """Chained: return what is added to the model, given the cohort's mean delta and this method's reduced terms."""
+        """Chained: return the delta to add to the model.
+
+        Args:
+            server: the server, before the update.
+            delta: the cohort's mean delta, as changed by earlier methods.
+            reply: this method's terms by name, reduced as `Method.replies` declares.
+        """
         return delta
 
     def conclude(self, server: Server) -> Plan:
-        """Exchange messages with the same cohort after the new model is made."""
+        """Exchange messages with the same cohort after the model's update."""
         yield from ()
 
     def end_task(self, server: Server) -> Plan:
-        """Exchange messages with all clients present at a task boundary, after the task's last round."""
+        """Exchange messages with all present clients after a task's last round."""
         yield from ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A method's method, with its halves as nested classes."""
+    """A method: its hyperparameters as fields, its halves as nested classes, and what it requires of a run."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     needs: ClassVar[frozenset[Need]] = frozenset()
-    """The needs of this method; a run that does not meet them is refused at start."""
+    """The method's needs. A run that does not meet them is refused at start."""
     instead: ClassVar[Mapping[Need, str]] = {}
-    """By need: the KEY=VALUE of this method with which it does not have the need."""
+    """By need: the KEY=VALUE of this method that removes the need."""
     neutral: ClassVar[Mapping[str, object] | None] = None
-    """The hyperparameters at which the method does not change a single bit of a run, or None if there are none."""
+    """The hyperparameters at which the method changes no bit of a run. None if there are none."""
     frugal: ClassVar[Mapping[str, object]] = {}
-    """The hyperparameters at which the method uses least memory, named if a run does not fit into memory."""
+    """The hyperparameters with the lowest memory use. The error for a run that is too large names them."""
     memory: ClassVar[MemoryUse | None] = None
-    """Its requirements of the clients' replay memories, if it needs them."""
+    """What it requires of the clients' replay memories. None if it needs no memory."""
     replies: ClassVar[Mapping[str, Reduction]] = {}
-    """How each term that the client half sends is reduced."""
+    """By name of a term: how the server reduces what the clients send."""
 
     Client: ClassVar[type[ClientHalf]] = ClientHalf
     Server: ClassVar[type[ServerHalf]] = ServerHalf
 
     def waits(self) -> bool:
-        """Return whether a round of this method waits for the whole cohort, which only a synchronous schedule has."""
+        """Return whether a round waits for the whole cohort, which needs a synchronous schedule."""
         return any(overrides(self.Server, hook) for hook in ("prepare", "conclude"))
 
     def head_parts(self) -> int:
-        """Return how many of `model.head` are used: 1, its weight, or 2, its bias too; else a model is refused."""
+        """Return how many entries of `model.head` the method uses: 0, 1 (weight) or 2 (weight and bias)."""
         return 0
 
     def local_bytes(self, model: FlatModel) -> int:
-        """Return how many bytes of the model are never sent, in neither direction, as each client has its own."""
+        """Return the bytes of the model that stay at the clients and are never sent."""
         return 0
 
     def unfit(self, model: FlatModel) -> str | None:
-        """Return why these hyperparameters do not suit such a model, and what would work; None if nothing is wrong."""
+        """Return why the method cannot run with this model, and what would work. None if it can."""
         return None
 
     def refusal(self, setting: Setting) -> str | None:
-        """Return why these hyperparameters do not suit such a run, and what would work; None if nothing is wrong."""
+        """Return why the method cannot run in this setting, and what would work. None if it can."""
         return None
 
 

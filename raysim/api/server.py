@@ -1,4 +1,4 @@
-"""The server as a method sees it: the global model, the clients that are present, and the round's cohort."""
+"""The server as a method sees it: the global model, the present clients, and the round's cohort."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,33 +19,27 @@ from raysim.system.state import Stateful
 
 
 class Server(Stateful):
-    """The server's state that server halves read and change.
-
-    `parameters` [P] and `buffers` [B] are the global model, in the model's dtype, on the CPU, and `version` counts its
-    updates; `round` counts from 1 and is 0 before the first; `cohort` are the clients that take part in this round,
-    ascending; `shares` their weights, of sum 1. `network` is an instance of the model, on the CPU, for halves that look
-    at its layers or compute with it; its own weights are anyone's, to be loaded before use. `local_bytes` are the bytes
-    of the model that are not sent, see Method.
-    """
+    """The server's state, which server halves read and change."""
 
     transient: ClassVar = frozenset({"network", "records", "local_bytes", "_config", "_federation", "_streams"})
 
     def __init__(self, config: Config, federation: Federation, network: FlatModel) -> None:
         self._config = config
         self._federation = federation
-        self.network = network
+        self.network = network  # an instance of the model, on the CPU; load weights into it before use
         weights = network.weights()
+        # The global model, on the CPU: parameters [P] and float buffers [B] in its dtype, integer buffers [I].
         self.parameters, self.buffers, self.integers = weights.parameters, weights.buffers, weights.integers
-        self.version = 0
-        self.round = 0
-        self.cohort: tuple[int, ...] = ()
-        self.shares: Mapping[int, float] = {}
-        self.records: dict[str, float] = {}
-        self.local_bytes = 0
+        self.version = 0  # how many updates the model has had
+        self.round = 0  # the current round, from 1; 0 before the first
+        self.cohort: tuple[int, ...] = ()  # the ids of the round's clients, ascending
+        self.shares: Mapping[int, float] = {}  # by id in the cohort: its weight; the weights sum to 1
+        self.records: dict[str, float] = {}  # what `record` was given in this round
+        self.local_bytes = 0  # the bytes of the model that are never sent; see Method
         self._streams = seeding.Streams(config.seed, "server", 0)
 
     def begin_round(self) -> None:
-        """Begin the next round, with random streams of its own; the simulation does."""
+        """Begin the next round, with new random streams. The simulation calls this."""
         self.round += 1
         self.records = {}
         self._streams = seeding.Streams(self._config.seed, "server", self.round)
@@ -57,12 +51,12 @@ class Server(Stateful):
 
     @property
     def task(self) -> int:
-        """The task of this round, from 0; if clients are at different tasks, the nominal one."""
+        """The task of this round, from 0. If clients are at different tasks, the nominal one."""
         return self._federation.availability.progress(self.round).task
 
     @property
     def progress(self) -> Progress:
-        """How far the run is in this round; asynchronous boundaries tell nobody the task."""
+        """How far the run is in this round. Asynchronous boundaries do not reveal the task."""
         return self._federation.availability.progress(self.round, self._config.scenario.windows is None)
 
     @property
@@ -71,43 +65,45 @@ class Server(Stateful):
         return self._federation.availability.present(max(self.round, 1))
 
     def window(self, client: int) -> int:
-        """Return the window of its stream that a client has in this round.
+        """Return the index of the window of its stream that a client has in this round.
 
         Raises:
             RunError: the client is not present.
         """
         window = self._federation.availability.window(client, max(self.round, 1))
         if window is None:
-            raise RunError(f"client {client} was asked for something, allowed: those with data now, server.present")
+            raise RunError(
+                f"a request to client {client}, which has no data now, allowed: the clients in server.present"
+            )
         return window
 
     def size(self, client: int, round: int | None = None) -> int:
-        """Return how many samples a client has in a round, by default this one."""
+        """Return how many samples a client has in a round, by default the current one."""
         return self._federation.availability.size(client, round or max(self.round, 1))
 
     def tasks(self, client: int, round: int | None = None) -> list[int]:
-        """Return the tasks of the samples that a client has in a round, by default this one."""
+        """Return the tasks of the samples that a client has in a round, by default the current one."""
         return self._federation.availability.tasks(client, round or max(self.round, 1))
 
     def arrived(self, client: int, round: int | None = None) -> int:
-        """Return how many samples have reached a client by a round, by default this one."""
+        """Return how many samples have reached a client by a round, by default the current one."""
         window = self._federation.availability.window(client, round or max(self.round, 1))
         return 0 if window is None else self._federation.streams[client].end(window)
 
     def earlier_classes(self) -> tuple[int, ...]:
-        """Return the classes that clients have had before this task, ascending; all where every task has all."""
+        """Return the classes of the tasks before this one, ascending. If tasks do not differ in classes, all classes."""
         return self._federation.classes_before(self.task)
 
     def present_classes(self) -> tuple[int, ...]:
-        """Return the classes of the tasks that clients have data of in this round, ascending."""
+        """Return the classes of the tasks from which clients have data in this round, ascending."""
         return self._federation.classes_of({task for client in self.present for task in self.tasks(client)})
 
     def samples_of(self, task: int) -> int:
-        """Return how many training samples of a task, from 0, all clients have together."""
+        """Return how many training samples of a task (from 0) all clients have together."""
         return sum(stream.samples_of(task) for stream in self._federation.streams)
 
     def model(self) -> Broadcast:
-        """Return the model as the broadcast that every client is sent."""
+        """Return the model as the broadcast that every client receives."""
         weights = Weights(self.parameters, self.buffers, self.integers, local_bytes=self.local_bytes)
         return Broadcast("model", self.version, weights)
 
@@ -115,33 +111,36 @@ class Server(Stateful):
         """Draw this round's participants with the config's sampler.
 
         Raises:
-            WrongResult: the sampler chose something else than clients' ids.
+            WrongResult: the sampler returned something other than ids of present clients.
         """
-        present, wanted = self.present, self._config.participation
-        count = wanted.count if wanted.count is not None else max(1, round((wanted.fraction or 1.0) * len(present)))
+        present, participation = self.present, self._config.participation
+        count = participation.count
+        if count is None:
+            count = max(1, round((participation.fraction or 1.0) * len(present)))
         if count >= len(present):
             return list(present)
-        chosen = wanted.sampler.with_keys()(self, count, seeding.generator(self._config.seed, "cohort", self.round))
-        return check_chosen(chosen, present, "participation.sampler", wanted.sampler.function(), least=1)
+        sampler = participation.sampler
+        chosen = sampler.with_keys()(self, count, seeding.generator(self._config.seed, "cohort", self.round))
+        return check_chosen(chosen, present, "participation.sampler", sampler.function(), least=1)
 
     def shares_of(self, clients: Sequence[int]) -> dict[int, float]:
-        """Return these clients' weights relative to each other, of sum 1, as `aggregation.weights` says."""
+        """Return these clients' weights, which sum to 1, as `aggregation.weights` says."""
         uniform = self._config.aggregation.weights == "uniform"
         sizes = {k: 1 if uniform else self.size(k) for k in clients}
         total = sum(sizes.values())
         return {k: size / total for k, size in sizes.items()}
 
     def generator(self, purpose: str) -> np.random.Generator:
-        """Return this round's generator for a purpose: one object per round, which later calls do not rewind."""
+        """Return this round's generator for a purpose. Later calls in the round return the same object."""
         return self._streams.generator(purpose)
 
     def rng_scope(self, method: str) -> AbstractContextManager[None]:
-        """Have torch draw from the method's own stream of this round, where its last draw in the round left it.
+        """Have torch draw from the method's stream of this round, continuing after its last draw.
 
-        On this side torch may draw in no other way; a plan may yield inside.
+        A server half must not draw from torch in any other way. A plan may yield inside this context.
         """
         return self._streams.rng_scope(method)
 
     def record(self, name: str, value: Tensor | float) -> None:
-        """Put a number of this round into rounds.jsonl and TensorBoard."""
+        """Record a number of this round in rounds.jsonl and TensorBoard."""
         self.records[name] = float(value)

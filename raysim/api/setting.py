@@ -1,18 +1,21 @@
-"""What a method is told of a run before it starts."""
+"""What a method knows of a run before it starts."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a method can know of a run before it starts: the clients' learning rate, numbers of clients and tasks.
-
-    `classes` and `positions` are the objective's: see raysim.objectives.Objective.
-    """
+    """What a method knows of a run before it starts; see `Method.refusal`."""
 
     lr: float
+    """The clients' learning rate."""
     clients: int
+    """The number of clients."""
     tasks: int
+    """The number of tasks."""
     class_incremental: bool
+    """Whether tasks differ in their classes."""
     classes: bool = True
+    """Whether the objective has classes; see raysim.objectives.Objective."""
     positions: bool = False
+    """Whether the model's outputs have a position axis, as in next-token prediction."""

@@ -7,26 +7,29 @@ from torch import Tensor
 
 from raysim.api.client import Client
 
-NONE = torch.zeros(())  # what a step has of the forward pass before it
+NOT_COMPUTED = torch.zeros(())
 
 
 @dataclass(slots=True)
 class Step:
-    """One mini-batch of a client's local training.
-
-    `positions` (int64 [n]) are those of the new data, `draws` (int64 [n, 3] or None) their augmentation, both on the
-    CPU; a batch that is not of the stream has none. x [n, ...] and y [n] may have more rows, added by a method.
-    The forward pass sets `logits`, `loss` and, where a half asks for them, `features` [n, d], what entered the head.
-    `number` counts the steps of the phase from 0; `ends_epoch` marks the last step of an epoch.
-    """
+    """One mini-batch of a client's local training."""
 
     client: Client
     number: int
+    """The index of the step in its phase, from 0."""
     ends_epoch: bool
+    """Whether this is the last step of an epoch."""
     positions: Tensor
+    """The new samples' positions in the stream (int64 [m], on the CPU); empty if `batches` supplied the batch."""
     draws: Tensor | None
+    """The new samples' augmentation (int64 [m, k], on the CPU), or None."""
     x: Tensor
+    """Inputs [n, ...]: the new samples, then the rows that methods added."""
     y: Tensor
-    logits: Tensor = NONE
-    loss: Tensor = NONE
-    features: Tensor = NONE
+    """Targets [n, ...]."""
+    logits: Tensor = NOT_COMPUTED
+    """The model's outputs [n, ...], after the forward pass."""
+    loss: Tensor = NOT_COMPUTED
+    """The mean loss, without penalties, after the forward pass."""
+    features: Tensor = NOT_COMPUTED
+    """The inputs [n, d] of the head, after the forward pass, if a half sets `ClientHalf.features`."""

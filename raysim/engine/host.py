@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from raysim.api.client import Shared
 from raysim.api.encoded import Encoded
 from raysim.api.messages import Broadcast, Delta, Terms
 from raysim.api.method import ClientHalf, halves_with_hook
+from raysim.api.shared import Shared
 from raysim.config import Config
 from raysim.data.pixels import Source
 from raysim.engine import hook_checks

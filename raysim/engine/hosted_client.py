@@ -8,9 +8,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysim.api.client import Client, Shared
+from raysim.api.client import Client
 from raysim.api.messages import Delta
 from raysim.api.method import ClientHalf, halves_with_hook
+from raysim.api.shared import Shared
 from raysim.api.step import Step
 from raysim.data.custom_stream import UserStream
 from raysim.data.pixels import Source

@@ -183,8 +183,8 @@ class Named(Method):
         def receive(self, client):
             client.model.parameters[-4:] = 0
 
-        def personalize(self, client, own):
-            assert torch.equal(own.parameters, client.model.parameters)
+        def personalize(self, client, weights):
+            assert torch.equal(weights.parameters, client.model.parameters)
             assert torch.equal(client.received[-4:], torch.zeros(4))
             assert torch.equal(client.received[:-4], client.from_server("model").parameters[:-4])
             value = float("nan") if self.method.broken and client.id == 1 and client.round == 2 else client.id

@@ -1,0 +1,37 @@
+"""State shared by all clients of a process."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from raysim.api.messages import Broadcast
+from raysim.config.experiment import Training
+from raysim.data.pixels import Source
+from raysim.federation.federation import CLASSIFICATION
+from raysim.federation.stream import Stream
+from raysim.models.flat import FlatModel
+from raysim.objectives import Objective
+
+
+@dataclass(frozen=True)
+class Shared:
+    """State shared by all clients of a process: one model instance, the broadcasts, and the run's settings."""
+
+    model: FlatModel
+    broadcasts: Mapping[str, Broadcast]
+    """The newest version of each broadcast, by name."""
+    seed: int
+    training: Training
+    """The config's block `training`."""
+    deterministic: bool
+    """The config's `resources.deterministic`."""
+    kept_out: Callable[[Stream, int], Tensor | None]
+    """Given a stream and a window: a mask (bool [classes]) of the classes outside the training softmax, or None."""
+    unlabelled: Source | None = None
+    """The dataset without labels."""
+    parts: Sequence[npt.NDArray[np.int32]] = ()
+    """By client: its rows of the dataset without labels."""
+    objective: Objective = CLASSIFICATION
