@@ -1,13 +1,14 @@
-"""Sums independent of the order of addition: weighted values are rounded once, to fixed point, and added as integers.
+"""Sums that do not depend on the order of addition.
 
-The result of floating-point addition depends on its order, so a run's bits would depend on how clients are packed onto
-hosts. Here every client's weighted value becomes a whole number of steps of 2^-44 (deltas) or of two limbs, 2^-34 and
-the remainder in 2^-76 (everything else: Fisher values of 1e-10 beside activations of 1e5). Integers add exactly.
+Floating-point sums depend on the order, so a run's bits would depend on how clients are packed onto hosts. Here every
+weighted value is rounded once to fixed point, and the integers are added, which is exact. Deltas have one limb, with
+steps of 2^-44. All other values have two: steps of 2^-34, and the remainder in steps of 2^-76. Their range is wide,
+from Fisher values of 1e-10 to activations of 1e5.
 
-int64 wraps silently and NaN casts to -2^63, so a value must be finite, and at most `bound`. As the weights of a sum add
-up to at most 1, its integers then stay below 2^62. What a sum holds before its values are found to be so means nothing.
+int64 wraps silently and NaN casts to -2^63. So values must be finite and at most `bound`. The weights of a sum add up
+to at most 1, so its integers then stay below 2^62. A sum is meaningless until its values have been checked.
 
-Everything is computed where the values are. Only a check reads a number, for which a GPU has to be waited for.
+Sums are computed on the values' device. Only a check reads a number and has to wait for a GPU.
 """
 
 from __future__ import annotations
@@ -24,20 +25,22 @@ from raysim.api.encoded import Encoded
 from raysim.system.state import map_tensors
 
 WEIGHT_BITS = 62
-HEAVIEST = 2**62 + 2**40  # weight 1, and a margin for the rounding of shares
-BLOCK = 2**18  # values added at a time, so that a large model needs no more memory than this for what lies between
+HEAVIEST = 2**62 + 2**40  # a weight of 1, and a margin for rounded shares
+BLOCK = 2**18  # values added at a time, which limits the memory for intermediate results
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A fixed-point grid: the exponents of the limbs' steps, and the largest magnitude allowed."""
+    """A fixed-point grid."""
 
     bits: tuple[int, ...]
+    """By limb: n, for steps of 2^-n."""
     bound: float
+    """The largest allowed magnitude."""
 
     def check(self, largest: float) -> None:
         """Check the largest magnitude of some values. Raises OutOfRange."""
-        if not largest <= self.bound or math.isinf(largest):  # the first is also true of NaN
+        if not largest <= self.bound or math.isinf(largest):  # NaN fails the first comparison
             most = "" if math.isinf(self.bound) else f" and at most {self.bound:g}"
             raise OutOfRange(f"{largest:g}, allowed: finite{most}")
 
@@ -48,7 +51,7 @@ NO_SUM = Grid(bits=(), bound=math.inf)
 
 
 def magnitude(value: Tensor) -> Tensor:
-    """Return the largest absolute value (float64 [], where the values are), NaN if one is NaN."""
+    """Return the largest absolute value (float64 [], on the same device). NaN if a value is NaN."""
     if not value.numel():
         return torch.zeros((), dtype=torch.float64, device=value.device)
     signed = value.detach() if value.dtype != torch.bool else value.double()
@@ -61,22 +64,24 @@ def _blocks(vector: Tensor) -> Sequence[Tensor]:
 
 
 class OutOfRange(ValueError):
-    """A value is not finite or larger than its grid allows, as the run diverges."""
+    """A value is not finite, or larger than its grid allows, because the run diverges."""
 
 
 @dataclass
 class ExactSum:
-    """The sum of weight * value over clients, and the sum of the weights, both exact.
+    """The exact sum of weight * value over clients, and the exact sum of the weights.
 
-    `limbs` is int64, of shape [number of limbs, *shape of the values], on the device of the first value that was added;
-    `weight` counts steps of 2^-62. A first value that is encoded, or the only one, stays as it is, as the `lone` one
-    with its weight, until another is added: what a host says of a single client is as long as what the client sends.
+    A single value can stay in its original form until another is added. So a host's message about one client is no
+    longer than what that client sends.
     """
 
     grid: Grid
     limbs: Tensor | None = None
+    """The sum (int64 [limbs, *shape]), on the first value's device."""
     weight: int = 0
-    lone: tuple[Tensor | Encoded, float] | None = None
+    """The sum of the weights, in steps of 2^-62."""
+    single: tuple[Tensor | Encoded, float] | None = None
+    """The only value and its weight, not yet added to the limbs."""
 
     def add(self, value: Tensor, weight: float) -> None:
         """Add weight * value.
@@ -89,12 +94,12 @@ class ExactSum:
         self.add_unchecked(value, weight)
 
     def add_unchecked(self, value: Tensor | Encoded, weight: float) -> None:
-        """Add weight * value, of which `grid.check(magnitude(value))` is still to be asked.
+        """Add weight * value. The caller has to call `grid.check` with its magnitude later.
 
         Raises:
             ValueError: the weight is negative, or the sum of the weights exceeds 1.
         """
-        if isinstance(value, Encoded) and self.limbs is None and self.lone is None:
+        if isinstance(value, Encoded) and self.limbs is None and self.single is None:
             self.hold(value, weight)
         else:
             self._weigh(round(weight * 2.0**WEIGHT_BITS))
@@ -102,14 +107,14 @@ class ExactSum:
             self._accumulate(value, weight)
 
     def hold(self, value: Tensor | Encoded, weight: float) -> None:
-        """Take the first value of an empty sum, maybe its only one, as it is, unchecked. Raises as `add_unchecked`."""
+        """Take the first value of an empty sum in its original form, unchecked. Raises as `add_unchecked`."""
         self._weigh(round(weight * 2.0**WEIGHT_BITS))
-        self.lone = map_tensors(lambda tensor: tensor.detach().clone(), value), weight
+        self.single = map_tensors(lambda tensor: tensor.detach().clone(), value), weight
 
     def unpack(self) -> None:
-        """Weight a lone value and make limbs of it."""
-        if self.lone is not None:
-            (value, weight), self.lone = self.lone, None
+        """Convert a single value to limbs."""
+        if self.single is not None:
+            (value, weight), self.single = self.single, None
             self._accumulate(value, weight)
 
     def _accumulate(self, added: Tensor | Encoded, weight: float) -> None:
@@ -117,25 +122,25 @@ class ExactSum:
         bits = self.grid.bits
         if self.limbs is None:
             self.limbs = torch.zeros(len(bits), *value.shape, dtype=torch.int64, device=value.device)
-        if not value.numel():  # as the buffers of most models
+        if not value.numel():  # most models have no buffers
             return
-        # in steps of the first limb; a power of two changes no bit of a product
+        # Scale to steps of the first limb. A power of two changes no bit of the product.
         scale, finer = weight * 2.0 ** bits[0], [2.0 ** (fine - coarse) for coarse, fine in pairwise(bits)]
         for block, *limbs, last in zip(*map(_blocks, (value, *self.limbs.unbind())), strict=True):
             rest = block.to(self.limbs.device, torch.float64, copy=True).mul_(scale)
             for limb, step in zip(limbs, finer, strict=True):
                 whole = rest.round()
                 limb.add_(whole.to(torch.int64))
-                rest.sub_(whole).mul_(step)  # exact: both are multiples of rest's last bit
+                rest.sub_(whole).mul_(step)  # exact, as both are multiples of rest's last bit
             last.add_(rest.round_().to(torch.int64))
 
     def merge(self, other: ExactSum) -> None:
         """Add another host's sum to this one."""
-        if other.lone is not None and self.limbs is None and self.lone is None:
+        if other.single is not None and self.limbs is None and self.single is None:
             self._weigh(other.weight)
-            self.lone = other.lone
-        elif other.lone is not None:
-            self.add_unchecked(*other.lone)
+            self.single = other.single
+        elif other.single is not None:
+            self.add_unchecked(*other.single)
         elif other.limbs is not None:
             self.unpack()
             self._weigh(other.weight)
@@ -143,22 +148,22 @@ class ExactSum:
 
     def fresh(self) -> ExactSum:
         """Return an empty sum of the same kind."""
-        return replace(self, limbs=None, weight=0, lone=None)
+        return replace(self, limbs=None, weight=0, single=None)
 
     def mean(self) -> Tensor:
         """Return sum(weight * value) / sum(weight), float64."""
         if self.weight == 0:
-            raise ValueError("the mean of nothing")
+            raise ValueError("the mean of no values")
         return self._value().div_(self.weight * 2.0**-WEIGHT_BITS)
 
     def total(self, count: int) -> Tensor:
-        """Return the sum of the values, float64, where each of `count` clients was given the weight 1 / count."""
+        """Return the unweighted sum, float64, given that each of `count` clients has the weight 1 / count."""
         return self._value().mul_(count)
 
     def _weigh(self, weight: int) -> None:
         if weight < 0 or self.weight + weight > HEAVIEST:
-            found = (self.weight + weight) * 2.0**-WEIGHT_BITS
-            raise ValueError(f"found weights of sum {found:g}, allowed: none below 0, and at most 1 together")
+            total = (self.weight + weight) * 2.0**-WEIGHT_BITS
+            raise ValueError(f"found weights of sum {total:g}, allowed: none below 0, and a sum of at most 1")
         self.weight += weight
 
     def _value(self) -> Tensor:

@@ -89,7 +89,7 @@ class ClientHost:
         """Carry out an order and return the sum over its clients. Raises RunError."""
         self.receive(broadcasts)
         order = replace(order, message=self._move(order.message))
-        reply = Reply(order.cohort, alone=len(order.clients) == 1)
+        reply = Reply(order.cohort, single=len(order.clients) == 1)
         method = name_methods(self._methods) if order.op == "train" else order.op
         who = f"in round {order.phase.round} a client half ({method}), the model or a stream of data"
         with guard_globals(who, "client"), torch_restored():  # a server half that draws may wait for this order

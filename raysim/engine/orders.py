@@ -1,4 +1,4 @@
-"""Orders to hosts, and their replies: reduced on each host, merged without rounding, read by name."""
+"""Orders to hosts, and replies: reduced on each host, merged without rounding, read by name."""
 
 from __future__ import annotations
 
@@ -20,37 +20,41 @@ from raysim.system.state import map_tensors
 
 @dataclass(frozen=True)
 class Phase:
-    """A training phase: the server's round, the latest window of data that has arrived, the learning rate."""
+    """What clients need to know of the current round."""
 
     round: int
+    """The server's round."""
     window: int
+    """The index of the current window of the stream."""
     lr: float
+    """The learning rate."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """An operation that a host is asked to do for some of its clients.
-
-    `op` is "train" or "METHOD.OP"; `message` maps methods to their messages for "train", and is the op's otherwise;
-    `shares` are the clients' weights in the cohort, `cohort` the number of clients in it. `windows` are the windows of
-    the clients whose window is not the phase's. If an update counts by the samples that it was trained on, `arrived` is
-    the number that the whole cohort holds, an upper bound; an update is multiplied by `discount` for its age.
-
-    Under an asynchronous schedule, `update` is the server update that the order's update becomes a part of, if it does,
-    and `later` are the clients of the orders yet to come that do so too; as a host gets the order, those that it has.
-    """
+    """An operation that hosts carry out for some of their clients."""
 
     op: str
+    """"train" or "METHOD.OP"."""
     clients: tuple[int, ...]
+    """The ids of the clients, ascending."""
     message: Any
+    """For "train" a dict from method to message, otherwise the op's message."""
     shares: Mapping[int, float]
+    """By client: its weight in the cohort."""
     cohort: int
+    """The number of clients in the cohort."""
     phase: Phase
     windows: Mapping[int, int] = field(default_factory=dict)
+    """By client: its window, if it is not the phase's."""
     arrived: int | None = None
+    """If updates are weighted by their samples: how many the cohort has, an upper bound. Otherwise None."""
     discount: float = 1.0
+    """The factor of the update, for its staleness."""
     update: int | None = None
+    """Asynchronous: the server update that the clients' update goes into, or None."""
     later: tuple[int, ...] = ()
+    """Asynchronous: the clients of the same server update whose orders follow. A host receives only its own clients."""
 
     def phase_of(self, client: int) -> Phase:
         """Return the phase with this client's window."""
@@ -59,43 +63,52 @@ class Order:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """A value that was taken unread: which ones are allowed, and the largest number in it and in what it was made from,
-    one after the other, each with what that is and whose.
-    """
+    """A value that has not been checked yet, with the steps that produced it. The last step is the value itself."""
 
-    what: Sequence[str]
+    steps: Sequence[str]
+    """By step: what it is and which client and hook it came from, for error messages."""
     grid: Grid
+    """The allowed range."""
     largest: Sequence[Tensor]
+    """By step: the largest magnitude (float64 [], still on the device)."""
 
     def check(self, largest: Sequence[float]) -> None:
-        """Check the value, given the numbers; name the first that is not finite. Raises Diverged."""
+        """Check the value, given the magnitudes. The error names the first step that is not finite. Raises Diverged."""
         try:
             self.grid.check(largest[-1])
         except OutOfRange as error:
-            first = next((place for place, number in enumerate(largest) if not math.isfinite(number)), -1)
+            first = next((step for step, number in enumerate(largest) if not math.isfinite(number)), -1)
             advice = "a smaller training.optimizer.lr or training.clip_norm may help"
-            raise Diverged(f"{self.what[first]}: found {error}; {advice}") from None
+            raise Diverged(f"{self.steps[first]}: found {error}; {advice}") from None
 
 
 @dataclass
 class Reply:
-    """The reduced replies of some clients to one order: a host's part, or, once merged, the cohort's.
+    """The reduced replies of some clients to one order: a host's part, or, after merging, the cohort's.
 
-    What clients send stays where it was computed, unread, until `settle` takes it off the device; then records are
-    floats. `unchecked` is what was taken until then. `alone`: it is one client's, and says what that one sends.
-    `updates` are in its sums.
+    Values stay on their device, unchecked, until `settle` is called. So a GPU is waited for once per order.
     """
 
     cohort: int
+    """The number of clients in the cohort."""
     sums: dict[str, ExactSum] = field(default_factory=dict)
+    """"parameters", "buffers" and, as "METHOD.TERM", the terms that are reduced to a mean or a sum."""
     by_client: dict[str, dict[int, Tensor]] = field(default_factory=dict)
+    """"METHOD.TERM" -> client -> value, for the terms that are not reduced."""
     integers: tuple[int, Tensor] | None = None
+    """The lowest client id so far, and its integer buffers [I]."""
     records: dict[str, dict[int, Any]] = field(default_factory=dict)
+    """Name -> client -> recorded number: a tensor or a float, after `settle` a float."""
     bytes_up: dict[int, int] = field(default_factory=dict)
+    """By client: the bytes that it sends."""
     steps: int = 0
+    """The number of gradient steps."""
     unchecked: list[Unchecked] = field(default_factory=list)
-    alone: bool = False
+    """What `settle` is to check."""
+    single: bool = False
+    """Whether the reply is one client's. Its values are then kept as that client sends them."""
     updates: int = 0
+    """How many client updates the sums contain."""
 
     def take_delta(
         self,
@@ -108,17 +121,24 @@ class Reply:
         parameters: Tensor | Encoded | None = None,
         local_bytes: int = 0,
     ) -> None:
-        """Add one client's update, of which so many bytes are not sent; integer buffers are the lowest client id's.
+        """Add one client's update.
 
-        `made` are the deltas that it was made from, one after the other, and itself, each with words on who made it;
-        `parameters` is what is sent in place of the delta's, if they are encoded.
+        Args:
+            client: its id.
+            delta: the update.
+            integers: the client's integer buffers [I]. The reply keeps those of the lowest id.
+            weight: the weight of the update.
+            where: the client and round, for error messages.
+            made: the deltas that led to the update, and the update, each with a note on the hook that returned it.
+            parameters: the encoded parameters that are sent instead of the delta's.
+            local_bytes: the bytes of the update that are not sent.
         """
         self.updates += 1
         made, update = made or [("", delta)], f"{where}, the update of its"
         sent = delta.parameters if parameters is None else parameters
-        steps: list[tuple[str, Tensor | Encoded]] = [(f"{update} parameters{by}", of.parameters) for by, of in made]
+        steps: list[tuple[str, Tensor | Encoded]] = [(f"{update} parameters{by}", step.parameters) for by, step in made]
         self._add("parameters", DELTAS, [*steps[:-1], (steps[-1][0], sent)], weight)
-        self._add("buffers", WIDE, [(f"{update} buffers{by}", part.buffers) for by, part in made], weight)
+        self._add("buffers", WIDE, [(f"{update} buffers{by}", step.buffers) for by, step in made], weight)
         if self.integers is None or client < self.integers[0]:
             self.integers = (client, self._copy(integers, where))
         self._count(client, sent.nbytes + delta.buffers.nbytes + integers.nbytes - local_bytes)
@@ -133,7 +153,7 @@ class Reply:
         self._add(name, WIDE, [(f"{where}, its {name}", term.value)], weight)
 
     def watch(self, value: Tensor, what: str) -> None:
-        """Have `settle` refuse a value that is not finite; it is not sent."""
+        """Have `settle` refuse a value that is not finite. `what` names it in the error."""
         self.unchecked.append(Unchecked([what], NO_SUM, [magnitude(value)]))
 
     def take_records(self, client: int, records: Mapping[str, Tensor | float]) -> None:
@@ -145,28 +165,33 @@ class Reply:
             self.records.setdefault(name, {})[client] = number
 
     def settle(self) -> Reply:
-        """Check what was taken and move it to the CPU; return the reply. A GPU is waited for once.
+        """Check all values, move them to the CPU, and return the reply.
 
         Raises:
-            Diverged: a client sent what is not finite or too large.
+            Diverged: a client sent a value that is not finite or too large.
         """
-        waiting = [(of, k) for of in self.records.values() for k, number in of.items() if isinstance(number, Tensor)]
+        on_device = [
+            (by_client, client)
+            for by_client in self.records.values()
+            for client, number in by_client.items()
+            if isinstance(number, Tensor)
+        ]
         largest = [number for values in self.unchecked for number in values.largest]
-        numbers = iter(_read([*largest, *(of[client] for of, client in waiting)]))
+        numbers = iter(_read([*largest, *(by_client[client] for by_client, client in on_device)]))
         for values in self.unchecked:
             values.check([*islice(numbers, len(values.largest))])
-        for (of, client), number in zip(waiting, numbers, strict=True):
-            of[client] = number
+        for (by_client, client), number in zip(on_device, numbers, strict=True):
+            by_client[client] = number
         self.unchecked.clear()
         for total in self.sums.values():
             total.limbs = None if total.limbs is None else total.limbs.cpu()
-            total.lone = map_tensors(Tensor.cpu, total.lone)
-        self.by_client = {name: {k: term.cpu() for k, term in of.items()} for name, of in self.by_client.items()}
+            total.single = map_tensors(Tensor.cpu, total.single)
+        self.by_client = {name: {k: term.cpu() for k, term in terms.items()} for name, terms in self.by_client.items()}
         self.integers = self.integers and (self.integers[0], self.integers[1].cpu())
         return self
 
     def merge(self, other: Reply) -> None:
-        """Add another host's part."""
+        """Add another host's reply."""
         for name, part in other.sums.items():
             if name not in self.sums:
                 self.sums[name] = part.fresh()
@@ -182,13 +207,13 @@ class Reply:
         self.updates += other.updates
 
     def take_sums(self) -> Reply:
-        """Return a reply of the sums, which this one then lacks."""
+        """Move the sums into a new reply, and return it."""
         taken = Reply(self.cohort, sums=self.sums, updates=self.updates)
         self.sums, self.updates = {}, 0
         return taken
 
     def number(self, number: int) -> Reply:
-        """Put one client's records under another number, as it may reply twice to one update; return its reply."""
+        """Move one client's records to the dispatch's number, as a client may reply twice to one server update."""
         self.records = {name: dict.fromkeys([number], *of.values()) for name, of in self.records.items()}
         return self
 
@@ -197,42 +222,42 @@ class Reply:
         return Delta(self.sums["parameters"].mean().to(dtype), self.sums["buffers"].mean().to(dtype))
 
     def of(self, method: str, replies: Mapping[str, Reduction], dtype: torch.dtype) -> dict[str, Any]:
-        """Return one method's terms by name, reduced as declared; a term that no client sent is absent."""
-        found: dict[str, Any] = {}
+        """Return one method's terms by name, reduced as declared. Terms that no client sent are absent."""
+        terms: dict[str, Any] = {}
         for name, how in replies.items():
             full = f"{method}.{name}"
             if how == "by_client" and full in self.by_client:
-                found[name] = dict(sorted(self.by_client[full].items()))
+                terms[name] = dict(sorted(self.by_client[full].items()))
             elif full in self.sums:
                 total = self.sums[full]
-                found[name] = (total.mean() if how == "mean" else total.total(self.cohort)).to(dtype)
-        return found
+                terms[name] = (total.mean() if how == "mean" else total.total(self.cohort)).to(dtype)
+        return terms
 
     def means(self) -> dict[str, float]:
-        """Return the means of what clients recorded, over those that did; fsum is exact, so order does not matter."""
+        """Return the mean of each record over the clients that have it. Their order does not matter: fsum is exact."""
         return {name: _mean(list(v.values())) for name, v in sorted(self.records.items())}
 
     def state(self) -> dict[str, Any]:
-        """Return the state that a checkpoint keeps of a reply that is not applied yet."""
+        """Return the reply as a checkpoint stores it."""
         for total in self.sums.values():
             total.unpack()
         return asdict(self)
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Reply:
-        """Return the reply that a state was made from."""
-        sums = {name: ExactSum(**{**kept, "grid": Grid(**kept["grid"])}) for name, kept in state["sums"].items()}
+        """Return the reply of which `state` is the state."""
+        sums = {name: ExactSum(**{**part, "grid": Grid(**part["grid"])}) for name, part in state["sums"].items()}
         return cls(**{**state, "sums": sums})
 
-    def _add(self, name: str, grid: Grid, made: Sequence[tuple[str, Tensor | Encoded]], weight: float) -> None:
-        """Add the last value."""
-        largest = [magnitude(decoded(value)) for _, value in made]
-        self.unchecked.append(Unchecked([what for what, _ in made], grid, largest))
+    def _add(self, name: str, grid: Grid, steps: Sequence[tuple[str, Tensor | Encoded]], weight: float) -> None:
+        """Add the last step's value, and note all steps for the check."""
+        largest = [magnitude(decoded(value)) for _, value in steps]
+        self.unchecked.append(Unchecked([what for what, _ in steps], grid, largest))
         total = self.sums.setdefault(name, ExactSum(grid))
-        (total.hold if self.alone else total.add_unchecked)(made[-1][1], weight)
+        (total.hold if self.single else total.add_unchecked)(steps[-1][1], weight)
 
     def _copy(self, value: Tensor, what: str) -> Tensor:
-        """Copy a value, as it may be a view of a tensor that the host's next client overwrites."""
+        """Copy a value: it may be a view of a tensor that the host's next client overwrites."""
         self.watch(value, what)
         return value.detach().clone()
 
@@ -241,7 +266,7 @@ class Reply:
 
 
 def _read(numbers: Sequence[Tensor]) -> list[float]:
-    """Return these numbers (float64 []), in one transfer."""
+    """Return these tensors (float64 []) as floats, in one transfer."""
     return [] if not numbers else torch.stack([number.to(numbers[0].device) for number in numbers]).tolist()
 
 

@@ -26,7 +26,7 @@ def order(client: int, update: int | None, *later: int) -> Order:
 
 
 def reply(client: int, value: float, weight: float) -> Reply:
-    made = Reply(4, alone=True)
+    made = Reply(4, single=True)
     made.take_delta(client, Delta(torch.tensor([value]), NONE), NONE.long(), weight, "here")
     made.take_records(client, {"loss": value})
     return made.settle()

@@ -152,7 +152,7 @@ def test_a_reply_arrives_whole() -> None:
     total = arrived.sums["parameters"]
     assert (total.grid, total.weight) == (WIDE, 2**61)
     assert torch.equal(total.limbs, reply.sums["parameters"].limbs)
-    assert torch.equal(arrived.sums["lone"].lone[0], reply.sums["lone"].lone[0])
+    assert torch.equal(arrived.sums["lone"].single[0], reply.sums["lone"].single[0])
     assert arrived.sums["lone"].weight == 2**60
     assert (arrived.cohort, arrived.steps, arrived.bytes_up) == (2, 3, {0: 8})
     assert arrived.records == {"loss": {0: 0.1}}

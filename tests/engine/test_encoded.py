@@ -63,13 +63,13 @@ def test_the_weights_of_encoded_ones_are_checked_too():
     sums.add_unchecked(keep_largest(torch.ones(3), 1), 0.75)
     other = sums.fresh()
     other.add_unchecked(keep_largest(torch.ones(3), 1), 0.75)
-    assert (sums.fresh().weight, sums.fresh().lone) == (0, None)
-    with pytest.raises(ValueError, match="at most 1 together"):
+    assert (sums.fresh().weight, sums.fresh().single) == (0, None)
+    with pytest.raises(ValueError, match="a sum of at most 1"):
         sums.merge(other)
 
 
 def reply_of(sent):
-    reply = Reply(len(sent), alone=len(sent) == 1)
+    reply = Reply(len(sent), single=len(sent) == 1)
     for number, value in sent.items():
         reply.take_delta(number, Delta(torch.zeros(6), NONE), NONE, 1 / len(sent), f"client {number}", parameters=value)
         reply.take_term(number, "m.mean", Term(value), "mean", 1 / len(sent), "")
@@ -81,12 +81,12 @@ def test_one_clients_reply_is_as_it_was_sent_and_counted_so():
     one, two = ({k: keep_largest(v, 2) for k, v in enumerate(vectors(count))} for count in (1, 2))
     reply = reply_of(one)
     assert [*reply.sums] == ["parameters", "buffers", "m.mean"]
-    assert all(total.lone is not None for total in reply.sums.values())
+    assert all(total.single is not None for total in reply.sums.values())
     assert reply.sums["parameters"].limbs is None
-    assert reply.sums["parameters"].lone[0].nbytes == 16
+    assert reply.sums["parameters"].single[0].nbytes == 16
     assert reply.bytes_up == {0: 32}
     both = reply_of(two)
-    assert both.sums["parameters"].lone is None
+    assert both.sums["parameters"].single is None
     assert both.sums["parameters"].limbs.nbytes == 6 * 8
     assert both.bytes_up == {0: 32, 1: 32}
 

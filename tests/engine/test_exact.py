@@ -123,7 +123,7 @@ def test_a_part_of_one_client_is_as_long_as_what_it_sends_and_merges_to_the_same
         part.hold(value, weight)
         value.zero_()  # its sender may overwrite it
         assert part.limbs is None
-        assert part.lone[0].dtype == torch.float32
+        assert part.single[0].dtype == torch.float32
         merged.merge(part)
     assert same(whole, merged)
 
@@ -159,9 +159,9 @@ def test_a_mean_counts_only_the_weights_that_came():
 
 
 def test_the_mean_of_nothing_is_an_error_and_nothing_merges_to_nothing():
-    with pytest.raises(ValueError, match="mean of nothing"):
+    with pytest.raises(ValueError, match="mean of no values"):
         ExactSum(DELTAS).mean()
-    with pytest.raises(ValueError, match="mean of nothing"):
+    with pytest.raises(ValueError, match="mean of no values"):
         total(DELTAS, [(torch.tensor([1.0]), 0.0)]).mean()
     empty = ExactSum(DELTAS)
     empty.merge(ExactSum(DELTAS))
@@ -210,7 +210,7 @@ def test_weights_that_could_overflow_are_refused_before_they_are_added():
     value = torch.tensor([DELTAS.bound], dtype=torch.float64)
     sums = total(DELTAS, [(value, 0.75)])
     for weight in (0.5, 4.0, -0.25):
-        with pytest.raises(ValueError, match="at most 1 together"):
+        with pytest.raises(ValueError, match="a sum of at most 1"):
             sums.add(value, weight)
     assert sums.weight == 3 * 2**60
     with pytest.raises(ValueError, match=r"found weights of sum 1\.5"):

@@ -188,7 +188,7 @@ class Named(Method):
             assert torch.equal(client.received[-4:], torch.zeros(4))
             assert torch.equal(client.received[:-4], client.from_server("model").parameters[:-4])
             value = float("nan") if self.method.broken and client.id == 1 and client.round == 2 else client.id
-            return Weights(torch.full_like(own.parameters, value), own.buffers, own.integers)
+            return Weights(torch.full_like(weights.parameters, value), weights.buffers, weights.integers)
 
 
 def test_a_method_says_what_is_received_and_what_is_its_own(tiny, simulate):
