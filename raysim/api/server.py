@@ -91,7 +91,7 @@ class Server(Stateful):
         return 0 if window is None else self._federation.streams[client].end(window)
 
     def earlier_classes(self) -> tuple[int, ...]:
-        """Return the classes of the tasks before this one, ascending. If tasks do not differ in classes, all classes."""
+        """Return the classes of the tasks before this one, ascending; all classes if tasks share them."""
         return self._federation.classes_before(self.task)
 
     def present_classes(self) -> tuple[int, ...]:

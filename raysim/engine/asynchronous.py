@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import Any, ClassVar
 
@@ -21,16 +21,20 @@ from raysim.system.state import Stateful
 
 @dataclass(frozen=True)
 class _Cohort:
-    """Dispatches whose updates are applied together, ascending, their weights' sum, and `count_arrived` of them."""
+    """Dispatches whose updates are applied together."""
 
     numbers: tuple[int, ...]
+    """The dispatches' numbers, ascending."""
     clients: tuple[int, ...]
+    """By dispatch: its client."""
     weight: int
+    """The sum of the updates' weights."""
     arrived: int | None
+    """See Order."""
 
 
 class AsynchronousUpdates(Stateful):
-    """Server updates in the order of the timetable. Clients compute in parallel; updates are applied in order."""
+    """Server updates in the order of the timetable. Clients compute in parallel, and updates are applied in order."""
 
     transient: ClassVar = frozenset(
         {"_exchange", "_server", "_schedule", "_timetable", "_tickets", "_sent", "_cohorts", "_away"}
@@ -41,14 +45,14 @@ class AsynchronousUpdates(Stateful):
         self._server = exchange.server
         self._schedule = schedule
         self._timetable = _plan_updates(exchange, clock, schedule, availability)
-        self._tickets: dict[int, Any] = {}
-        self._sent: dict[int, Delta] = {}
-        self._cohorts: dict[int | None, _Cohort] = {}  # by the update that they make
-        self._away: list[Dispatch] = []
-        self._time = 0.0
+        self._tickets: dict[int, Any] = {}  # by dispatch: the runner's ticket, until the update is applied
+        self._sent: dict[int, Delta] = {}  # by dispatch: the model that the client received, if models are mixed
+        self._cohorts: dict[int | None, _Cohort] = {}  # by server update
+        self._away: list[Dispatch] = []  # the dispatches that return after the current virtual time
+        self._time = 0.0  # virtual seconds
 
     def update(self) -> RoundOutcome:
-        """Do the current server update: send the model to the clients dispatched now, apply the updates due."""
+        """Carry out the current server update: send the model to the next clients, then apply the due updates."""
         server, exchange = self._server, self._exchange
         update = self._timetable[server.round - 1]
         message, broadcasts = exchange.announce()
@@ -61,7 +65,7 @@ class AsynchronousUpdates(Stateful):
         reply = Reply(len(update.arrivals))
         for dispatch in update.arrivals:
             reply.merge(exchange.receive(self._tickets.pop(dispatch.number)).number(dispatch.number))
-        assert reply.updates == len(update.arrivals), "sums of other updates than those that are due"
+        assert reply.updates == len(update.arrivals), "the sums contain other updates than those that are due"
         server.cohort = tuple(sorted({dispatch.client for dispatch in update.arrivals}))
         server.shares = self._shares(update)
         if update.arrivals:
@@ -73,9 +77,9 @@ class AsynchronousUpdates(Stateful):
         return self._outcome(update, reply.means())
 
     def state(self) -> dict[str, Any]:
-        """Wait until no client computes, and return the replies not applied yet; virtual time does not advance.
+        """Wait until no client computes, and return the state, including replies that are not applied yet.
 
-        Each update's first reply has the sums that hosts have held for it.
+        Virtual time does not advance. The sums that hosts hold for a server update go into its first reply.
         """
         self._tickets = {number: self._exchange.wait_for(ticket) for number, ticket in self._tickets.items()}
         for update, sums in self._exchange.runner.give_sums().items():
@@ -88,24 +92,21 @@ class AsynchronousUpdates(Stateful):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state, with the server in the round that it was in."""
+        """Restore a state. The server must be in the round of that state."""
         self._tickets = {number: Reply.restored(reply) for number, reply in state["replies"].items()}
         self._sent = {number: Delta(*model) for number, model in state["sent"].items()}
-        super().restore({key: kept for key, kept in state.items() if key not in ("replies", "sent")})
-        over = self._timetable[: self._server.round]
-        self._away = [d for update in over for d in update.dispatched if d.back > self._time]
+        super().restore({key: value for key, value in state.items() if key not in ("replies", "sent")})
+        past = self._timetable[: self._server.round]
+        self._away = [d for update in past for d in update.dispatched if d.back > self._time]
 
     def _send(self, dispatch: Dispatch, message: Mapping[str, Any], broadcasts: Sequence[Broadcast]) -> None:
-        """Send the current model. A client that drops out, or returns after the run's end, computes nothing."""
+        """Send the current model. A client that drops out or returns after the run's end computes nothing."""
         server, exchange, client = self._server, self._exchange, dispatch.client
         if dispatch.update is None and not dispatch.discarded:
             return
         cohort = self._cohort_of(dispatch)
-        order = exchange.order(
-            "train",
-            [client],
-            message,
-            {client: self._size(dispatch) / cohort.weight},
+        order = replace(
+            exchange.order("train", [client], message, {client: self._size(dispatch) / cohort.weight}),
             cohort=len(cohort.numbers),
             arrived=cohort.arrived,
             discount=self._discount(dispatch),
@@ -117,41 +118,44 @@ class AsynchronousUpdates(Stateful):
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
 
     def _cohort_of(self, dispatch: Dispatch) -> _Cohort:
-        """Return the dispatches whose updates are to be applied together with this one's."""
-        known = self._cohorts.get(dispatch.update)
-        if known is None:
+        """Return the dispatches whose updates are applied together with this one's."""
+        cohort = self._cohorts.get(dispatch.update)
+        if cohort is None:
             peers = [dispatch] if dispatch.update is None else self._timetable[dispatch.update - 1].arrivals
             arrived = self._exchange.count_arrived((peer.client, peer.version + 1) for peer in peers)
             ordered = sorted(peers, key=lambda peer: peer.number)
-            known = _Cohort(
+            cohort = _Cohort(
                 tuple(peer.number for peer in ordered),
                 tuple(peer.client for peer in ordered),
                 sum(self._size(peer) for peer in peers),
                 arrived,
             )
             if dispatch.update is not None:
-                self._cohorts[dispatch.update] = known
-        return known
+                self._cohorts[dispatch.update] = cohort
+        return cohort
 
     def _shares(self, update: Update) -> dict[int, float]:
-        """Return the cohort's weights, of sum 1, by the data that each client had when it was sent the model."""
+        """Return the cohort's weights, which sum to 1, by the data that each client had at its dispatch."""
         sizes = {dispatch.client: self._size(dispatch) for dispatch in update.arrivals}
         total = sum(sizes.values())
         return {client: sizes[client] / total for client in sorted(sizes)}
 
     def _size(self, dispatch: Dispatch) -> int:
-        """Return an update's weight: 1, or the number of samples that its client had when it was sent the model."""
+        """Return an update's weight: 1, or the number of samples that its client had at the dispatch."""
         uniform = self._exchange.config.aggregation.weights == "uniform"
         return 1 if uniform else self._server.size(dispatch.client, dispatch.version + 1)
 
     def _discount(self, dispatch: Dispatch) -> float:
+        """Return the factor of an update for its staleness."""
         return 1.0 if dispatch.update is None else discount(dispatch.staleness, self._schedule.staleness)
 
     def _mix(self, update: Update, mean: Delta) -> Delta:
         """Return the change of the server's model, given the mean delta of these arrivals.
 
-        FedBuff: rate / K sum_i s_i delta_i, the mean being sum_i s_i delta_i / sum_i s_i. FedAsync: with the rate times
-        s, from the current model towards the client's, which is the model that it was sent plus its delta.
+        FedBuff, with K updates and discounts s_i: rate / K * sum_i s_i delta_i. The given mean is
+        sum_i s_i delta_i / sum_i s_i.
+
+        FedAsync: rate * s * (client's model - current model). The client's model is the one it received plus its delta.
         """
         sizes = [self._size(dispatch) for dispatch in update.arrivals]
         discounted = [self._discount(d) * size for d, size in zip(update.arrivals, sizes, strict=True)]
@@ -183,6 +187,7 @@ class AsynchronousUpdates(Stateful):
 
 
 def _plan_updates(exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> list[Update]:
+    """Return the run's timetable."""
     travel = clock.travel(exchange.expected_bytes())
 
     def seconds(client: int, version: int) -> float:

@@ -13,7 +13,7 @@ from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook, overri
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, name_methods
-from raysim.engine.hook_checks import check_announced, check_ask, check_delta, place_of_hook
+from raysim.engine.hook_checks import check_announced, check_delta, check_request, place_of_hook
 from raysim.engine.orders import Order, Phase, Reply
 from raysim.engine.rates import learning_rate
 from raysim.engine.runner import Runner
@@ -25,32 +25,29 @@ from raysim.system.state import Stateful
 
 
 class Traffic(Stateful):
-    """Counter of the bytes of tensors that are sent and received, all clients together.
+    """Bytes of the tensors that the methods send, over all clients.
 
-    A broadcast is counted at a client's first contact with its version, a message each time it is sent.
-    `down_by_method` are the bytes since this process began, those of the model under "model".
+    A message counts every time. A broadcast counts once per client and version.
     """
 
     transient: ClassVar = frozenset({"down_by_method"})
 
     def __init__(self) -> None:
-        self.up = 0
-        self.down = 0
-        self.down_by_method: Counter[str] = Counter()
-        self._held: dict[int, dict[str, int]] = {}
-        self._by_client: dict[int, int] = {}
+        self.up = 0  # bytes from clients to the server
+        self.down = 0  # bytes from the server to clients
+        self.down_by_method: Counter[str] = Counter()  # the same since this process started; the model is "model"
+        self._versions: dict[int, dict[str, int]] = {}  # client -> broadcast -> the version that the client has
+        self._by_client: dict[int, int] = {}  # bytes in both directions since the last take_by_client
 
     def count_sent(self, clients: Sequence[int], message: Mapping[str, Any], broadcasts: Iterable[Broadcast]) -> None:
-        """Count an order that is sent to these clients: messages by method, and broadcasts, named by method."""
-        sizes = [
-            (broadcast, broadcast.name.partition(".")[0], count_bytes(broadcast.value)) for broadcast in broadcasts
-        ]
-        letters = [(name, nbytes) for name, letter in message.items() if (nbytes := count_bytes(letter))]
+        """Count what each of these clients is sent: messages by method, and broadcasts that it does not have yet."""
+        broadcast_sizes = [(each, each.name.partition(".")[0], count_bytes(each.value)) for each in broadcasts]
+        message_sizes = [(method, nbytes) for method, part in message.items() if (nbytes := count_bytes(part))]
         for client in clients:
-            held, sent = self._held.setdefault(client, {}), list(letters)
-            for broadcast, method, size in sizes:
-                if held.get(broadcast.name) != broadcast.version:
-                    held[broadcast.name] = broadcast.version
+            versions, sent = self._versions.setdefault(client, {}), list(message_sizes)
+            for broadcast, method, size in broadcast_sizes:
+                if versions.get(broadcast.name) != broadcast.version:
+                    versions[broadcast.name] = broadcast.version
                     sent.append((method, size))
             total = 0
             for method, size in sent:
@@ -66,18 +63,18 @@ class Traffic(Stateful):
             self._by_client[client] = self._by_client.get(client, 0) + nbytes
 
     def take_by_client(self) -> Mapping[int, int]:
-        """Return the bytes of each client, up and down together, since the last call."""
+        """Return each client's bytes, in both directions, since the last call."""
         taken, self._by_client = self._by_client, {}
         return taken
 
 
 def guard_hook(half: ServerHalf, hook: str) -> AbstractContextManager[None]:
-    """Refuse a server half that draws in this hook outside its own random streams. Raises RunError."""
+    """Refuse a server half whose hook draws from a generator of the whole process. Raises RunError."""
     return guard_globals(f"{half.name}: {hook} of its server half", "server")
 
 
 class Exchange(Stateful):
-    """The exchange of messages under both kinds of schedule, between the methods' server halves and the clients."""
+    """The exchange of messages between the methods' server halves and the clients, under both kinds of schedule."""
 
     transient: ClassVar = frozenset({"config", "server", "runner", "_rate"})
 
@@ -89,15 +86,15 @@ class Exchange(Stateful):
         server.local_bytes = sum(method.local_bytes(server.network) for method in methods.values())
         self.halves = {name: method.Server(name, method) for name, method in methods.items()}
         self.traffic = Traffic()
-        self.steps = 0
-        self._rate = 0, 0.0
+        self.steps = 0  # gradient steps of all clients so far
+        self._rate = 0, 0.0  # the round of the last order, and its learning rate
 
     def halves_with(self, hook: str) -> list[ServerHalf]:
         """Return the server halves that override this hook, in the listed order."""
         return halves_with_hook(self.halves.values(), hook)
 
     def select(self) -> Sequence[int]:
-        """Return the clients that are to take part in this round, drawn with the sampler or chosen by a method."""
+        """Return the clients of this round, as the sampler or a method chooses them."""
         for half in self.halves_with("select"):
             with guard_hook(half, "select"):
                 chosen = half.select(self.server)
@@ -113,58 +110,46 @@ class Exchange(Stateful):
 
     def announce(self) -> tuple[dict[str, Any], list[Broadcast]]:
         """Return what server halves send at the start of local training: messages by method, and broadcasts."""
-        said = {}
+        messages: dict[str, Any] = {}
+        broadcasts: list[Broadcast] = []
         for half in self.halves_with("announce"):
             with guard_hook(half, "announce"):
-                said[half.name] = check_announced(half, half.announce(self.server))
-        return {name: message for name, (message, _) in said.items()}, [
-            broadcast for _, broadcasts in said.values() for broadcast in broadcasts
-        ]
+                messages[half.name], announced = check_announced(half, half.announce(self.server))
+            broadcasts += announced
+        return messages, broadcasts
 
     def expected_bytes(self) -> int:
-        """Return the bytes that virtual time assumes of a phase, up and down: the update, and the methods' means.
+        """Return the bytes that virtual time assumes for one client's round, in both directions.
 
-        Each is as long as the model, and a client receives as many vectors as it sends. Terms that are kept by client
-        are small and not counted. What a vector takes as a method encodes it is tried on one of zeros.
+        A client sends its update and one vector [P] for each term that is reduced, and receives as many vectors. Terms
+        reduced "by_client" are small and not counted. The size of an encoded vector is that of encoded zeros.
         """
         methods: dict[str, Method] = {half.name: half.method for half in self.halves.values()}
-        replies = [(f"{name}.{term}", how) for name, of in methods.items() for term, how in of.replies.items()]
-        vectors = ["update", *(name for name, how in replies if how != "by_client")]
+        terms = [(f"{name}.{term}", how) for name, method in methods.items() for term, how in method.replies.items()]
+        vectors = ["update", *(name for name, how in terms if how != "by_client")]
         saved, zeros = 0, torch.zeros_like(self.server.parameters)
         for name, method in methods.items():
             if overrides(method.Client, "encode"):
                 half = method.Client(name, method)
                 sent = (half.encode(vector, zeros, np.random.default_rng(0)) for vector in vectors)
                 saved = sum(zeros.nbytes - value.nbytes for value in sent)
-        whole: int = self.server.model().value.nbytes
-        return 2 * len(vectors) * whole - saved
+        model_bytes: int = self.server.model().value.nbytes
+        return 2 * len(vectors) * model_bytes - saved
 
     def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
-        """Return how many samples had reached these clients, each by its round; None if updates count equally."""
+        """Return how many samples these (client, round) pairs have together. None if all updates weigh the same."""
         uniform = self.config.aggregation.weights == "uniform"
         return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)
 
-    def order(
-        self,
-        op: str,
-        clients: Sequence[int],
-        message: Any,
-        shares: Mapping[int, float],
-        *,
-        cohort: int | None = None,
-        arrived: int | None = None,
-        discount: float = 1.0,
-        update: int | None = None,
-        later: tuple[int, ...] = (),
-    ) -> Order:
-        """Return the order to do `op` now, by default for clients that make up a whole cohort. See Order.
+    def order(self, op: str, clients: Sequence[int], message: Any, shares: Mapping[int, float]) -> Order:
+        """Return an order to do `op` in the current round, for clients that make up a whole cohort.
 
         Raises:
-            RunError: one of the clients has no data now.
+            RunError: one of the clients has no data in this round.
         """
         server = self.server
         windows = {client: server.window(client) for client in clients}
-        usual = next(iter(windows.values()), 0)
+        common = next(iter(windows.values()), 0)
         if self._rate[0] != server.round:
             self._rate = server.round, learning_rate(self.config.training, server.progress)
         return Order(
@@ -172,81 +157,80 @@ class Exchange(Stateful):
             clients=tuple(clients),
             message=message,
             shares=shares,
-            cohort=len(clients) if cohort is None else cohort,
-            phase=Phase(server.round, usual, self._rate[1]),
-            windows={client: window for client, window in windows.items() if window != usual},
-            arrived=arrived,
-            discount=discount,
-            update=update,
-            later=later,
+            cohort=len(clients),
+            phase=Phase(server.round, common, self._rate[1]),
+            windows={client: window for client, window in windows.items() if window != common},
         )
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Any:
-        """Send an order to its clients, with the current model; return the ticket."""
-        everything = [self.server.model(), *broadcasts]
+        """Send an order to its clients, with the current model. Return the runner's ticket."""
+        with_model = [self.server.model(), *broadcasts]
         message = order.message if order.op == "train" else {order.op.partition(".")[0]: order.message}
-        self.traffic.count_sent(order.clients, message, everything)
-        return self.runner.begin(order, everything)
+        self.traffic.count_sent(order.clients, message, with_model)
+        return self.runner.begin(order, with_model)
 
     def receive(self, ticket: Any) -> Reply:
-        """Wait for an order's reply, and count it."""
+        """Wait for an order's reply, and count its bytes and steps."""
         reply = self.wait_for(ticket)
         self.traffic.count_received(reply.bytes_up)
         self.steps += reply.steps
         return reply
 
     def wait_for(self, ticket: Any) -> Reply:
-        """Wait for an order's reply without counting it; a reply is also accepted as a ticket."""
+        """Wait for an order's reply without counting it. A reply counts as its own ticket."""
         return ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
 
     def update_model(self, reply: Reply, delta: Delta) -> None:
-        """Update the model by the clients' mean delta, as scaled by the schedule and changed by the methods."""
-        server, found = self.server, [("", delta)]
+        """Update the model by the clients' mean delta, which the schedule has scaled, after the methods changed it."""
+        server, deltas = self.server, [("", delta)]
         for half in self.halves_with("update"):
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
             with guard_hook(half, "update"):
                 delta = check_delta(half, "update", half.update(server, delta, terms), delta)
-            found.append((place_of_hook(type(half), "update") if is_own(type(half)) else "", delta))
+            deltas.append((place_of_hook(type(half), "update") if is_own(type(half)) else "", delta))
         assert reply.integers is not None
         server.parameters = server.parameters + delta.parameters
         server.buffers = server.buffers + delta.buffers
         server.integers = reply.integers[1].to(torch.int64)
         server.version += 1
-        self._check_model(found)
+        self._check_model(deltas)
 
     def drive_plans(self, hook: str, clients: Sequence[int]) -> None:
-        """Carry out the plans that the server halves make in this hook, one after the other."""
+        """Carry out the plans of the server halves with this hook, in their order."""
         for half in self.halves_with(hook):
             with guard_hook(half, hook), closing(getattr(half, hook)(self.server)) as plan:
                 self._drive(half, hook, plan, clients)
 
     def _check_model(self, deltas: Sequence[tuple[str, Delta]]) -> None:
-        """Refuse a model that is not finite before it is sent to a client or kept in a checkpoint. Raises Diverged.
+        """Refuse a model that is not finite before it reaches a client or a checkpoint. Raises Diverged.
 
-        `deltas` are what was to be added, hook by hook, each with the place of the hook if it is the user's own.
+        `deltas` are the mean delta and what each `update` hook returned, with the hook's place if it is user-defined.
         """
         server = self.server
         for what, part in (("parameters", server.parameters), ("buffers", server.buffers)):
             if not part.is_meta and not bool(part.isfinite().all()):  # meta tensors, in a dry run, have no values
-                found = float(part.abs().max())
+                largest = float(part.abs().max())
                 hooks = (place for place, delta in deltas if not bool(getattr(delta, what).isfinite().all()))
                 by = "".join(f" returned by {place}" for place in [*hooks][:1] if place)
                 raise Diverged(
                     f"the server diverged in round {server.round} ({name_methods(self.halves)}), the {what} of its new "
-                    f"model{by}: found {found:g}, allowed: finite; smaller rates of its methods, or a smaller "
+                    f"model{by}: found {largest:g}, allowed: finite; smaller rates of its methods, or a smaller "
                     "training.optimizer.lr, may help"
                 )
 
     def _drive(self, half: ServerHalf, hook: str, plan: Plan, clients: Sequence[int]) -> None:
-        answer: Mapping[str, Any] | None = None
+        """Carry out a plan: send each request that it yields, and return the reduced reply to it."""
+        server = self.server
+        terms: Mapping[str, Any] | None = None
         while True:
             try:
-                ask = check_ask(half, hook, next(plan) if answer is None else plan.send(answer))
+                request = check_request(half, hook, next(plan) if terms is None else plan.send(terms))
             except StopIteration:
                 return
-            server = self.server
-            to = sorted(clients if ask.to == "cohort" else server.present if ask.to == "everyone" else ask.to)
-            order = self.order(f"{half.name}.{ask.op}", to, ask.message, server.shares_of(to))
-            reply = self.receive(self.begin(order, ask.broadcasts))
+            to = request.to
+            receivers = sorted(clients if to == "cohort" else server.present if to == "everyone" else to)
+            shares = server.shares_of(receivers)
+            order = self.order(f"{half.name}.{request.op}", receivers, request.message, shares)
+            reply = self.receive(self.begin(order, request.broadcasts))
             server.records |= reply.means()
-            answer = reply.of(half.name, half.method.replies, server.parameters.dtype)
+            terms = reply.of(half.name, half.method.replies, server.parameters.dtype)

@@ -1,7 +1,7 @@
-"""What methods' hooks return, looked at where it comes in: a hook that returns something else is named, with its line.
+"""Checks of what methods' hooks return. The errors name the hook, with its file and line.
 
-Only types, shapes and names are looked at here, for which no GPU is waited for. Values are in `orders.Reply` and
-`exchange.update_model`.
+The checks cover types, shapes and names, which need no wait for a GPU. Values are checked in `Reply.settle` and in
+`Exchange.update_model`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,67 +28,66 @@ def place_of_hook(half: type[Half], hook: str) -> str:
     return place_of(getattr(half, hook))
 
 
-def describe_own_steps(config: Config, methods: Iterable[Method]) -> str:
-    """Return which code of the user's own takes part in a client's steps, with its places; nothing if there is none."""
+def describe_custom_code(config: Config, methods: Iterable[Method]) -> str:
+    """Return the places of the user-defined code in a client's steps, for errors. Empty if there is none."""
     parts = [config.model.function(), config.training.optimizer.function()]
     parts += [getattr(method.Client, hook) for method in methods for hook in IN_STEPS]
-    own = [place_of(part) for part in parts if is_own(part)]
-    return f", made with {', '.join(own)}" if own else ""
+    places = [place_of(part) for part in parts if is_own(part)]
+    return f", made with {', '.join(places)}" if places else ""
 
 
-def refuse(half: Half, hook: str, found: object, allowed: str, did: str = "returned") -> WrongResult:
-    """Return the error about what a hook returned; `found` is described, if it is no text."""
-    said = found if isinstance(found, str) else describe(found)
-    return WrongResult(f"methods.{half.name}: {place_of_hook(type(half), hook)} {did} {said}, allowed: {allowed}")
+def refuse(half: Half, hook: str, result: object, allowed: str, did: str = "returned") -> WrongResult:
+    """Return the error for a wrong result of a hook. `result` is the result, or a text that describes it."""
+    words = result if isinstance(result, str) else describe(result)
+    return WrongResult(f"methods.{half.name}: {place_of_hook(type(half), hook)} {did} {words}, allowed: {allowed}")
 
 
-def describe(found: object) -> str:
-    """Return what something is, in a few words."""
-    if isinstance(found, Tensor):
-        return describe_tensor(found)
-    if isinstance(found, tuple):
-        return f"({', '.join(map(describe, found))})"
-    return type(found).__name__
+def describe(value: object) -> str:
+    """Return a short description of a value: its type, and a tensor's shape."""
+    if isinstance(value, Tensor):
+        return describe_tensor(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(describe, value))})"
+    return type(value).__name__
 
 
-def check_delta(half: Half, hook: str, found: object, like: Delta) -> Delta:
-    """Return a delta that a hook returned, of the shapes of another."""
-    wanted = f"Delta({describe(like.parameters)}, {describe(like.buffers)})"
-    if not isinstance(found, Delta):
-        raise refuse(half, hook, found, wanted)
-    parts = (found.parameters, found.buffers)
-    right = all(
-        isinstance(part, Tensor) and part.shape == own.shape and part.is_floating_point()
-        for part, own in zip(parts, (like.parameters, like.buffers), strict=True)
-    )
-    if not right:
-        raise refuse(half, hook, f"Delta{describe(parts)}", wanted)
-    return found
+def check_delta(half: Half, hook: str, result: object, like: Delta) -> Delta:
+    """Return a hook's result: a delta with the shapes of `like`."""
+    allowed = f"Delta({describe(like.parameters)}, {describe(like.buffers)})"
+    if not isinstance(result, Delta):
+        raise refuse(half, hook, result, allowed)
+    parts = (result.parameters, result.buffers)
+    if not all(
+        isinstance(part, Tensor) and part.shape == expected.shape and part.is_floating_point()
+        for part, expected in zip(parts, (like.parameters, like.buffers), strict=True)
+    ):
+        raise refuse(half, hook, f"Delta{describe(parts)}", allowed)
+    return result
 
 
-def check_finished(half: ClientHalf, found: object, like: Delta) -> tuple[Delta, Terms]:
-    """Return what `finish` returned: a delta and terms."""
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise refuse(half, "finish", found, "a Delta and the terms, a dict, which may be empty")
-    return check_delta(half, "finish", found[0], like), check_terms(half, "finish", found[1])
+def check_finished(half: ClientHalf, result: object, like: Delta) -> tuple[Delta, Terms]:
+    """Return the result of `finish`: a delta and terms."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise refuse(half, "finish", result, "a Delta and the terms, a dict, which may be empty")
+    return check_delta(half, "finish", result[0], like), check_terms(half, "finish", result[1])
 
 
-def check_encoded(half: ClientHalf, found: object, value: Tensor) -> Tensor | Encoded:
-    """Return what `encode` made of a vector: one that decodes to as much."""
-    if not isinstance(found, Tensor | Encoded):
-        raise refuse(half, "encode", found, "a tensor or an Encoded")
-    back = decoded(found)
-    if (back.shape, back.dtype) != (value.shape, value.dtype):
-        raise refuse(half, "encode", f"what decodes to {describe(back)}", f"what it was given, {describe(value)}")
-    return found
+def check_encoded(half: ClientHalf, result: object, vector: Tensor) -> Tensor | Encoded:
+    """Return the result of `encode`: a tensor or an Encoded that has the vector's shape and dtype after decoding."""
+    if not isinstance(result, Tensor | Encoded):
+        raise refuse(half, "encode", result, "a tensor or an Encoded")
+    back = decoded(result)
+    if (back.shape, back.dtype) != (vector.shape, vector.dtype):
+        raise refuse(half, "encode", f"what decodes to {describe(back)}", f"what it was given, {describe(vector)}")
+    return result
 
 
-def check_terms(half: ClientHalf, hook: str, found: object) -> Terms:
-    """Return the terms that a hook or an op returned, by the names that the method declares."""
+def check_terms(half: ClientHalf, hook: str, result: object) -> Terms:
+    """Return the result of a hook or an op: terms by names that the method declares."""
     replies, allowed = half.method.replies, "a dict of Terms, tensors by names that its method's `replies` declare"
-    if not isinstance(found, Mapping):
-        raise refuse(half, hook, found, allowed)
-    for name, term in found.items():
+    if not isinstance(result, Mapping):
+        raise refuse(half, hook, result, allowed)
+    for name, term in result.items():
         if name not in replies:
             names = ", ".join(replies) or "none"
             raise refuse(half, hook, f"a term {name!r:.60}", f"those that its method's `replies` declare: {names}")
@@ -96,40 +95,45 @@ def check_terms(half: ClientHalf, hook: str, found: object) -> Terms:
             raise refuse(half, hook, f"{name}: {describe(getattr(term, 'value', term))}", allowed)
         if term.weight is not None and not 0 <= term.weight <= 1:
             raise refuse(half, hook, f"{name} with the weight {term.weight}", "a weight from 0 to 1, or None")
-    return found
+    return result
 
 
 def check_replies(name: str, method: Method) -> None:
-    """Check that a method says of each term how it is reduced. Raises ConfigError."""
-    known = get_args(Reduction)
+    """Check the reductions that a method declares. Raises ConfigError."""
+    reductions = get_args(Reduction)
     for term, how in method.replies.items():
-        if how not in known:
-            raise ConfigError(f"methods.{name}: its replies have {how!r} for {term}, allowed: {', '.join(known)}")
+        if how not in reductions:
+            raise ConfigError(f"methods.{name}: its replies have {how!r} for {term}, allowed: {', '.join(reductions)}")
 
 
-def check_shape(half: ClientHalf, hook: str, found: object, shape: Sequence[int]) -> Tensor:
-    """Return a tensor of floating-point numbers of this shape, which a hook returned."""
-    if not isinstance(found, Tensor) or found.shape != (*shape,) or not found.is_floating_point():
-        raise refuse(half, hook, found, f"a tensor of floating-point numbers {[*shape]}")
-    return found
+def check_shape(half: ClientHalf, hook: str, result: object, shape: Sequence[int]) -> Tensor:
+    """Return a hook's result: a tensor of floating-point numbers with this shape."""
+    if not isinstance(result, Tensor) or result.shape != (*shape,) or not result.is_floating_point():
+        raise refuse(half, hook, result, f"a tensor of floating-point numbers {[*shape]}")
+    return result
 
 
-def check_positions(half: ClientHalf, found: object, samples: int) -> Tensor:
-    """Return what `samples` returned: positions in a stream of so many samples."""
+def check_positions(half: ClientHalf, result: object, samples: int) -> Tensor:
+    """Return the result of `samples`: positions in a stream of `samples` samples."""
     allowed = f"positions in the client's stream: int64 [n], on the CPU, from 0 to {samples - 1}"
-    if not isinstance(found, Tensor) or found.dtype != torch.int64 or found.dim() != 1 or found.device.type != "cpu":
-        raise refuse(half, "samples", found, allowed)
-    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < samples:
-        raise refuse(half, "samples", f"positions from {found.min()} to {found.max()}", allowed)
-    return found
+    if (
+        not isinstance(result, Tensor)
+        or result.dtype != torch.int64
+        or result.dim() != 1
+        or result.device.type != "cpu"
+    ):
+        raise refuse(half, "samples", result, allowed)
+    if len(result) and not 0 <= int(result.min()) <= int(result.max()) < samples:
+        raise refuse(half, "samples", f"positions from {result.min()} to {result.max()}", allowed)
+    return result
 
 
-def check_batches(half: ClientHalf, found: object) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield an epoch's batches, which `batches` returned."""
+def check_batches(half: ClientHalf, result: object) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the batches of the result of `batches`."""
     allowed = "batches of x [n, ...] and y [n], or None"
-    if not isinstance(found, Iterable):
-        raise refuse(half, "batches", found, allowed)
-    for batch in found:
+    if not isinstance(result, Iterable):
+        raise refuse(half, "batches", result, allowed)
+    for batch in result:
         tensors = isinstance(batch, tuple | list) and all(isinstance(part, Tensor) for part in batch)
         if not tensors or len(batch) != 2 or len(batch[0]) != len(batch[1]):
             raise refuse(half, "batches", describe(batch), allowed, "yielded")
@@ -137,51 +141,54 @@ def check_batches(half: ClientHalf, found: object) -> Iterator[tuple[Tensor, Ten
 
 
 def check_batch(half: ClientHalf, step: Step) -> None:
-    """Look at a batch to which `batch` may have added rows."""
+    """Check the batch after a `batch` hook, which may have added rows."""
     if len(step.x) != len(step.y):
-        found = f"x {describe(step.x)} and y {describe(step.y)}"
-        raise refuse(half, "batch", found, "as many rows in step.x as in step.y", "left")
+        rows = f"x {describe(step.x)} and y {describe(step.y)}"
+        raise refuse(half, "batch", rows, "as many rows in step.x as in step.y", "left")
 
 
-def check_outputs(model: FlatModel, found: object, samples: int) -> Tensor:
-    """Return what the model returned for so many samples in training: as many rows."""
-    if not isinstance(found, Tensor) or found.dim() < 1 or len(found) != samples:
+def check_outputs(model: FlatModel, outputs: object, samples: int) -> Tensor:
+    """Return the model's outputs in training: a tensor with one row for each of `samples` samples."""
+    if not isinstance(outputs, Tensor) or outputs.dim() < 1 or len(outputs) != samples:
         allowed = f"a tensor with a row for each of the {samples} samples of the batch"
-        raise WrongResult(f"model.name: {place_of(type(model.module))} returned {describe(found)}, allowed: {allowed}")
-    return found
+        raise WrongResult(
+            f"model.name: {place_of(type(model.module))} returned {describe(outputs)}, allowed: {allowed}"
+        )
+    return outputs
 
 
-def check_announced(half: Half, found: object) -> tuple[Any, Sequence[Broadcast]]:
-    """Return what `announce` returned: message and broadcasts."""
-    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Sequence):
-        raise refuse(half, "announce", found, "message, and a list of Posts, which may be empty")
-    other = [broadcast for broadcast in found[1] if not isinstance(broadcast, Broadcast)]
-    if other:
-        raise refuse(half, "announce", f"broadcasts of {describe(other[0])}", "message, and a list of Posts")
-    return found[0], found[1]
+def check_announced(half: Half, result: object) -> tuple[Any, Sequence[Broadcast]]:
+    """Return the result of `announce`: a message and broadcasts."""
+    allowed = "a message and a list of Broadcasts, which may be empty"
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Sequence):
+        raise refuse(half, "announce", result, allowed)
+    for broadcast in result[1]:
+        if not isinstance(broadcast, Broadcast):
+            raise refuse(half, "announce", f"broadcasts of {describe(broadcast)}", allowed)
+    return result[0], result[1]
 
 
-def check_ask(half: Half, hook: str, found: object) -> Request:
-    """Return what a plan yielded: an ask for something that the client half does."""
+def check_request(half: Half, hook: str, yielded: object) -> Request:
+    """Return what a plan yielded: a request for an op of the client half."""
     method: Method = half.method
-    if not isinstance(found, Request):
-        raise refuse(half, hook, f"a plan of {describe(found)}", "a plan that yields Asks")
-    if not callable(getattr(method.Client, found.op, None)):
-        own = [name for name in vars(method.Client) if not name.startswith("_") and not hasattr(ClientHalf, name)]
-        allowed = f"its client half's methods: {', '.join(own) or 'none'}"
-        raise refuse(half, hook, f"a plan that asks for {found.op!r:.60}", allowed)
-    return found
+    if not isinstance(yielded, Request):
+        raise refuse(half, hook, f"a plan of {describe(yielded)}", "a plan that yields Requests")
+    if not callable(getattr(method.Client, yielded.op, None)):
+        ops = [name for name in vars(method.Client) if not name.startswith("_") and not hasattr(ClientHalf, name)]
+        allowed = f"its client half's methods: {', '.join(ops) or 'none'}"
+        raise refuse(half, hook, f"a plan that requests {yielded.op!r:.60}", allowed)
+    return yielded
 
 
-def check_weights(half: Half, found: object, network: FlatModel) -> Weights | None:
-    """Return what `evaluated` returned: weights of the model, or None."""
-    own = (network.parameters, network.buffers, network.integers)
-    if found is None or (
-        isinstance(found, Weights)
+def check_weights(half: Half, result: object, network: FlatModel) -> Weights | None:
+    """Return the result of `evaluated`: weights with the model's shapes, or None."""
+    expected = (network.parameters, network.buffers, network.integers)
+    if result is None or (
+        isinstance(result, Weights)
         and all(
-            isinstance(part, Tensor) and part.shape == mine.shape
-            for part, mine in zip((found.parameters, found.buffers, found.integers), own, strict=True)
+            isinstance(part, Tensor) and part.shape == like.shape
+            for part, like in zip((result.parameters, result.buffers, result.integers), expected, strict=True)
         )
     ):
-        return found
-    raise refuse(half, "evaluated", found, f"Weights{describe(own)}, or None for the model")
+        return result
+    raise refuse(half, "evaluated", result, f"Weights{describe(expected)}, or None for the model")

@@ -1,4 +1,4 @@
-"""A host of clients, which share one model instance and one view of the data."""
+"""A host: the owner of some clients, which share one model instance and one copy of the data."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -35,19 +35,17 @@ from raysim.system.errors import locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
 
-EVALUATED = "evaluated model"  # the broadcast of what a method has evaluated in place of the model
+EVALUATED = "evaluated model"  # the broadcast of the weights that a method evaluates instead of the model
 
 
 class ClientHost:
-    """Owner of clients that carries out orders, one client after the other.
+    """Owner of clients. It carries out orders, one client after the other.
 
     Args:
         config: the resolved config.
         federation: the data and the tasks; shared and read only.
         clients: the ids of this host's clients.
         device: the device of the model and the data.
-
-    `seconds` are what each client of the last order took, in the order's order.
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int], device: torch.device) -> None:
@@ -60,18 +58,18 @@ class ClientHost:
         self.model.head = head
         if config.resources.cuda_graphs and device.type == "cuda":
             self.model.forward = Graphs(self.model)
-        self.broadcasts: dict[str, Broadcast] = {}
-        self.seconds: dict[int, float] = {}
-        self._own_code = hook_checks.describe_own_steps(config, self._methods.values())
+        self.broadcasts: dict[str, Broadcast] = {}  # the newest version of each, by name
+        self.seconds: dict[int, float] = {}  # by client of the last order: how long it took
+        self._custom_code = hook_checks.describe_custom_code(config, self._methods.values())
         self._logits = config.training.logits
-        self._own_heads = config.heads > 1
+        self._has_task_heads = config.heads > 1
         self._top_k = config.evaluation.top_k
         self._samples = federation.source("train", device)
-        self._test: Source | None = None
+        self._test: Source | None = None  # the test split, once it is needed
         self._memory = choose_memory(config, self._methods)
-        self._tests_own = config.evaluation.model == "local"
-        self._scored: dict[tuple[int, int], Scores] = {}
-        self._withheld = sum(method.local_bytes(self.model) for method in self._methods.values())
+        self._evaluates_clients = config.evaluation.model == "local"
+        self._scored: dict[tuple[int, int], Scores] = {}  # scores of the last evaluate_clients, by version of a model
+        self._local_bytes = sum(method.local_bytes(self.model) for method in self._methods.values())
         self._shared = Shared(
             self.model,
             self.broadcasts,
@@ -86,18 +84,19 @@ class ClientHost:
         self.clients = {number: self.make_client(number) for number in clients}
 
     def perform(self, order: Order, broadcasts: Sequence[Broadcast] = ()) -> Reply:
-        """Carry out an order and return the sum over its clients. Raises RunError."""
+        """Carry out an order, and return the reply reduced over its clients. Raises RunError."""
         self.receive(broadcasts)
         order = replace(order, message=self._move(order.message))
         reply = Reply(order.cohort, single=len(order.clients) == 1)
         method = name_methods(self._methods) if order.op == "train" else order.op
         who = f"in round {order.phase.round} a client half ({method}), the model or a stream of data"
-        with guard_globals(who, "client"), torch_restored():  # a server half that draws may wait for this order
+        # Restore torch's generators: in a local run, a server half may be drawing from them while it waits for this.
+        with guard_globals(who, "client"), torch_restored():
             self.seconds = {}
             for number in order.clients:
                 began = time.perf_counter()
                 self.model.load(self.broadcasts["model"].value)
-                if self._own_heads:
+                if self._has_task_heads:
                     stream, window = self.clients[number].stream, order.phase_of(number).window
                     turn_to(self.model.module, stream.tasks_in(window, window + 1)[0])
                 with locate_errors(f"client {number}, round {order.phase.round}"):
@@ -106,19 +105,19 @@ class ClientHost:
         return reply.settle()
 
     def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
-        """Have one client, which has the server's model, carry out the order, and add what it sends to the reply."""
+        """Have one client carry out the order, with the server's model loaded, and add what it sends to the reply."""
         if order.op == "train":
             client.begin_phase(order.phase_of(client.id), order.shares[client.id])
             self._train(client, order, reply)
         else:
-            client.take_up(order.phase_of(client.id).window)
+            client.receive_data(order.phase_of(client.id).window)
             client.begin_exchange(order.op.partition(".")[0], order.shares[client.id])
             self._exchange(client, order, reply)
         reply.take_records(client.id, client.records)
         client.forget()
 
     def evaluate(self, chunks: Sequence[Chunk], broadcasts: Sequence[Broadcast] = ()) -> Scores:
-        """Count the correct predictions of the posted model on parts of the test sets."""
+        """Count the correct predictions of the broadcast model on parts of the test sets."""
         self.receive(broadcasts)
         model = self.broadcasts.get(EVALUATED) or self.broadcasts["model"]
         self.model.load(model.value)
@@ -126,47 +125,51 @@ class ClientHost:
             return self._score(chunks)
 
     def evaluate_clients(self, chunks: Sequence[Chunk], broadcasts: Sequence[Broadcast] = ()) -> dict[int, Scores]:
-        """Count the correct predictions of each client's own model; of the posted one where a client never trained.
+        """Count the correct predictions of each client's personalized model.
 
-        A model is tested again only if it has changed since: the client's has with each of its phases.
+        A client that has never trained has the server's model. A model is tested only once: a personalized model
+        changes with each phase of its client, the server's with its version.
         """
         self.receive(broadcasts)
-        sent, known, found = self.broadcasts["model"], self._scored, dict[int, Scores]()
-        self._scored = {}
+        sent = self.broadcasts["model"]
+        earlier, self._scored = self._scored, {}
+        by_client: dict[int, Scores] = {}
         for number, client in self.clients.items():
-            key = (number, client.phases) if client.own else (-1, sent.version)
-            if key not in known:
-                self.model.load(Weights(*client.own) if client.own else sent.value)
-                with locate_errors(f"evaluation of client {number}'s own model"):
-                    known[key] = self._score(chunks)
-            self._scored[key] = found[number] = known[key]
-        return found
+            weights = client.personalized
+            key = (number, client.phases) if weights else (-1, sent.version)
+            if key not in earlier:
+                self.model.load(Weights(*weights) if weights else sent.value)
+                with locate_errors(f"evaluation of client {number}'s personalized model"):
+                    earlier[key] = self._score(chunks)
+            self._scored[key] = by_client[number] = earlier[key]
+        return by_client
 
     def receive(self, broadcasts: Sequence[Broadcast]) -> None:
-        """Store the broadcasts in place of older versions."""
+        """Store broadcasts, replacing older versions."""
         for broadcast in broadcasts:
             self.broadcasts[broadcast.name] = replace(broadcast, value=self._move(broadcast.value))
 
     def _move(self, message: Any) -> Any:
+        """Return a message with its tensors on this host's device."""
         return map_tensors(lambda tensor: to_device(tensor, self.model.device), message)
 
     def snapshot(self) -> dict[int, bytes]:
-        """Return a record of every client of this host, as a checkpoint keeps it. Raises RunError."""
+        """Return a record of every client of this host, for a checkpoint. Raises RunError."""
         return {number: encode(client.state()) for number, client in self.clients.items()}
 
     def give(self, clients: Sequence[int]) -> dict[int, bytes]:
-        """Return the records of clients that move to another host; this one no longer has them. Raises RunError."""
+        """Remove clients that move to another host, and return their records. Raises RunError."""
         return {number: encode(self.clients.pop(number).state()) for number in clients}
 
     def restore(self, records: Mapping[int, bytes]) -> None:
-        """Have these clients, whether they were here before or not, in the state of their records, by any host."""
+        """Restore clients from records, which may come from another host. Clients that are not here yet are added."""
         for number, record in records.items():
             if number not in self.clients:
                 self.clients[number] = self.make_client(number)
             self.clients[number].restore(decode(record, self.model.device))
 
     def lay_out(self, module: nn.Module) -> FlatModel:
-        """Return the model that all clients of this host share."""
+        """Return the flat model that all clients of this host share."""
         return FlatModel(module)
 
     def make_client(self, number: int) -> HostedClient:
@@ -178,7 +181,7 @@ class ClientHost:
         return HostedClient(number, federation.streams[number], data, memory, self._shared, halves)
 
     def _score(self, chunks: Sequence[Chunk]) -> Scores:
-        """Count the correct predictions of the model at hand on parts of the test sets."""
+        """Count the correct predictions of the loaded model on parts of the test sets."""
         if self._test is None:
             self._test = self.federation.source("test", self.model.device)
         return score(self.model.module, self.model.dtype, self._test, self.federation, chunks, self._top_k)
@@ -193,6 +196,7 @@ class ClientHost:
         return to_device(mask, self.model.device)
 
     def _train(self, client: HostedClient, order: Order, reply: Reply) -> None:
+        """Train one client, and add its update and terms to the reply."""
         share, where = order.shares[client.id], self._where(client, order)
         halves = [*client.halves.values()]
         for half in halves:
@@ -204,56 +208,60 @@ class ClientHost:
             if owner
             else client.local_training()
         )
-        own = self.model.copy() if self._tests_own else None
+        weights = self.model.copy() if self._evaluates_clients else None
         sent: list[tuple[ClientHalf, Terms]] = []
-        made = [(self._own_code, delta)]
+        # Every delta with a note on the user-defined code that returned it, for the error if a value is not finite.
+        deltas = [(self._custom_code, delta)]
         for half in halves_with_hook(halves, "finish"):
             delta, terms = hook_checks.check_finished(half, half.finish(client, delta), delta)
             sent.append((half, terms))
             if is_own(type(half)):
-                made.append((f" returned by {hook_checks.place_of_hook(type(half), 'finish')}", delta))
-        made[-1] = made[-1][0], delta
-        if own is not None:
+                deltas.append((f" returned by {hook_checks.place_of_hook(type(half), 'finish')}", delta))
+        deltas[-1] = deltas[-1][0], delta
+        if weights is not None:
             for half in halves_with_hook(halves, "personalize"):
-                own = half.personalize(client, own)
-            client.own = own.parameters, own.buffers, own.integers
-            reply.watch(own.parameters, f"{where}, its own model")
+                weights = half.personalize(client, weights)
+            client.personalized = weights.parameters, weights.buffers, weights.integers
+            reply.watch(weights.parameters, f"{where}, its personalized model")
         weight = share if order.arrived is None else client.trained / order.arrived
-        sent_as = self._encode(client, "update", delta.parameters)
-        reply.take_delta(
-            client.id, delta, self.model.integers, weight * order.discount, where, made, sent_as, self._withheld
-        )
+        weight *= order.discount
+        encoded = self._encode(client, "update", delta.parameters)
+        reply.take_delta(client.id, delta, self.model.integers, weight, where, deltas, encoded, self._local_bytes)
         self._take_terms(client, order, reply, sent)
         reply.steps += client.steps
 
     def _exchange(self, client: HostedClient, order: Order, reply: Reply) -> None:
+        """Call a half's op, and add the terms that it returns to the reply."""
         name, _, op = order.op.partition(".")
         half = client.halves[name]
         with client.rng_scope(name):
-            found = getattr(half, op)(client, order.message)
-        terms = hook_checks.check_terms(half, op, {} if found is None else found)
+            returned = getattr(half, op)(client, order.message)
+        terms = hook_checks.check_terms(half, op, {} if returned is None else returned)
         self._take_terms(client, order, reply, [(half, terms)])
 
     def _take_terms(
         self, client: HostedClient, order: Order, reply: Reply, sent: Sequence[tuple[ClientHalf, Terms]]
     ) -> None:
+        """Add one client's terms to the reply, encoded where a method does so."""
         share, where = order.shares[client.id], self._where(client, order)
         hook = "finish" if order.op == "train" else order.op.partition(".")[2]
-        for half, name, term in ((half, name, term) for half, terms in sent for name, term in terms.items()):
-            by = f"{where}, returned by {hook_checks.place_of_hook(type(half), hook)}" if is_own(type(half)) else where
-            how, full = half.method.replies[name], f"{half.name}.{name}"
-            if how != "by_client":
-                term = replace(term, value=self._encode(client, full, term.value))
-            reply.take_term(client.id, full, term, how, share, by)
+        for half, terms in sent:
+            by = f", returned by {hook_checks.place_of_hook(type(half), hook)}" if is_own(type(half)) else ""
+            for name, term in terms.items():
+                how, full_name = half.method.replies[name], f"{half.name}.{name}"
+                if how != "by_client":
+                    term = replace(term, value=self._encode(client, full_name, term.value))
+                reply.take_term(client.id, full_name, term, how, share, where + by)
 
     def _encode(self, client: HostedClient, name: str, value: Tensor | Encoded) -> Tensor | Encoded:
-        """Return a vector as long as the model as a method has it sent, any other as it is."""
+        """Return a vector [P] as a method encodes it, and any other tensor unchanged."""
         owner = halves_with_hook(client.halves.values(), "encode")
         if not owner or isinstance(value, Encoded) or value.shape != self.model.parameters.shape:
             return value
-        sent = owner[0].encode(name, value, client.generator(f"{owner[0].name}: {name}"))
-        return hook_checks.check_encoded(owner[0], sent, value)
+        encoded = owner[0].encode(name, value, client.generator(f"{owner[0].name}: {name}"))
+        return hook_checks.check_encoded(owner[0], encoded, value)
 
     def _where(self, client: HostedClient, order: Order) -> str:
+        """Return the beginning of the error if a value that the client sends is not finite."""
         method = name_methods(client.halves) if order.op == "train" else order.op
         return f"client {client.id} diverged in round {order.phase.round} ({method})"

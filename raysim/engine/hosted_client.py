@@ -1,4 +1,4 @@
-"""A client as its host runs it: start and end of phases and exchanges, filling the memory, and its state."""
+"""A client as its host runs it: its phases, exchanges, memory and state."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -24,11 +24,7 @@ from raysim.system.seeding import Streams
 
 
 class HostedClient(Client):
-    """One client with its methods' halves. Its attributes last from phase to phase, except those in `transient`.
-
-    `stage` is the stage of its present window, `begun` the stage of its last phase. `own` are the parameters, float
-    buffers and integer buffers of its own model since it has trained, where that is tested; else empty.
-    """
+    """One client with its methods' client halves. All attributes that are not `transient` last between phases."""
 
     transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "_kept_out"}
@@ -46,14 +42,16 @@ class HostedClient(Client):
     ) -> None:
         super().__init__(number, stream, data, memory, shared)
         self.halves = dict(halves)
-        self.stage = -1
-        self.begun = -1
-        self.own: tuple[Tensor, ...] = ()
-        self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
+        self.exchanges: dict[str, int] = {}  # by method: how many exchanges since the last phase
+        self.stage = -1  # the stage of the current window
+        self.begun = -1  # the stage of the last phase
+        # The vectors of the personalized model, as in Weights; empty before training, or if it is not evaluated.
+        self.personalized: tuple[Tensor, ...] = ()
+        self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)  # by position: to the memory
 
     def begin_phase(self, phase: Phase, share: float) -> None:
-        """Begin a training phase: take up the data that arrived, reseed, drop the last phase's random streams."""
-        self.take_up(phase.window)
+        """Begin a training phase: receive new data, and start new random streams."""
+        self.receive_data(phase.window)
         self.phases += 1
         self.exchanges = {}
         self.round, self.lr, self.share = phase.round, phase.lr, share
@@ -69,69 +67,70 @@ class HostedClient(Client):
                 half.begin_task(self)
 
     def begin_exchange(self, method: str, share: float) -> None:
-        """Begin an exchange of messages outside a training phase; its random streams depend on no other exchange."""
+        """Begin an exchange outside a training phase. Its random streams do not depend on other methods' exchanges."""
         self.exchanges[method] = self.exchanges.get(method, 0) + 1
         self.share = share
         self.forget(self.exchanges[method])
         self._receive()
 
     def forget(self, exchange: int = 0) -> None:
-        """Drop the state of one phase or exchange; called at its beginning and its end, so that nothing outlives it."""
+        """Drop the records and random streams of a phase or exchange. Called before and after each."""
         self.records, self._received = {}, None
         self._streams = Streams(self.shared.seed, self.id, self.phases, exchange)
 
-    def take_up(self, window: int) -> None:
-        """Take up the data that arrived, before a phase or an exchange preceding one; at a boundary fill the memory.
+    def receive_data(self, window: int) -> None:
+        """Receive the data of a window. At a boundary, fill the memory with the data of the stages that ended.
 
-        The fill draws from the stream of the coming phase, so that it does not depend on which method exchanges first.
+        The fill draws from the next phase's stream. So it does not depend on which method exchanges messages first.
         """
         self._kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:
             return
         stage = self.stream.stage(window)
-        over = self.stream.span(max(self.stage, 0), stage)
+        ended = self.stream.span(max(self.stage, 0), stage)
         new_stage, self.stage = stage != self.stage, stage
         self.window = window
         self._see_window()
         if new_stage and self.memory is not None and self.memory.kind.fill == "boundary":
             draws = self.fixed_generator(self.phases + 1, 0, "memory")
-            self._remember(over[torch.from_numpy(draws.permutation(len(over)))], draws)
+            self._remember(ended[torch.from_numpy(draws.permutation(len(ended)))], draws)
 
     def local_training(self) -> Delta:
-        """Run the local loop with all methods' hooks, and return what it changed."""
+        """Run the local loop with all methods' hooks, and return the change of the model."""
         remember = self.offer if self.memory is not None and self.memory.kind.fill == "arrival" else None
         return train(self, [*self.halves.values()], remember)
 
     def offer(self, step: Step) -> None:
-        """Offer a step's new data to the memory: each sample once, after the first step that trained on it."""
+        """Offer a step's samples to the memory. Each sample is offered once, after its first step."""
         fresh = ~self.offered[step.positions]
         if fresh.any():
             self.offered[step.positions] = True
-            which = fresh.nonzero().view(-1)  # indices, as a GPU would first have to count a mask's entries
+            chosen = fresh.nonzero().view(-1)  # indices: with a mask, a GPU would have to count its entries first
             logits = None
             if self.memory is not None and self.memory.kind.keeps_logits:
-                logits = step.logits.detach().index_select(0, to_device(which, step.logits.device))
-            shown = None if step.draws is None else step.draws[which]
-            self._remember(step.positions[which], self.generator("memory"), shown, logits)
+                logits = step.logits.detach().index_select(0, to_device(chosen, step.logits.device))
+            augmentation = None if step.draws is None else step.draws[chosen]
+            self._remember(step.positions[chosen], self.generator("memory"), augmentation, logits)
 
     def restore(self, state: Mapping[str, object]) -> None:
-        """Take over the state that a client of the same run had between two phases."""
+        """Restore a state that a client of this run had between two phases, on any host."""
         super().restore(state)
         if self.window >= 0:
             self._see_window()
 
     def _receive(self) -> None:
-        """Have the methods put into the model, as it was sent, what stays at this client."""
+        """Have the methods put this client's local parameters into the received model."""
         halves = halves_with_hook(self.halves.values(), "receive")
         for half in halves:
             half.receive(self)
         self._received = self.model.parameters.clone() if halves else None
 
     def _see_window(self) -> None:
+        """Select the current window's data. A user-defined stream also keeps the memory's samples."""
         self.arrived = self.stream.span(self.window, self.window + 1)
         if isinstance(self.data, UserStream):
-            held = [] if self.memory is None else [self.memory.entries().positions]
-            self.data.hold(torch.cat([self.arrived, *held]))
+            remembered = [] if self.memory is None else [self.memory.entries().positions]
+            self.data.hold(torch.cat([self.arrived, *remembered]))
 
     def _remember(
         self,
@@ -140,12 +139,13 @@ class HostedClient(Client):
         augmentation: Tensor | None = None,
         logits: Tensor | None = None,
     ) -> None:
+        """Offer samples to the memory, with their labels and tasks."""
         assert self.memory is not None
         rows, task = self.stream.locate(positions)
         tasks = task.numpy() if isinstance(task, Tensor) else np.full(len(positions), task)
         self.memory.offer(positions, self.read_labels(rows), tasks, draws, augmentation, logits)
 
     def read_labels(self, rows: Tensor) -> npt.NDArray[np.int64]:
-        """Return the labels (int64 [n]) of rows of the data; zeros where targets are no labels."""
-        found = self.data.labels(self.data.held(rows)).numpy()
-        return found if found.ndim == 1 and found.dtype == np.int64 else np.zeros(len(rows), np.int64)
+        """Return the labels (int64 [n]) of these rows. Zeros if the targets are not labels."""
+        targets = self.data.labels(self.data.held(rows)).numpy()
+        return targets if targets.ndim == 1 and targets.dtype == np.int64 else np.zeros(len(rows), np.int64)

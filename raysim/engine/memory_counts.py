@@ -1,4 +1,4 @@
-"""What the memories of a host's clients hold, counted by task and class."""
+"""Counts of the samples in the memories of a host's clients."""
 
 import numpy as np
 
@@ -7,10 +7,9 @@ from raysim.evaluation.scoring import Counts
 
 
 def count_remembered(host: ClientHost) -> Counts:
-    """Return how many samples of each class the memories hold of each task, all clients of the host together.
+    """Return how many samples of each task and class the memories of this host's clients hold.
 
-    int64 [tasks, classes]; where targets are no labels there is one column. The task is that of the stream's sample,
-    and what a memory holds is as after all orders that its client was given.
+    int64 [tasks, classes]. There is one column if the targets are not labels.
     """
     federation = host.federation
     columns = federation.classes if federation.objective.classes else 1

@@ -13,23 +13,26 @@ from raysim.system.state import Stateful
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """One server update: the clients whose updates it took, the age of each, and the means of what they recorded.
-
-    `seconds` is its virtual duration, `idle` the fraction of it in which the clients occupied by it waited; `tasks` are
-    those (from 0) whose samples were trained on; `dispatches` are timed from the round's beginning.
-    """
+    """What one server update did."""
 
     cohort: Sequence[int]
+    """The clients whose updates were applied."""
     staleness: Sequence[int]
+    """By client of the cohort: the age of its update, in server updates."""
     seconds: float
+    """The virtual duration."""
     idle: float | None = None
+    """The fraction of the virtual duration in which the participating clients waited, or None."""
     tasks: Sequence[int] = ()
+    """The tasks (from 0) whose samples were trained on, ascending."""
     means: dict[str, float] = field(default_factory=dict)
+    """By name: the mean of what the clients recorded."""
     dispatches: Sequence[Dispatched] = ()
+    """Who was sent the model, in virtual seconds from the round's start."""
 
 
 class SynchronousRounds(Stateful):
-    """Rounds, one after the other: draw a cohort, have it train, average."""
+    """Rounds in which the server waits for the whole cohort: select, train, average."""
 
     transient: ClassVar = frozenset({"_exchange", "_server", "_clock"})
 
@@ -39,7 +42,7 @@ class SynchronousRounds(Stateful):
         self._clock = clock
 
     def update(self) -> RoundOutcome:
-        """Do the server's present round."""
+        """Carry out the server's current round."""
         server, exchange = self._server, self._exchange
         chosen = sorted(exchange.select())
         dropped = [client for client in chosen if self._drops_out(client)]
@@ -57,12 +60,12 @@ class SynchronousRounds(Stateful):
         return self._outcome(chosen, reply.means())
 
     def _drops_out(self, client: int) -> bool:
-        """Draw whether a client that is sent the model drops out, that is, never trains on it."""
+        """Draw whether a client drops out: it receives the model, but does not train."""
         seed, rate = self._exchange.config.seed, self._exchange.config.clients.dropout
         return rate > 0 and seeding.generator(seed, "dropout", client, self._server.round).random() < rate
 
     def _outcome(self, chosen: Sequence[int], means: dict[str, float]) -> RoundOutcome:
-        """Return the round's outcome; it takes as long as its slowest client, including one that drops out."""
+        """Return the round's outcome. It lasts as long as its slowest client, including those that drop out."""
         server, clock = self._server, self._clock
         nbytes = self._exchange.traffic.take_by_client()
         away = {k: clock.training(k, server.size(k)) + clock.travel(nbytes.get(k, 0)) for k in chosen}

@@ -1,11 +1,11 @@
-"""Virtual time: how long work and messages take, and the timetable of an asynchronous run that follows from it.
+"""Virtual time: how long work and messages take, and the resulting timetable of an asynchronous run.
 
-The timetable says which clients are sent the model when, and which updates make which version of it. Finish times
-depend on speeds, data sizes and draws, not on anything that is computed. So the whole order of events, and every
-update's age, are known before the first step: the real machine determines only how fast they are computed.
+The timetable lists when each client receives the model, and which updates form each new version. It depends on speeds,
+data sizes and random draws, but on no computed value. So the order of events and the staleness of every update are
+known before the first step. The real machine only determines how fast they are computed.
 
-FedBuff (Nguyen et al., AISTATS 2022, arXiv 2106.06639) with its buffer, FedAsync (Xie et al., 2019, arXiv 1903.03934)
-with a buffer of one.
+FedBuff (Nguyen et al., AISTATS 2022, arXiv 2106.06639) has a buffer of several updates. FedAsync (Xie et al., 2019,
+arXiv 1903.03934) has a buffer of one.
 """
 
 import heapq
@@ -23,7 +23,7 @@ from raysim.system import seeding
 
 
 def slowness(seed: int, client: int, speeds: Speeds) -> float:
-    """Return this client's slowness: its time for some work as a multiple of a typical client's."""
+    """Return how many times longer than a typical client this client takes."""
     draws = seeding.generator(seed, "speed", client)
     if isinstance(speeds, LogNormal):
         return math.exp(speeds.sigma * float(draws.standard_normal()))
@@ -33,52 +33,55 @@ def slowness(seed: int, client: int, speeds: Speeds) -> float:
 
 
 class Clock:
-    """The virtual seconds of every client's work, drawn from the speed profile, never measured."""
+    """Virtual seconds of every client's work. They are drawn from the speed profile, never measured."""
 
     def __init__(self, config: Config) -> None:
         speeds = config.schedule.speeds
         self._epochs = config.training.local_epochs or 0
-        self._stepped = (config.training.local_steps or 0) * config.training.batch_size
+        self._step_samples = (config.training.local_steps or 0) * config.training.batch_size
         self._bandwidth = config.schedule.bandwidth
         self._per_sample = [
             speeds.seconds_per_sample * slowness(config.seed, client, speeds) for client in range(config.clients.count)
         ]
 
     def training(self, client: int, samples: int) -> float:
-        """Return the virtual seconds of a client's phase on so many samples, all its epochs or steps together."""
-        return self._per_sample[client] * (samples * self._epochs + self._stepped)
+        """Return the virtual seconds of a client's local training on this many samples, over all epochs or steps."""
+        return self._per_sample[client] * (samples * self._epochs + self._step_samples)
 
     def travel(self, nbytes: int) -> float:
-        """Return the virtual seconds that it takes to transfer messages of `nbytes` bytes."""
+        """Return the virtual seconds to transfer `nbytes` bytes."""
         return 0.0 if self._bandwidth is None else nbytes / self._bandwidth
 
 
 @dataclass(eq=False)
 class Dispatch:
-    """Dispatch of a client, sent version `version` of the model at virtual time `sent`, which returns at `back`.
-
-    `update` is the server update (from 1) that its delta becomes a part of; None if it drops out, is discarded as
-    too old, or is still in progress when the run ends.
-    """
+    """One client's trip: it receives the model, trains, and returns its update."""
 
     number: int
+    """The index of the dispatch in the run, from 0."""
     client: int
     version: int
+    """The version of the model that the client receives."""
     sent: float
+    """The virtual time at which the client receives the model."""
     back: float
+    """The virtual time at which the client returns."""
     dropped: bool
+    """Whether the client drops out and sends no update."""
     update: int | None = None
+    """The server update (from 1) that applies its delta. None if there is none."""
     discarded: bool = False
+    """Whether its update was too old."""
 
     @property
     def staleness(self) -> int:
-        """The number of server updates between the model that the client was sent and the one it is mixed into."""
+        """The number of server updates between the model that the client received and the one that it changes."""
         assert self.update is not None
         return self.update - 1 - self.version
 
     @property
     def fate(self) -> Literal["used", "discarded", "unused", "dropped"]:
-        """What came of it in the end; see Dispatched."""
+        """The result; see Dispatched."""
         if self.update is not None:
             return "used"
         return "dropped" if self.dropped else "discarded" if self.discarded else "unused"
@@ -86,17 +89,22 @@ class Dispatch:
 
 @dataclass(eq=False)
 class Update:
-    """A server update: the dispatches since the last one, in order, then the arrivals that it is made of."""
+    """A server update."""
 
     number: int
+    """The index of the update, from 1."""
     time: float
+    """The virtual time."""
     dispatched: list[Dispatch] = field(default_factory=list)
+    """The dispatches since the last update, in order."""
     arrivals: list[Dispatch] = field(default_factory=list)
+    """The dispatches whose updates it applies, in order of arrival."""
     discarded: list[Dispatch] = field(default_factory=list)
+    """The dispatches that returned too late since the last update."""
 
 
 def discount(staleness: int, how: Staleness) -> float:
-    """Return s(a), by which an update of age a is multiplied (Xie et al., section 5.2)."""
+    """Return s(a), the factor of an update with staleness a (Xie et al., section 5.2)."""
     if isinstance(how, NoDiscount):
         return 1.0
     if isinstance(how, Hinge):
@@ -106,18 +114,18 @@ def discount(staleness: int, how: Staleness) -> float:
 
 @dataclass(eq=False)
 class EventSimulation:
-    """Simulation of the events of an asynchronous run, one server update after the other.
-
-    `present(version)` are the clients that have data when the model has this version, `seconds(client, version)` the
-    virtual seconds that a client is away which is sent it, `updates` the number of server updates of the run.
-    """
+    """Simulation of an asynchronous run's events, without computing any update."""
 
     seed: int
     schedule: AsynchronousSchedule
     dropout: float
+    """The probability that a dispatched client drops out."""
     updates: int
+    """The number of server updates of the run."""
     present: Callable[[int], Sequence[int]]
+    """Given a version of the model: the clients that then have data, ascending."""
     seconds: Callable[[int, int], float]
+    """Given a client and the version that it receives: how long it is away, in virtual seconds."""
     _under_way: list[tuple[float, int, Dispatch]] = field(default_factory=list, init=False)
     _buffer: list[Dispatch] = field(default_factory=list, init=False)
     _time: float = field(default=0.0, init=False)
@@ -129,10 +137,10 @@ class EventSimulation:
         update = Update(1, 0.0)
         while update.number <= self.updates:
             self._dispatch(update)
-            # all clients that return at one moment are taken before any is sent out again; otherwise a client whose
-            # peers complete the buffer at the same moment would be sent the previous model
+            # Take all clients that return at one moment before sending any out again. Otherwise a client would receive
+            # the previous model when others complete the buffer at the same moment.
             back = self._back_next()
-            if not back:  # no client is away and none can be sent: the server uses the updates that it has
+            if not back:  # no client is away, and none can be sent out: apply the updates in the buffer
                 yield self._closed(update)
                 update = Update(update.number + 1, self._time)
             for dispatch in back:
@@ -144,7 +152,7 @@ class EventSimulation:
                         return
 
     def _dispatch(self, update: Update) -> None:
-        """Send the model to idle clients, drawn uniformly, until as many train as may do so at a time."""
+        """Send the model to idle clients, drawn uniformly, up to the schedule's concurrency."""
         version = update.number - 1
         away = [dispatch.client for _, _, dispatch in self._under_way]
         idle = self._idle_at(version, away)
@@ -172,10 +180,11 @@ class EventSimulation:
         return np.flatnonzero(idle)
 
     def _drops_out(self, client: int) -> bool:
+        """Draw whether the next dispatch, of this client, drops out."""
         return seeding.generator(self.seed, "dropout", client, self._count).random() < self.dropout
 
     def _back_next(self) -> list[Dispatch]:
-        """Return the dispatches that end at the next moment at which any does, in the order in which they were sent."""
+        """Advance to the next return, and return all dispatches that end then, in the order of their numbers."""
         if self._under_way:
             self._time = self._under_way[0][0]
         back = []
@@ -184,16 +193,18 @@ class EventSimulation:
         return back
 
     def _take(self, dispatch: Dispatch, update: Update) -> None:
-        oldest = self.schedule.max_staleness
+        """Put a returned dispatch into the buffer, unless it dropped out or is too old."""
+        max_staleness = self.schedule.max_staleness
         if dispatch.dropped:
             return
-        if oldest is not None and update.number - 1 - dispatch.version > oldest:
+        if max_staleness is not None and update.number - 1 - dispatch.version > max_staleness:
             dispatch.discarded = True
             update.discarded.append(dispatch)
             return
         self._buffer.append(dispatch)
 
     def _closed(self, update: Update) -> Update:
+        """Move the buffer into the update, and return the update."""
         update.time, update.arrivals, self._buffer = self._time, self._buffer, []
         for dispatch in update.arrivals:
             dispatch.update = update.number

@@ -153,7 +153,7 @@ def test_what_a_client_sends_is_its_own_local_change_and_the_memory_step(c_flag_
     """Oracle 6 at the client: with alpha_i = alpha and beta_i = beta, -Delta_i = x_E - x_t - alpha F exactly."""
     host = host_of(c_flag_config(training__local_epochs=2))
     client, half = host.clients[0], host.clients[0].halves["c_flag"]
-    client.take_up(0)
+    client.receive_data(0)
     client.begin_exchange("c_flag", 0.5)
     half.gradients(client, None)
     client.begin_phase(Phase(1, 0, BETA), 0.5)

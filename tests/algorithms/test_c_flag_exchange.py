@@ -84,10 +84,10 @@ def test_only_the_clients_with_a_memory_count_for_f(c_flag_config, host_of, quie
     """F = sum p_i F_i / sum p_i over clients 1 and 2, whose shares are 0.3 and 0.2; client 0 remembers nothing."""
     host = host_of(c_flag_config())
     for client in host.clients.values():
-        client.take_up(0)
+        client.receive_data(0)
     order = Order("c_flag.gradients", (0, 1, 2), None, {0: 0.5, 1: 0.3, 2: 0.2}, 3, Phase(3, 1, BETA))
     for client in host.clients.values():
-        client.take_up(1)
+        client.receive_data(1)
     host.clients[0].memory.replace(torch.zeros(0, dtype=torch.int64))
     reply = host.perform(order).of("c_flag", CFlag.replies, torch.float64)
     w = host.model.parameters.numpy()

@@ -33,7 +33,7 @@ def test_a_component_keeps_its_dropout_mask_in_a_phase_only(tiny, host_of, quiet
     """Its loss twice at one model is one number; another component's, and the next phase's, is drawn anew."""
     host = host_of(tiny(model={"name": "mlp", "dropout": 0.5}, methods={"c_flag": {}}))
     client = host.clients[0]
-    client.take_up(0)
+    client.receive_data(0)
     host.model.module.train()
     first, again, later = (Components(client, phase) for phase in (1, 1, 2))
     losses = [float(c.gradient(0)[0]) for c in (first, first, again, later)]

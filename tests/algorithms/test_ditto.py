@@ -80,10 +80,10 @@ def test_its_statistics_are_its_own(tiny, simulate):
     run, plain = simulate(tiny(methods={"ditto": {"lam": 0.1}}, **more)), simulate(tiny(**more))
     assert torch.equal(run.simulation.server.buffers, plain.simulation.server.buffers)
     clients = run.simulation.runner.host.clients
-    own = [clients[k].own for k in range(3)]
+    own = [clients[k].personalized for k in range(3)]
     assert [integers.tolist() for *_, integers in own] == [[12]] * 3  # 3 batches in each of 4 phases
     others = plain.simulation.runner.host.clients
-    assert all(own[k][1].tolist() != others[k].own[1].tolist() for k in range(3))
+    assert all(own[k][1].tolist() != others[k].personalized[1].tolist() for k in range(3))
 
 
 def test_data_without_labels_are_left_out():

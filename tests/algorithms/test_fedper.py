@@ -29,7 +29,7 @@ def initial(config, federation):
 def owned(run):
     """Every client's own parameters, None where it never trained."""
     clients = run.simulation.runner.host.clients
-    return [clients[k].own[0].numpy() if clients[k].own else None for k in sorted(clients)]
+    return [clients[k].personalized[0].numpy() if clients[k].personalized else None for k in sorted(clients)]
 
 
 def gradient_of_two_layers(vector, x, y):
@@ -109,7 +109,7 @@ def test_a_personal_layers_statistics_stay_with_it(tiny, simulate, layers, stays
     untouched = [0.0] * 4 + [1.0] * 4
     assert (server.buffers.tolist() == untouched) is stays
     assert (server.integers.tolist() == [0]) is stays
-    own = [clients[k].own for k in range(3)]
+    own = [clients[k].personalized for k in range(3)]
     assert all(buffers.tolist() != untouched for _, buffers, _ in own)
     assert own[0][1].tolist() != own[1][1].tolist()
     kept = [part.numel() for part in clients[0].halves["fedper"].own]

@@ -167,11 +167,11 @@ def test_the_personal_model_can_be_tested(tiny, simulate, begun, personal):
     assert sorted(scored) == [0, 1, 2]
     for k, b in scored.items():
         _, v = pim(b, 0, 0.3, 3, 4, 4)
-        own = run.simulation.runner.host.clients[k].own[0].numpy()
+        own = run.simulation.runner.host.clients[k].personalized[0].numpy()
         assert np.allclose(own, v, rtol=0, atol=1e-11) is (personal == "pim")
     first = simulate(tiny(scenario__tasks=1, methods=knobs(personal=personal), **more)).simulation.runner.host.clients
     assert first[0].halves["re_fed"].pim is None
-    assert len(first[0].own) == 3
+    assert len(first[0].personalized) == 3
 
 
 def test_early_average_and_late(monkeypatch):

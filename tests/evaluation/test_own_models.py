@@ -147,7 +147,7 @@ def test_what_is_tested_moves_nothing_and_sends_nothing(tiny, simulate):
             (r.bytes_up, r.bytes_down, r.loss) for r in runs["global"].rounds
         ]
     assert runs["global"].rounds[-1].spread is None
-    assert not any(client.own for client in runs["global"].simulation.runner.host.clients.values())
+    assert not any(client.personalized for client in runs["global"].simulation.runner.host.clients.values())
     assert runs["local"].rounds[-1].evaluation != runs["global_per_client"].rounds[-1].evaluation
 
 
@@ -194,8 +194,8 @@ class Named(Method):
 def test_a_method_says_what_is_received_and_what_is_its_own(tiny, simulate):
     run = simulate(tiny(methods={"test_own_models:Named": {}}, **LOCAL))
     for number, client in run.simulation.runner.host.clients.items():
-        assert (client.own[0] == number).all()
-    with pytest.raises(Diverged, match=r"client 1 diverged in round 2 \(Named\), its own model: found nan"):
+        assert (client.personalized[0] == number).all()
+    with pytest.raises(Diverged, match=r"client 1 diverged in round 2 \(Named\), its personalized model: found nan"):
         simulate(tiny(methods={"test_own_models:Named": {"broken": True}}, **LOCAL))
 
 

@@ -148,10 +148,10 @@ SERVER: list[Case] = [
     ("select unknown", "returned [0, 7], allowed: ids of different clients with data now", "server, round 3"),
     ("select twice", "returned [0, 0], allowed: ids of different clients", "server, round 3"),
     ("select none", "returned None, allowed: ids of different clients", "server, round 3"),
-    ("announce none", "returned NoneType, allowed: message, and a list of Posts", "server, round 3"),
+    ("announce none", "returned NoneType, allowed: a message and a list of Broadcasts", "server, round 3"),
     (
         "announce broadcasts",
-        "returned broadcasts of float32 [2], allowed: message, and a list of Posts",
+        "returned broadcasts of float32 [2], allowed: a message and a list of Broadcasts",
         "server, round 3",
     ),
     ("update none", "returned NoneType, allowed: Delta(float32 [610], float32 [0])", "server, round 3"),
@@ -159,10 +159,10 @@ SERVER: list[Case] = [
     ("update nan", "the server diverged in round 3 (ServerSide), the parameters of its new model returned by ", ""),
     ("evaluated type", "returned float32 [610], allowed: Weights(float32 [610], float32 [0]", "round 3"),
     ("evaluated shape", "returned Weights, allowed: Weights(float32 [610], float32 [0]", "round 3"),
-    ("conclude type", "returned a plan of str, allowed: a plan that yields Asks", "server, round 3"),
+    ("conclude type", "returned a plan of str, allowed: a plan that yields Requests", "server, round 3"),
     (
         "conclude op",
-        "returned a plan that asks for 'tell', allowed: its client half's methods: none",
+        "returned a plan that requests 'tell', allowed: its client half's methods: none",
         "server, round 3",
     ),
 ]
