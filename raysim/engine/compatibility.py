@@ -1,4 +1,4 @@
-"""Compatibility of methods with each other and with the scenario: unmet needs are refused at start, with a reason."""
+"""Compatibility of the methods with each other and with the run. Conflicts are refused at start, with a reason."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -20,28 +20,28 @@ OWN_STREAMS = ("augment", "batches", "memory", "model")
 
 
 def make_methods(config: Config) -> dict[str, Method]:
-    """Return the config's methods in their order, by the name that is used in their terms, ops and streams.
+    """Return the config's methods in their order, by name. The name is part of their terms, ops and streams.
 
-    A user's `package.module:name` is called `name`.
+    A custom method `package.module:name` has the name `name`.
     """
-    made: dict[str, Method] = {}
+    methods: dict[str, Method] = {}
     for key, knobs in config.methods.items():
         name = key.rpartition(":")[2]
         method: Method = resolve("method", key)(**knobs)
         if name in OWN_STREAMS:
-            raise ConfigError(f"methods: {key} is called {name}, which is a random stream of raysim's own; rename it")
-        if name in made:
-            raise ConfigError(f"methods: found two methods called {name}, allowed: one of a name")
-        made[name] = method
-    return made
+            raise ConfigError(f"methods: {key} is called {name}, the name of a random stream of raysim; rename it")
+        if name in methods:
+            raise ConfigError(f"methods: found two methods called {name}, allowed: different names")
+        methods[name] = method
+    return methods
 
 
 def check_methods(config: Config) -> dict[str, Method]:
-    """Return the methods if they are compatible with each other and with the scenario.
+    """Return the methods if they are compatible with each other and with the run.
 
     Raises:
-        ConfigError: two methods own an exclusive hook, one that owns the local loop is combined with one that has
-            hooks inside it, or a need is unmet.
+        ConfigError: two methods override an exclusive hook, a hook would never be called because another method
+            replaces the local loop, or the run does not meet a need.
     """
     methods = make_methods(config)
     for half in (ClientHalf, *(h for h in EXCLUSIVE if h is not ClientHalf)):
@@ -52,7 +52,7 @@ def check_methods(config: Config) -> dict[str, Method]:
                     f"methods: {' and '.join(owners)} each bring their own {hook}, allowed: one of them; leave the "
                     "others out"
                 )
-    _nobody_inside_an_owned_loop(config, methods)
+    _check_replaced_loop(config, methods)
     incremental = config.scenario.kind != "domain_incremental"
     setting = Setting(
         config.training.optimizer.lr,
@@ -68,15 +68,15 @@ def check_methods(config: Config) -> dict[str, Method]:
         for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")
     memory = choose_memory(config, methods)
-    _try_own(config, memory)
+    _try_custom(config, memory)
     for name, method in methods.items():
         for half in (method.Client, method.Server):
             _check_half(half, name, method)
     return methods
 
 
-def _try_own(config: Config, memory: MemoryKind | None) -> None:
-    """Try the components of the user's own that compute without data. Raises RunError."""
+def _try_custom(config: Config, memory: MemoryKind | None) -> None:
+    """Try the user-defined components that need no data. Raises RunError."""
     if ":" in config.training.optimizer.name:
         with locate_errors("training.optimizer, tried on three parameters"):
             try_optimizer(config.training.optimizer, config.training.keep_optimizer)
@@ -86,23 +86,23 @@ def _try_own(config: Config, memory: MemoryKind | None) -> None:
 
 
 def check_fit(config: Config, model: FlatModel, classes: int) -> None:
-    """Refuse a model or a number of classes that does not suit the methods.
+    """Check that the methods can run with this model and number of classes.
 
     Raises:
-        ConfigError: a method does not suit the model or another, or finds no head; a memory has no room for each class.
+        ConfigError: a method cannot run with the model, or a memory is too small for one sample of each class.
     """
     methods = make_methods(config)
     encoding = _owners(methods, ClientHalf, "encode")
     for name, method in methods.items():
-        wanted = method.head_parts()
-        if len(model.head) < wanted:
+        parts = method.head_parts()
+        if len(model.head) < parts:
             raise ConfigError(
                 f"methods.{name}: found no head in model.name={config.model.name}; looked for a trained nn.Linear"
-                f"{' with a bias' * (wanted > 1)}, the last one of the forward pass, whose output is what the model "
+                f"{' with a bias' * (parts > 1)}, the last one of the forward pass, whose output is what the model "
                 "returns; end the model with one"
             )
         if encoding and method.local_bytes(model):
-            words = f"layers that stay at the client beside {encoding[0]}, which encodes the whole update"
+            words = f"layers that stay at the client, and {encoding[0]}, which encodes the whole update"
             raise ConfigError(f"methods.{name}: found {words}, allowed: one of the two")
         if why := method.unfit(model):
             raise ConfigError(f"methods.{name}: {why}")
@@ -114,55 +114,57 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
 
 
 def name_methods(methods: Iterable[str]) -> str:
-    """Return the name of a run's methods for messages."""
+    """Return the methods' names for an error message."""
     return ", ".join(methods) or "FedAvg"
 
 
 def _unmet(name: str, method: Method, config: Config) -> Iterator[str]:
-    """Yield each need of a method that a run does not meet, with what would meet it."""
+    """Yield the error for each need of a method that the run does not meet."""
     for need in sorted(needs_of(method)):
-        serves, lacking = _NEEDS[need]
-        if not serves(config):
-            own = method.instead.get(need)
-            yield lacking if own is None else f"{lacking}, or methods.{name}.{own}"
+        is_met, message = _NEEDS[need]
+        if not is_met(config):
+            alternative = method.instead.get(need)
+            yield message if alternative is None else f"{message}, or methods.{name}.{alternative}"
 
 
 def _check_half(half: type[Half], name: str, method: Method) -> None:
-    """Refuse a half that draws while it is made, or whose state a checkpoint cannot hold."""
+    """Refuse a half whose constructor draws random numbers, or whose state a checkpoint cannot hold."""
     with guard_globals(f"methods.{name}: making its {half.side} half", half.side, ConfigError):
-        made = half(name, method)
+        instance = half(name, method)
     try:
-        made.state()
+        instance.state()
     except RunError as error:
         raise ConfigError(f"methods: {error}") from None
 
 
 def needs_of(method: Method) -> frozenset[Need]:
-    """Return the needs that a method declares, and those of its hooks, which would otherwise never be called."""
+    """Return the needs that a method declares, and those without which one of its hooks would never be called."""
     implied: dict[Need, bool] = {
         "barrier": method.waits() or overrides(method.Server, "select"),
         "boundaries": overrides(method.Client, "begin_task"),
         "server_boundaries": overrides(method.Server, "end_task"),
     }
-    return method.needs | {need for need, wanted in implied.items() if wanted}
+    return method.needs | {need for need, is_implied in implied.items() if is_implied}
 
 
 def _owners(methods: Mapping[str, Method], half: type[Half], hook: str) -> list[str]:
+    """Return the names of the methods that override a hook of this half."""
     return [name for name, m in methods.items() if overrides(m.Client if half is ClientHalf else m.Server, hook)]
 
 
-def _nobody_inside_an_owned_loop(config: Config, methods: Mapping[str, Method]) -> None:
+def _check_replaced_loop(config: Config, methods: Mapping[str, Method]) -> None:
+    """Refuse settings and hooks of the local loop that have no effect because a method replaces the loop."""
     training = config.training
     for owner in _owners(methods, ClientHalf, "train"):
-        for key, value, usual in (
+        for key, value, default in (
             ("precision", training.precision, "full"),
             ("keep_optimizer", training.keep_optimizer, False),
             ("local_steps", training.local_steps, None),
         ):
-            if value != usual:
+            if value != default:
                 raise ConfigError(
-                    f"training.{key}: found {show(value)}, allowed with {owner}, which has a local loop of its own: "
-                    f"{show(usual)}"
+                    f"training.{key}: found {show(value)}, allowed with {owner}, which replaces the local loop: "
+                    f"{show(default)}"
                 )
         for hook in INSIDE_THE_LOOP:
             for name in _owners(methods, ClientHalf, hook):
@@ -184,7 +186,7 @@ def _has_sgd_without(config: Config, *keys: str) -> bool:
 _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     "classes": (
         lambda config: config.objective.has("classes"),
-        "needs classes, whose logits it distils or whose labels it counts; set objective=classification",
+        "needs classes, as it distills their logits or counts their labels; set objective=classification",
     ),
     "plain_sgd": (
         _has_plain_sgd,
@@ -192,23 +194,23 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     ),
     "undecayed_sgd": (
         lambda config: _has_sgd_without(config, "weight_decay") and not config.training.keep_optimizer,
-        "needs steps that add up its gradients, as SGD's; set training.optimizer={name: sgd}, keep_optimizer=false",
+        "needs steps that sum its gradients, as in SGD; set training.optimizer={name: sgd}, keep_optimizer=false",
     ),
     "unclipped": (
         lambda config: config.training.clip_norm is None,
-        "needs the gradients that its steps add up to, which clipped ones are not; set training.clip_norm=null",
+        "needs gradients that are not clipped, as its steps must sum them; set training.clip_norm=null",
     ),
     "earlier_logits": (
         lambda config: config.training.logits != "task",
-        "trains on samples of earlier tasks, whose outputs training.logits=task leaves out; set it to seen or all",
+        "trains on samples of earlier tasks, whose logits training.logits=task masks; set it to seen or all",
     ),
     "one_head": (
         lambda config: config.heads == 1,
-        "learns from an earlier model, without the head that training.logits=task gives a new domain; set it to all",
+        "learns from an earlier model, which lacks the head that training.logits=task adds per domain; set it to all",
     ),
     "unlabelled": (
         lambda config: config.dataset.unlabelled is not None,
-        "learns from a second data set, without labels; name it, dataset.unlabelled={name: ...}",
+        "learns from a second dataset without labels; name it, dataset.unlabelled={name: ...}",
     ),
     "boundaries": (lambda config: config.scenario.windows is None, f"needs to know {UNTOLD}"),
     "server_boundaries": (
@@ -220,4 +222,4 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         "needs rounds that wait for their clients; set schedule.kind=synchronous",
     ),
 }
-"""By need: whether a run meets it, and the message if it does not."""
+"""By need: whether a config meets it, and the error message if it does not."""

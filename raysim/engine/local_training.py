@@ -1,4 +1,4 @@
-"""The local loop: epochs of mini-batch steps on one client's data, which call the methods' hooks."""
+"""The local loop: epochs of mini-batch steps on one client's data, with the methods' hooks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -22,9 +22,15 @@ from raysim.system.device import to_device
 
 
 def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None) -> Delta:
-    """Train the present model on the client's data and return the change of its parameters and statistics.
+    """Train the current model on the client's data.
 
-    `remember` offers a step's new data to the memory; it is None if the memory is not filled on arrival.
+    Args:
+        client: the client.
+        halves: its methods' client halves.
+        remember: offers a step's samples to the memory; None if the memory is not filled on arrival.
+
+    Returns:
+        The change of the model's parameters and float buffers.
     """
     model, loop = client.model, LocalLoop(client, halves, remember)
     buffers = model.buffers.clone()
@@ -37,7 +43,7 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
     for epoch in count():
         if total is None and epoch == client.local_epochs:
             break
-        # an epoch without batches would never reach the steps
+        # Stop if the first epoch has no batches: the loop would never reach `total`.
         if total is not None and (loop.number >= total or (epoch > 0 and loop.number == 0)):
             break
         left = None if total is None else total - loop.number
@@ -56,46 +62,46 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
 
 
 def choose_samples(client: Client, halves: Sequence[ClientHalf]) -> Tensor:
-    """Return the positions (int64) that an epoch runs over."""
+    """Return the positions (int64 [n]) that an epoch runs over."""
     for half in halves_with_hook(halves, "samples"):
         return check_positions(half, half.samples(client), len(client.stream))
     return client.arrived
 
 
 def foreign_batches(client: Client, halves: Sequence[ClientHalf]) -> Iterable[tuple[Tensor, Tensor]] | None:
-    """Return an epoch's batches that are not of the stream, or None."""
+    """Return an epoch's batches from another source than the stream, or None."""
     for half in halves_with_hook(halves, "batches"):
-        found = half.batches(client)
-        return None if found is None else check_batches(half, found)
+        batches = half.batches(client)
+        return None if batches is None else check_batches(half, batches)
     return None
 
 
 def _foreign_steps(client: Client, batches: Iterable[tuple[Tensor, Tensor]], first: int) -> Iterator[Step]:
     """Yield the steps of one epoch over these batches."""
-    coming, nowhere = iter(batches), torch.zeros(0, dtype=torch.int64)
-    batch = next(coming, None)
+    remaining, no_positions = iter(batches), torch.zeros(0, dtype=torch.int64)
+    batch = next(remaining, None)
     for number in count(first):
         if batch is None:
             return
-        after = next(coming, None)
-        yield Step(client, number, after is None, nowhere, None, *batch)
-        batch = after
+        following = next(remaining, None)
+        yield Step(client, number, following is None, no_positions, None, *batch)
+        batch = following
 
 
 def _steps(
     client: Client, epoch: Tensor, augment: np.random.Generator | None, first: int, most: int | None
 ) -> Iterator[Step]:
-    """Yield the steps of one epoch over these positions, or the first ones. A GPU is sent the data once per epoch."""
+    """Yield the steps of one epoch over these positions, at most `most`. Data goes to a GPU once per epoch."""
     model, parts = client.model, client.batches(len(epoch))[:most]
     draws = None if augment is None else _draw(client.data, augment, parts)
     rows, task = client.stream.locate(epoch)
     rows = to_device(client.data.held(rows), model.device)
     tasks = to_device(task, model.device)
     labels = client.data.labels(rows)
-    shown = to_device(draws, model.device)
+    draws_there = to_device(draws, model.device)
     sizes = [part.stop - part.start for part in parts]
     batches = zip(
-        client.data.fetch_each(rows, tasks, shown, sizes),
+        client.data.fetch_each(rows, tasks, draws_there, sizes),
         labels[: sum(sizes)].split(sizes),
         epoch[: sum(sizes)].split(sizes),
         [None] * len(parts) if draws is None else draws.split(sizes),
@@ -112,13 +118,7 @@ def _draw(data: Source, augment: np.random.Generator, parts: Sequence[slice]) ->
 
 
 class LocalLoop:
-    """The steps of one phase: a new optimizer, the overridden hooks, looked up once, and the running loss.
-
-    Args:
-        client: the client that trains.
-        halves: its methods' halves.
-        remember: see train.
-    """
+    """The steps of one phase, with a new optimizer. Arguments as in `train`."""
 
     def __init__(self, client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None) -> None:
         training = client.shared.training
@@ -130,18 +130,18 @@ class LocalLoop:
         self.in_bfloat16 = training.precision == "bf16"
         self.clip_norm = training.clip_norm
         self.remember = remember
-        self.halves = {hook: halves_with_hook(halves, hook) for hook in INSIDE_THE_LOOP}
+        self.halves = {hook: halves_with_hook(halves, hook) for hook in INSIDE_THE_LOOP}  # looked up once per phase
         self.features = any(half.features for half in halves)
-        self.number = 0
-        self.samples = 0
+        self.number = 0  # how many steps were taken
+        self.samples = 0  # how many samples they had
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
-        # whether an objective of the user's own failed; on the device, as a GPU is asked once
+        # Whether a user-defined objective returned a loss that is not finite. On the device, so a GPU is read once.
         self.infinite = (
             torch.zeros_like(self.total_loss, dtype=torch.bool) if is_own(type(client.shared.objective)) else None
         )
 
     def step(self, step: Step) -> None:
-        """Take one step: forward, backward, the methods' changes, the optimizer; then call the methods' `observe`."""
+        """Take one step: forward and backward pass, hooks, optimizer, memory."""
         client, model = self.client, self.client.model
         for half in self.halves["batch"]:
             half.batch(step)
@@ -170,7 +170,7 @@ class LocalLoop:
             self.remember(step)
 
     def _forward(self, step: Step) -> None:
-        """Set the batch's logits, and what entered the head where a half asks for it, in the model's dtype."""
+        """Set the step's logits and, if a half needs them, its features, in the model's dtype."""
         model = self.client.model
         with torch.autocast(model.device.type, torch.bfloat16) if self.in_bfloat16 else nullcontext():
             if self.features:
@@ -182,7 +182,7 @@ class LocalLoop:
             step.logits, step.features = step.logits.to(model.dtype), step.features.to(model.dtype)
 
     def end(self) -> None:
-        """End the phase: what lasts of the optimizer is the client's. Raises WrongResult: see refuse_infinite."""
+        """Check the losses, and store the optimizer if it is kept. Raises WrongResult: see refuse_infinite."""
         if self.infinite is not None and bool(self.infinite):
             refuse_infinite(self.client.shared.objective)
         if self.keeps_optimizer:

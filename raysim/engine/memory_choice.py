@@ -1,4 +1,4 @@
-"""The memory that all methods of a run share: a policy and a time of filling that serve them all."""
+"""The choice of the memory that all methods of a run share: its policy, and when it is filled."""
 
 from collections.abc import Mapping
 
@@ -17,10 +17,10 @@ UNTOLD = (
 def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
     """Return the settings of the memory that all methods share, or None if no method needs one.
 
-    A key that is null takes the default of the first method whose default all others support.
+    A key that is null takes the first method's default that all methods support.
 
     Raises:
-        ConfigError: a method does not support an explicit choice, or the methods have no choice in common.
+        ConfigError: a method does not support the config's choice, or the methods have no choice in common.
     """
     uses = {name: method.memory for name, method in methods.items() if method.memory is not None}
     if not uses:
@@ -28,28 +28,29 @@ def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind |
     chosen: dict[str, str] = {}
     unfit = () if config.objective.has("classes") else POLICIES_BY_CLASS
     policy = config.memory.policy
-    for key, options, wanted in (
+    for key, options, configured in (
         ("policy", "policies", None if policy is None else policy.name),
         ("fill", "fills", config.memory.fill),
     ):
         allowed = {name: [c for c in getattr(use, options) if c not in unfit] for name, use in uses.items()}
-        first_choices = [choices[0] for choices in allowed.values()] if wanted is None else [wanted]
+        first_choices = [choices[0] for choices in allowed.values()] if configured is None else [configured]
         for name, choices in allowed.items():
             if (
-                wanted is not None
-                and wanted not in choices
-                and not (":" in wanted and {*POLICIES} <= {*choices, *unfit})
+                configured is not None
+                and configured not in choices
+                # A method that allows every built-in policy also allows a custom one.
+                and not (":" in configured and {*POLICIES} <= {*choices, *unfit})
             ):
-                raise ConfigError(f"memory.{key}: {name} cannot use {wanted}, allowed: {', '.join(choices)}")
-        fits_all = [c for c in first_choices if c == wanted or all(c in choices for choices in allowed.values())]
+                raise ConfigError(f"memory.{key}: {name} cannot use {configured}, allowed: {', '.join(choices)}")
+        fits_all = [c for c in first_choices if c == configured or all(c in choices for choices in allowed.values())]
         if not fits_all:
-            found = "; ".join(f"{name} needs {' or '.join(choices)}" for name, choices in allowed.items())
-            raise ConfigError(f"methods: no memory.{key} serves all of them ({found}); leave one out")
+            needs = "; ".join(f"{name} needs {' or '.join(choices)}" for name, choices in allowed.items())
+            raise ConfigError(f"methods: no memory.{key} serves all of them ({needs}); leave one out")
         chosen[key] = fits_all[0]
     if chosen["policy"] == "importance" and not any(use.policies[0] == "importance" for use in uses.values()):
         raise ConfigError(
-            f"memory.policy: found importance, by which {', '.join(uses)} would keep nothing, allowed: another, or "
-            "re_fed beside them, which says what is important"
+            f"memory.policy: found importance, with which {', '.join(uses)} would keep nothing, allowed: another "
+            "policy, or re_fed in addition, which rates the samples"
         )
     if chosen["fill"] == "boundary" and config.scenario.windows is not None:
         raise ConfigError(f"methods: {', '.join(uses)} fill their memory {UNTOLD}")

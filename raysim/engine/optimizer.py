@@ -1,8 +1,7 @@
-"""Local optimizers on one flat vector, made for every training phase; their attributes may be kept for the next.
+"""Local optimizers on one flat vector. Every training phase makes a new one; its attributes can be kept for the next.
 
-Adam is torch's function; SGD is written out, which saves 10 us of a step, as training empties the caches. The classes
-torch.optim.SGD, Adam and AdamW compute the same bits, but import torch's compiler at their first step: 2 s and 150 MB
-in every host.
+Adam calls torch's function. SGD is written out, which saves 10 us per step. The classes torch.optim.SGD, Adam and AdamW
+compute the same bits, but import torch's compiler at their first step: 2 s and 150 MB in every host.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,30 +24,30 @@ OPTIMIZERS: Mapping[str, str] = {
     "adam": "raysim.engine.optimizer:adam",
     "adamw": "raysim.engine.optimizer:adamw",
 }
-"""Name in YAML -> `module:function`: called with its keys, `lr` among them, it returns a new LocalOptimizer."""
+"""Name in YAML -> `module:function`. Called with its keys, including `lr`, it returns a new LocalOptimizer."""
 
-USUAL_VECTORS = 2, 2  # of an optimizer that does not say it, as Adam has
+USUAL_VECTORS = 2, 2  # for an optimizer without `vectors`: the same as Adam
 
 PLAIN: Mapping[str, Any] = {"foreach": False, "fused": False, "maximize": False}
-"""Settings of torch's function: one tensor after the other, minimising."""
+"""Settings of torch's function: loop over tensors, minimize."""
 
 
 class LocalOptimizer(Protocol):
-    """An optimizer; `vectors`, if it has that, are how many of the parameters' length it keeps, and a step takes."""
+    """An optimizer.
+
+    It may have an attribute `vectors`: how many vectors [P] it keeps, and how many more a step needs temporarily.
+    """
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
-        """Update the parameters [P] in place, given their gradient [P], which is left as it is."""
+        """Update the parameters [P] in place, given their gradient [P], which must not change."""
 
 
 class LocalSgd:
-    """Stochastic gradient descent with heavy-ball or Nesterov momentum and L2 weight decay.
-
-    `vectors` is how many of the parameters' length it keeps, its velocity, and how many more a step takes.
-    """
+    """Stochastic gradient descent with heavy-ball or Nesterov momentum and L2 weight decay."""
 
     def __init__(self, momentum: float, nesterov: bool, weight_decay: float) -> None:
         self._momentum, self._nesterov, self._weight_decay = momentum, nesterov, weight_decay
-        self._velocity: list[Tensor | None] = [None]  # a list, as checkpoints have it
+        self._velocity: list[Tensor | None] = [None]  # a list, the form in checkpoints
         self.vectors = int(momentum > 0), (weight_decay > 0) + nesterov
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
@@ -66,8 +65,7 @@ class LocalSgd:
 class LocalAdam:
     """Adam (Kingma & Ba, ICLR 2015, arXiv 1412.6980) and AdamW (Loshchilov & Hutter, ICLR 2019, arXiv 1711.05101).
 
-    Adam adds the weight decay to the gradient, AdamW subtracts it from the parameters. `vectors` is how many of their
-    length it keeps, its moments, and how many more a step takes.
+    Adam adds the weight decay to the gradient. AdamW subtracts it from the parameters.
     """
 
     def __init__(self, betas: tuple[float, float], eps: float, weight_decay: float, decoupled: bool) -> None:
@@ -100,7 +98,8 @@ class LocalAdam:
 
 
 def _check_nesterov(nesterov: bool, info: ValidationInfo) -> bool:
-    if nesterov and not info.data.get("key_momentum", 1.0):  # absent where it is wrong itself
+    """Refuse Nesterov momentum without momentum."""
+    if nesterov and not info.data.get("key_momentum", 1.0):  # missing if momentum itself is invalid
         raise ValueError("allowed with a momentum above 0 only")
     return nesterov
 
@@ -110,7 +109,7 @@ def sgd(
     lr: Annotated[Positive, doc("the learning rate")] = 0.01,
     momentum: Annotated[BelowOne, doc("the momentum; it starts at zero in every training phase")] = 0.0,
     nesterov: Annotated[
-        bool, AfterValidator(_check_nesterov), doc("Nesterov's momentum, which is then above 0")
+        bool, AfterValidator(_check_nesterov), doc("Nesterov momentum; needs momentum above 0")
     ] = False,
     weight_decay: Annotated[NotNegative, doc("the L2 penalty")] = 0.0,
 ) -> LocalSgd:
@@ -122,10 +121,10 @@ def adam(
     *,
     lr: Annotated[Positive, doc("the learning rate")] = 0.001,
     betas: Annotated[tuple[BelowOne, BelowOne], doc("the decay of the two moments")] = (0.9, 0.999),
-    eps: Annotated[Positive, doc("what is added to the denominator")] = 1e-8,
+    eps: Annotated[Positive, doc("added to the denominator")] = 1e-8,
     weight_decay: Annotated[NotNegative, doc("the L2 penalty")] = 0.0,
 ) -> LocalAdam:
-    """Adam; its moments start at zero in every training phase (Kingma and Ba, ICLR 2015)."""
+    """Adam. Its moments start at zero in every training phase (Kingma and Ba, ICLR 2015)."""
     return LocalAdam(betas, eps, weight_decay, decoupled=False)
 
 
@@ -133,45 +132,45 @@ def adamw(
     *,
     lr: Annotated[Positive, doc("the learning rate")] = 0.001,
     betas: Annotated[tuple[BelowOne, BelowOne], doc("the decay of the two moments")] = (0.9, 0.999),
-    eps: Annotated[Positive, doc("what is added to the denominator")] = 1e-8,
+    eps: Annotated[Positive, doc("added to the denominator")] = 1e-8,
     weight_decay: Annotated[
-        NotNegative, doc("the decoupled decay: a step takes lr * weight_decay of the parameters off them")
+        NotNegative, doc("the decoupled decay: a step subtracts lr * weight_decay * parameters")
     ] = 0.01,
 ) -> LocalAdam:
     """AdamW: Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019)."""
     return LocalAdam(betas, eps, weight_decay, decoupled=True)
 
 
-def make_optimizer(wanted: Optimizer) -> LocalOptimizer:
+def make_optimizer(settings: Optimizer) -> LocalOptimizer:
     """Return a new optimizer with the config's settings."""
-    made: LocalOptimizer = wanted.with_keys()()
-    return made
+    optimizer: LocalOptimizer = settings.with_keys()()
+    return optimizer
 
 
-def vectors_of(wanted: Optimizer) -> tuple[int, int]:
-    """Return how many vectors of the parameters' length an optimizer keeps, and how many more a step takes."""
-    found: tuple[int, int] = getattr(make_optimizer(wanted), "vectors", USUAL_VECTORS)
-    return found
+def vectors_of(settings: Optimizer) -> tuple[int, int]:
+    """Return how many vectors [P] an optimizer keeps, and how many more a step needs temporarily."""
+    vectors: tuple[int, int] = getattr(make_optimizer(settings), "vectors", USUAL_VECTORS)
+    return vectors
 
 
-def try_optimizer(wanted: Optimizer, kept: bool = False) -> None:
+def try_optimizer(settings: Optimizer, kept: bool = False) -> None:
     """Have an optimizer take two steps on three parameters, before a run starts.
 
     Raises:
-        RunError: it has no step, or the parameters are not finite after it, or not those it was given; or it is `kept`
-            from phase to phase, and has an attribute that a checkpoint cannot hold.
+        RunError: it has no valid step, changed more than the parameters, or made them infinite. Or it is `kept` for
+            the next phase and has an attribute that a checkpoint cannot hold.
     """
-    who = f"training.optimizer: {place_of(wanted.function())}"
-    made = make_optimizer(wanted)
-    if not callable(getattr(made, "step", None)):
-        raise RunError(f"{who} made {type(made).__name__}, allowed: an object with step(parameters, gradient, lr)")
+    who = f"training.optimizer: {place_of(settings.function())}"
+    optimizer = make_optimizer(settings)
+    if not callable(getattr(optimizer, "step", None)):
+        raise RunError(f"{who} made {type(optimizer).__name__}, allowed: an object with step(parameters, gradient, lr)")
     parameters, gradient = torch.ones(3), torch.tensor([0.5, -1.0, 0.25])
-    vectors = getattr(made, "vectors", USUAL_VECTORS)
+    vectors = getattr(optimizer, "vectors", USUAL_VECTORS)
     if not isinstance(vectors, tuple) or len(vectors) != 2 or not all(isinstance(n, int) and n >= 0 for n in vectors):
-        raise RunError(f"{who} has vectors {vectors!r:.60}, allowed: two whole numbers >= 0, kept and taken beside")
-    step: Callable[..., object] = made.step
+        raise RunError(f"{who} has vectors {vectors!r:.60}, allowed: two whole numbers >= 0, kept and temporary")
+    step: Callable[..., object] = optimizer.step
     for _ in range(2):
-        returned = step(parameters, gradient, wanted.lr)
+        returned = step(parameters, gradient, settings.lr)
         if returned is not None:
             raise RunError(
                 f"{who} has a step that returned {type(returned).__name__}, allowed: parameters changed in place"
@@ -182,7 +181,7 @@ def try_optimizer(wanted: Optimizer, kept: bool = False) -> None:
         )
     if gradient.tolist() != [0.5, -1.0, 0.25]:
         raise RunError(f"{who} changed the gradient, allowed: the parameters alone, in place")
-    for name, value in vars(made).items() if kept else ():
+    for name, value in vars(optimizer).items() if kept else ():
         foreign = find_foreign(value)
         if foreign is not None:
             words = f"holds a {foreign} in {name}, which a checkpoint cannot keep, allowed: {ALLOWED}"

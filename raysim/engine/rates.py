@@ -1,4 +1,4 @@
-"""Rate schedules: the learning rate of a round, made of the optimizer's and of how far the run is."""
+"""Learning rate schedules: from the optimizer's learning rate and the run's progress to a round's learning rate."""
 
 import math
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def factors(
     *,
     per_round: Annotated[Positive, doc("the factor after every round")] = 1.0,
     per_task: Annotated[Positive, doc("the factor after every task")] = 1.0,
-    restart: Annotated[bool, doc("whether the decay per round starts anew with every task")] = True,
+    restart: Annotated[bool, doc("whether the decay per round restarts with every task")] = True,
 ) -> float:
     """A factor after every round and every task."""
     rounds = progress.round - 1 - (progress.began if restart else 0)
@@ -42,31 +42,31 @@ def cosine(
     lr: float,
     progress: Progress,
     *,
-    per: Annotated[Per, doc("whether it goes over each task, or once over the run")] = "task",
-    warmup: Annotated[WholeNumber, doc("rounds of a linear rise before it")] = 0,
-    least: Annotated[float, Field(ge=0, le=1), doc("the part of lr that it falls to")] = 0.0,
+    per: Annotated[Per, doc("whether the cosine spans each task, or the run")] = "task",
+    warmup: Annotated[WholeNumber, doc("rounds of linear warmup before it")] = 0,
+    least: Annotated[float, Field(ge=0, le=1), doc("the fraction of lr at the end")] = 0.0,
 ) -> float:
-    """Half a cosine, from lr down, over every task or the run (SGDR: Loshchilov and Hutter, ICLR 2017)."""
+    """Cosine decay from lr, over every task or the run (SGDR: Loshchilov and Hutter, ICLR 2017)."""
     done, rounds = _span(progress, per)
     if done < warmup:
         return lr * (done + 1) / (warmup + 1)
-    share = (done - warmup) / max(rounds - warmup, 1)
-    return lr * (least + (1 - least) * (1 + math.cos(math.pi * share)) / 2)
+    fraction = (done - warmup) / max(rounds - warmup, 1)
+    return lr * (least + (1 - least) * (1 + math.cos(math.pi * fraction)) / 2)
 
 
 def warmup(
     lr: float,
     progress: Progress,
     *,
-    per: Annotated[Per, doc("whether it is at the start of the run, or of each task")] = "run",
-    rounds: Annotated[WholeNumber, doc("how many rounds it takes")] = 5,
+    per: Annotated[Per, doc("whether the warmup is at the start of the run, or of each task")] = "run",
+    rounds: Annotated[WholeNumber, doc("its number of rounds")] = 5,
 ) -> float:
-    """A linear rise over some rounds, from lr / (rounds + 1), then lr (Goyal et al., 2017)."""
+    """Linear warmup from lr / (rounds + 1), then lr (Goyal et al., 2017)."""
     return lr * min(1.0, (_span(progress, per)[0] + 1) / (rounds + 1))
 
 
 def _span(progress: Progress, per: Per) -> tuple[int, int]:
-    """Return how many rounds of the task or the run are done, and how many it has."""
+    """Return how many rounds of the task or the run are done, and their total number."""
     if per == "task":
         return progress.round - 1 - progress.began, progress.lasts
     return progress.round - 1, progress.rounds
@@ -76,7 +76,7 @@ def learning_rate(training: Training, progress: Progress) -> float:
     """Return the learning rate of a round.
 
     Raises:
-        RunError: it is larger than any number in single precision, or a schedule of the user's own returned no number.
+        RunError: the rate exceeds single precision, or a user-defined schedule returned no valid number.
     """
     schedule = training.lr_decay
     try:

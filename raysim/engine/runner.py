@@ -1,4 +1,4 @@
-"""Runners, which carry out orders on hosts: in this process, on Ray's actors, or without computing in a dry run."""
+"""Runners, which carry out orders on hosts: in this process, or on Ray actors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -16,39 +16,36 @@ from raysim.system.device import set_torch
 
 
 class Runner(Protocol):
-    """Interface of what carries out orders on hosts: in this process, or on Ray.
-
-    A host carries out its orders in the order in which they were begun, whichever replies are waited for.
-    """
+    """Interface of runners. A host carries out its orders in the order of the `begin` calls."""
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Any:
-        """Have every client of the order carry it out; return a ticket, possibly before they have done so."""
+        """Start an order at all its clients, and return a ticket. The order may still be in progress."""
 
     def finish(self, ticket: Any) -> Reply:
-        """Wait until an order is carried out, and return the merged reply."""
+        """Wait for an order, and return the merged reply."""
 
     def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:
-        """Distribute the parts over the hosts, and return the merged counts."""
+        """Distribute parts of the test sets over the hosts, and return the merged counts."""
 
     def evaluate_clients(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Mapping[int, Scores]:
-        """Have every host test its clients' own models on all parts, and return the counts by client."""
+        """Test each client's personalized model on all parts, and return the counts by client."""
 
     def count_remembered(self) -> Counts:
-        """Return how many samples of each task and class all clients' memories hold: int64 [tasks, classes]."""
+        """Return how many samples of each task and class all memories hold: int64 [tasks, classes]."""
 
     def give_sums(self) -> Mapping[int, Reply]:
-        """Return the sums that hosts still hold, by the server update that they become a part of."""
+        """Return the sums that hosts still hold, by server update. The hosts no longer have them."""
 
     def snapshot(self) -> Sequence[Any]:
-        """Return every host's records of its clients, or references to them. No order may be in progress."""
+        """Return every host's client records, or references to them. No order may be in progress."""
 
 
 class LocalRunner:
-    """Runner of every client in this process, one after the other: for pdb, for tests, and as reference for Ray's bits.
+    """Runner of all clients in this process, one after the other, for debugging, tests and small runs.
 
     Args:
         config: the resolved config.
-        federation: its data.
+        federation: the run's data.
         records: the clients' records, if the run resumes from a checkpoint.
     """
 
@@ -60,7 +57,7 @@ class LocalRunner:
             self.host.restore(records)
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:
-        """Have every client of the order carry it out at once, and return the reply."""
+        """Carry out the order, and return the reply."""
         return self.host.perform(order, broadcasts)
 
     def finish(self, ticket: Reply) -> Reply:
@@ -72,7 +69,7 @@ class LocalRunner:
         return self.host.evaluate(parts, broadcasts)
 
     def evaluate_clients(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Mapping[int, Scores]:
-        """Count the correct predictions of the clients' own models."""
+        """Count the correct predictions of the personalized models."""
         return self.host.evaluate_clients(parts, broadcasts)
 
     def count_remembered(self) -> Counts:
@@ -80,7 +77,7 @@ class LocalRunner:
         return count_remembered(self.host)
 
     def give_sums(self) -> Mapping[int, Reply]:
-        """Return nothing: every reply has its sums."""
+        """Return nothing, as every reply already has its sums."""
         return {}
 
     def snapshot(self) -> list[dict[int, bytes]]:

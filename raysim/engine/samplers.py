@@ -1,7 +1,7 @@
-"""Samplers, which choose the clients that take part in a round.
+"""Samplers: functions that choose the clients of a round.
 
-A sampler is given the server, the number of clients wanted, and a generator of its own; it returns as many different
-ids out of `server.present`.
+A sampler receives the server, the number of clients to choose, and a generator. It returns distinct ids from
+`server.present`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def uniform(server: Server, count: int, draws: np.random.Generator) -> Sequence[
 
 
 def by_size(server: Server, count: int, draws: np.random.Generator) -> Sequence[int]:
-    """One after the other, without replacement, each with a probability in proportion to its samples of now."""
+    """Without replacement, with probability proportional to each client's current number of samples."""
     present = server.present
     sizes = [server.size(k) for k in present]
     total = sum(sizes)
@@ -37,7 +37,7 @@ def by_size(server: Server, count: int, draws: np.random.Generator) -> Sequence[
 
 
 def round_robin(server: Server, count: int, draws: np.random.Generator) -> Sequence[int]:
-    """In turn: those that come after the last ones, in the order of their ids."""
+    """In turn, in the order of the ids."""
     present = server.present
     first = (server.round - 1) * count
     return [present[(first + i) % len(present)] for i in range(count)]

@@ -1,4 +1,4 @@
-"""The run itself: rounds, task ends and evaluations. It does not use Ray: a runner carries out its orders."""
+"""The simulation of a run: rounds, task ends and evaluations. A runner carries out its orders."""
 
 import threading
 import time
@@ -33,10 +33,10 @@ class Simulation(Stateful):
 
     Args:
         config: the resolved config.
-        federation: its data.
-        runner: carries out orders; if the run resumes from a checkpoint, its clients are in the checkpoint's state.
-        server: the checkpoint's record of the server; None starts the run from its beginning.
-        model: the run's, as it was built, on the CPU; None builds it here.
+        federation: the run's data.
+        runner: the runner. If the run resumes from a checkpoint, its clients are already restored.
+        server: the checkpoint's record of the server. None starts the run from its beginning.
+        model: the initial model, on the CPU. None builds it here.
     """
 
     transient: ClassVar = frozenset(
@@ -61,15 +61,15 @@ class Simulation(Stateful):
         self.schedule: SynchronousRounds | AsynchronousUpdates = SynchronousRounds(self.exchange, clock)
         if isinstance(config.schedule, AsynchronousSchedule):
             self.schedule = AsynchronousUpdates(self.exchange, clock, config.schedule, federation.availability)
-        self.chunks = chunks_for(self.model, federation)
+        self.chunks = chunks_for(self.model, federation)  # parts of the test sets
         methods = {name: half.method for name, half in self.exchange.halves.items()}
         self._counts_memories = config.logging.memory and choose_memory(config, methods) is not None
-        self.virtual_time = 0.0
-        self._tested: tuple[tuple[int, int], Scores] | None = None
-        self.stopping = threading.Event()  # set by any thread; may be replaced by another event, even one set already
+        self.virtual_time = 0.0  # virtual seconds since the run's start
+        self._tested: tuple[tuple[int, int], Scores] | None = None  # the last tested version of the model, its scores
+        self.stopping = threading.Event()  # any thread may set it; a caller may replace it by its own event
         if server is not None:
             self.restore(decode(server))
-        self._saved = self.server.round
+        self._saved = self.server.round  # the round of the last checkpoint
 
     def stop(self) -> None:
         """End the run after the round in progress."""
@@ -79,7 +79,7 @@ class Simulation(Stateful):
         """Do nothing: the run continues as the next event is asked for."""
 
     def events(self) -> Generator[Event, None, None]:
-        """Run from the first round, or the one after the checkpoint, to the last, or until stopped."""
+        """Run the remaining rounds, until the last one or until stopped, and yield events."""
         last, done = self.federation.availability.rounds, self.server.round
         yield Started(self._evaluate()[0] if not done else None, last, done)
         while self.server.round < last and not self.stopping.is_set():
@@ -92,7 +92,7 @@ class Simulation(Stateful):
         yield Finished(self.model.state_dict(), interrupted=self.server.round < last, per_client=self._per_client())
 
     def _timed_round(self) -> RoundDone:
-        """Do a round; the bytes, seconds and records of the exchanges at a task's end count for its last round."""
+        """Carry out a round, and the `end_task` exchanges after a task's last one, which count for that round."""
         server, traffic = self.server, self.exchange.traffic
         began, up, down, steps = time.perf_counter(), traffic.up, traffic.down, self.exchange.steps
         server.begin_round()
@@ -121,17 +121,18 @@ class Simulation(Stateful):
         )
 
     def _in_time(self, dispatches: Sequence[Dispatched]) -> list[Dispatched] | None:
-        """Return the dispatches of a round that begins now in the run's virtual time, if they are asked for."""
+        """Return a round's dispatches in the run's virtual time. None unless `logging.dispatches` is set."""
         if not self.config.logging.dispatches:
             return None
         now = self.virtual_time
         return [Dispatched(client, now + sent, now + back, fate) for client, sent, back, fate in dispatches]
 
     def _ends_row(self) -> bool:
-        """Whether a row of the accuracy matrix ends with this round: a task, if all clients have the same one."""
+        """Return whether a row of the accuracy matrix ends with this round."""
         return self.server.round in self.federation.availability.rows
 
     def _evaluated(self, done: RoundDone) -> RoundDone:
+        """Return the event of a round, with an evaluation if one is due."""
         every = self.config.evaluation.every_rounds
         if self._ends_row() or (every and done.round % every == 0):
             evaluation, spread = self._evaluate()
@@ -140,21 +141,21 @@ class Simulation(Stateful):
         return done
 
     def _evaluate(self) -> tuple[Accuracies, Mapping[str, Spread] | None]:
+        """Return the accuracies by protocol and, unless the global model is evaluated, their spread over clients."""
         if self.config.evaluation.model == "global":
             return accuracies(self._scores(), self.federation), None
         return own_accuracies(self._scores(), self.federation)
 
     def _per_client(self) -> Mapping[str, ClientSummary] | None:
+        """Return the summary's entry on the clients' accuracies, if the config asks for it."""
         if not self.config.evaluation.by_client:
             return None
         return summarise_clients(self._scores(), self.federation)
 
     def _scores(self) -> Scores:
-        """Return what the present model, or each client's own, answers right.
-
-        A version of the model is tested once; clients may have trained in any round.
-        """
+        """Return the scores of the current model, or of the personalized models. A version is tested only once."""
         local = self.config.evaluation.model == "local"
+        # Personalized models may change in any round, the server's only with its version.
         now = (self.server.version, self.server.round if local else 0)
         if self._tested is None or self._tested[0] != now:
             if local:
@@ -165,11 +166,11 @@ class Simulation(Stateful):
         return self._tested[1]
 
     def _evaluated_model(self) -> Broadcast:
-        """Return the model, or what a method has evaluated in its place."""
+        """Return the model, or the weights that a method evaluates instead."""
         for half in self.exchange.halves_with("evaluated"):
             with locate_errors(f"server, round {self.server.round}"), guard_hook(half, "evaluated"):
-                found = check_weights(half, half.evaluated(self.server), self.model)
-            return Broadcast(EVALUATED, self.server.version, found or self.server.model().value)
+                weights = check_weights(half, half.evaluated(self.server), self.model)
+            return Broadcast(EVALUATED, self.server.version, weights or self.server.model().value)
         return self.server.model()
 
     def _checkpoint(self) -> Checkpoint:

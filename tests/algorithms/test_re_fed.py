@@ -447,8 +447,8 @@ def test_what_does_not_go_with_it_is_refused(tiny):
     )
     assert refused(methods=knobs(), memory__per="task") == "memory.per: re_fed cannot use task, allowed: client"
     assert refused(methods={"er": {}, "a_gem": {}}, memory__policy="importance") == (
-        "memory.policy: found importance, by which er, a_gem would keep nothing, allowed: another, or re_fed beside "
-        "them, which says what is important"
+        "memory.policy: found importance, with which er, a_gem would keep nothing, allowed: another policy, or "
+        "re_fed in addition, which rates the samples"
     )
     assert "re_fed and joint each bring their own samples" in refused(methods={**knobs(), "joint": {}})
     assert refused(methods=knobs(), scenario=CLASSES, training__logits="task") == (
