@@ -23,14 +23,10 @@ from raysim.system.state import Stateful
 class _Cohort:
     """Dispatches whose updates are applied together."""
 
-    numbers: tuple[int, ...]
-    """The dispatches' numbers, ascending."""
-    clients: tuple[int, ...]
-    """By dispatch: its client."""
-    weight: int
-    """The sum of the updates' weights."""
-    arrived: int | None
-    """See Order."""
+    numbers: tuple[int, ...]  # the dispatches' numbers, ascending
+    clients: tuple[int, ...]  # by dispatch: its client
+    weight: int  # the sum of the updates' weights
+    arrived: int | None  # see Order
 
 
 class AsynchronousUpdates(Stateful):

@@ -20,94 +20,67 @@ Accuracies = Mapping[str, Sequence[float]]
 class Started:
     """The first event: all hosts are ready."""
 
-    evaluation: Accuracies | None
-    """The accuracies of the untrained model. None if the run resumes."""
-    rounds: int
-    """The number of rounds of the whole run."""
-    done: int = 0
-    """The number of rounds before the checkpoint from which the run resumes."""
-    actors: int = 0
-    """The number of Ray actors: the coordinator and the hosts. 0 without Ray."""
+    evaluation: Accuracies | None  # the accuracies of the untrained model; None if the run resumes
+    rounds: int  # the number of rounds of the whole run
+    done: int = 0  # the number of rounds before the checkpoint from which the run resumes
+    actors: int = 0  # the number of Ray actors: the coordinator and the hosts; 0 without Ray
 
 
 class Dispatched(NamedTuple):
-    """One client's trip: it received the model, trained, and returned."""
+    """One client's trip: it received the model, trained, and returned.
+
+    `fate` is what the server did with the update: used it, discarded it as too old, or had not used it at the run's
+    end. The fate "dropped" means that the client dropped out.
+    """
 
     client: int
-    sent: float
-    """The virtual time at which it received the model, in seconds."""
-    back: float
-    """The virtual time at which it returned, in seconds."""
+    sent: float  # the virtual time at which it received the model, in seconds
+    back: float  # the virtual time at which it returned, in seconds
     fate: Literal["used", "discarded", "unused", "dropped"]
-    """Its update was used, discarded as too old, or unused at the run's end; or the client dropped out."""
 
 
 @dataclass(frozen=True)
 class RoundDone:
     """One server update. Bytes are the methods' payload. Bytes and steps are totals over all clients."""
 
-    round: int
-    """The round, from 1."""
-    tasks: Sequence[int]
-    """The tasks, from 1, whose samples were trained on."""
-    cohort: Sequence[int]
-    """The clients whose updates were applied."""
-    loss: float | None
-    """The mean training loss."""
+    round: int  # the round, from 1
+    tasks: Sequence[int]  # the tasks, from 1, whose samples were trained on
+    cohort: Sequence[int]  # the clients whose updates were applied
+    loss: float | None  # the mean training loss
     bytes_up: int
     bytes_down: int
-    seconds: float
-    """The real duration."""
-    staleness: Sequence[int]
-    """By client of the cohort: the age of its update, in server updates."""
-    virtual_time: float
-    """The virtual seconds since the run's start."""
-    steps: int = 0
-    """The number of gradient steps."""
-    idle_share: float | None = None
-    """The fraction of the round's virtual duration in which the participating clients waited."""
-    records: Mapping[str, float] = field(default_factory=dict)
-    """What the methods recorded, by name."""
-    evaluation: Accuracies | None = None
-    """The accuracies, if the round ends with an evaluation."""
-    spread: Mapping[str, Spread] | None = None
-    """By protocol: the spread over clients, unless `evaluation.model` is global."""
-    task_done: bool = False
-    """Whether a row of the accuracy matrix ends with this round."""
-    so_far: int = 1
-    """How many tasks, from the first, clients may have seen."""
-    dispatches: Sequence[Dispatched] | None = None
-    """The dispatches since the last server update, if `logging.dispatches`."""
-    memory: Sequence[Sequence[int]] | None = None
-    """How many samples all memories hold at an evaluation, [tasks, classes], if `logging.memory`."""
+    seconds: float  # the real duration
+    staleness: Sequence[int]  # by client of the cohort: the age of its update, in server updates
+    virtual_time: float  # virtual seconds since the run's start
+    steps: int = 0  # the number of gradient steps
+    idle_share: float | None = None  # the fraction of the virtual duration in which participating clients waited
+    records: Mapping[str, float] = field(default_factory=dict)  # what the methods recorded, by name
+    evaluation: Accuracies | None = None  # the accuracies, if the round ends with an evaluation
+    spread: Mapping[str, Spread] | None = None  # by protocol, over clients, unless `evaluation.model` is global
+    task_done: bool = False  # whether a row of the accuracy matrix ends with this round
+    so_far: int = 1  # how many tasks, from the first, clients may have seen
+    dispatches: Sequence[Dispatched] | None = None  # those since the last server update, if `logging.dispatches`
+    memory: Sequence[Sequence[int]] | None = None  # samples in all memories, [tasks, classes], if `logging.memory`
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """The state of a run between two rounds. The run can resume from it with any runner."""
 
-    round: int
-    """The number of completed rounds."""
-    server: bytes
-    """The record of the simulation: the server, its halves and the schedule (see raysim.system.state)."""
-    clients: Iterable[Mapping[int, bytes]]
-    """By host: its clients' records, by id."""
-    peaks: Sequence[Peak] = ()
-    """The peak memory of each actor."""
+    round: int  # the number of completed rounds
+    server: bytes  # the record of the simulation: the server, its halves and the schedule (see raysim.system.state)
+    clients: Iterable[Mapping[int, bytes]]  # by host: its clients' records, by id
+    peaks: Sequence[Peak] = ()  # the peak memory of each actor
 
 
 @dataclass(frozen=True)
 class Finished:
     """The last event."""
 
-    state: Mapping[str, Tensor]
-    """The final model's state_dict."""
-    interrupted: bool
-    """Whether the run was stopped before its last round."""
-    per_client: Mapping[str, ClientSummary] | None = None
-    """The clients' accuracies for summary.json, if the config asks for them."""
-    peaks: Sequence[Peak] = ()
-    """The peak memory of each actor."""
+    state: Mapping[str, Tensor]  # the final model's state_dict
+    interrupted: bool  # whether the run was stopped before its last round
+    per_client: Mapping[str, ClientSummary] | None = None  # the clients' accuracies, if the config asks for them
+    peaks: Sequence[Peak] = ()  # the peak memory of each actor
 
 
 @dataclass(frozen=True)
@@ -134,8 +107,7 @@ class RolledBack:
     """A process was lost. The run resumes from its newest checkpoint and repeats the rounds since."""
 
     why: str
-    round: int
-    """The last round of the checkpoint."""
+    round: int  # the last round of the checkpoint
 
 
 Event = Started | RoundDone | Checkpoint | Finished | Notice | Stage | RolledBack

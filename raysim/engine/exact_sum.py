@@ -33,10 +33,8 @@ BLOCK = 2**18  # values added at a time, which limits the memory for intermediat
 class Grid:
     """A fixed-point grid."""
 
-    bits: tuple[int, ...]
-    """By limb: n, for steps of 2^-n."""
-    bound: float
-    """The largest allowed magnitude."""
+    bits: tuple[int, ...]  # by limb: n, for steps of 2^-n
+    bound: float  # the largest allowed magnitude
 
     def check(self, largest: float) -> None:
         """Check the largest magnitude of some values. Raises OutOfRange."""
@@ -76,12 +74,9 @@ class ExactSum:
     """
 
     grid: Grid
-    limbs: Tensor | None = None
-    """The sum (int64 [limbs, *shape]), on the first value's device."""
-    weight: int = 0
-    """The sum of the weights, in steps of 2^-62."""
-    single: tuple[Tensor | Encoded, float] | None = None
-    """The only value and its weight, not yet added to the limbs."""
+    limbs: Tensor | None = None  # the sum (int64 [limbs, *shape]), on the first value's device
+    weight: int = 0  # the sum of the weights, in steps of 2^-62
+    single: tuple[Tensor | Encoded, float] | None = None  # the only value and its weight, not yet added to the limbs
 
     def add(self, value: Tensor, weight: float) -> None:
         """Add weight * value.

@@ -22,39 +22,26 @@ from raysim.system.state import map_tensors
 class Phase:
     """What clients need to know of the current round."""
 
-    round: int
-    """The server's round."""
-    window: int
-    """The index of the current window of the stream."""
-    lr: float
-    """The learning rate."""
+    round: int  # the server's round
+    window: int  # the index of the current window of the stream
+    lr: float  # the learning rate
 
 
 @dataclass(frozen=True)
 class Order:
     """An operation that hosts carry out for some of their clients."""
 
-    op: str
-    """"train" or "METHOD.OP"."""
-    clients: tuple[int, ...]
-    """The ids of the clients, ascending."""
-    message: Any
-    """For "train" a dict from method to message, otherwise the op's message."""
-    shares: Mapping[int, float]
-    """By client: its weight in the cohort."""
-    cohort: int
-    """The number of clients in the cohort."""
+    op: str  # "train" or "METHOD.OP"
+    clients: tuple[int, ...]  # the ids of the clients, ascending
+    message: Any  # for "train" a dict from method to message, otherwise the op's message
+    shares: Mapping[int, float]  # by client: its weight in the cohort
+    cohort: int  # the number of clients in the cohort
     phase: Phase
-    windows: Mapping[int, int] = field(default_factory=dict)
-    """By client: its window, if it is not the phase's."""
-    arrived: int | None = None
-    """If updates are weighted by their samples: how many the cohort has, an upper bound. Otherwise None."""
-    discount: float = 1.0
-    """The factor of the update, for its staleness."""
-    update: int | None = None
-    """Asynchronous: the server update that the clients' update goes into, or None."""
-    later: tuple[int, ...] = ()
-    """Asynchronous: the clients of the same server update whose orders follow. A host receives only its own clients."""
+    windows: Mapping[int, int] = field(default_factory=dict)  # by client: its window, if it is not the phase's
+    arrived: int | None = None  # at least the cohort's number of samples; None if all updates weigh the same
+    discount: float = 1.0  # the factor of the update, for its staleness
+    update: int | None = None  # asynchronous: the server update that the clients' update goes into, or None
+    later: tuple[int, ...] = ()  # asynchronous: the clients whose orders for this update follow; a host sees its own
 
     def phase_of(self, client: int) -> Phase:
         """Return the phase with this client's window."""
@@ -65,12 +52,9 @@ class Order:
 class Unchecked:
     """A value that has not been checked yet, with the steps that produced it. The last step is the value itself."""
 
-    steps: Sequence[str]
-    """By step: what it is and which client and hook it came from, for error messages."""
-    grid: Grid
-    """The allowed range."""
-    largest: Sequence[Tensor]
-    """By step: the largest magnitude (float64 [], still on the device)."""
+    steps: Sequence[str]  # by step: what it is and which client and hook it came from, for error messages
+    grid: Grid  # the allowed range
+    largest: Sequence[Tensor]  # by step: the largest magnitude (float64 [], still on the device)
 
     def check(self, largest: Sequence[float]) -> None:
         """Check the value, given the magnitudes. The error names the first step that is not finite. Raises Diverged."""
@@ -89,26 +73,16 @@ class Reply:
     Values stay on their device, unchecked, until `settle` is called. So a GPU is waited for once per order.
     """
 
-    cohort: int
-    """The number of clients in the cohort."""
-    sums: dict[str, ExactSum] = field(default_factory=dict)
-    """"parameters", "buffers" and, as "METHOD.TERM", the terms that are reduced to a mean or a sum."""
-    by_client: dict[str, dict[int, Tensor]] = field(default_factory=dict)
-    """"METHOD.TERM" -> client -> value, for the terms that are not reduced."""
-    integers: tuple[int, Tensor] | None = None
-    """The lowest client id so far, and its integer buffers [I]."""
-    records: dict[str, dict[int, Any]] = field(default_factory=dict)
-    """Name -> client -> recorded number: a tensor or a float, after `settle` a float."""
-    bytes_up: dict[int, int] = field(default_factory=dict)
-    """By client: the bytes that it sends."""
-    steps: int = 0
-    """The number of gradient steps."""
-    unchecked: list[Unchecked] = field(default_factory=list)
-    """What `settle` is to check."""
-    single: bool = False
-    """Whether the reply is one client's. Its values are then kept as that client sends them."""
-    updates: int = 0
-    """How many client updates the sums contain."""
+    cohort: int  # the number of clients in the cohort
+    sums: dict[str, ExactSum] = field(default_factory=dict)  # "parameters", "buffers", and by "METHOD.TERM"
+    by_client: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # "METHOD.TERM" -> client -> value
+    integers: tuple[int, Tensor] | None = None  # the lowest client id so far, and its integer buffers [I]
+    records: dict[str, dict[int, Any]] = field(default_factory=dict)  # name -> client -> number, in a tensor or not
+    bytes_up: dict[int, int] = field(default_factory=dict)  # by client: the bytes that it sends
+    steps: int = 0  # the number of gradient steps
+    unchecked: list[Unchecked] = field(default_factory=list)  # what `settle` is to check
+    single: bool = False  # whether it is one client's reply, whose values are kept in the form that is sent
+    updates: int = 0  # how many client updates the sums contain
 
     def take_delta(
         self,

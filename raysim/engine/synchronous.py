@@ -15,20 +15,13 @@ from raysim.system.state import Stateful
 class RoundOutcome:
     """What one server update did."""
 
-    cohort: Sequence[int]
-    """The clients whose updates were applied."""
-    staleness: Sequence[int]
-    """By client of the cohort: the age of its update, in server updates."""
-    seconds: float
-    """The virtual duration."""
-    idle: float | None = None
-    """The fraction of the virtual duration in which the participating clients waited, or None."""
-    tasks: Sequence[int] = ()
-    """The tasks (from 0) whose samples were trained on, ascending."""
-    means: dict[str, float] = field(default_factory=dict)
-    """By name: the mean of what the clients recorded."""
-    dispatches: Sequence[Dispatched] = ()
-    """Who was sent the model, in virtual seconds from the round's start."""
+    cohort: Sequence[int]  # the clients whose updates were applied
+    staleness: Sequence[int]  # by client of the cohort: the age of its update, in server updates
+    seconds: float  # the virtual duration
+    idle: float | None = None  # the fraction of the virtual duration in which the participating clients waited, or None
+    tasks: Sequence[int] = ()  # the tasks (from 0) whose samples were trained on, ascending
+    means: dict[str, float] = field(default_factory=dict)  # by name: the mean of what the clients recorded
+    dispatches: Sequence[Dispatched] = ()  # who was sent the model, in virtual seconds from the round's start
 
 
 class SynchronousRounds(Stateful):

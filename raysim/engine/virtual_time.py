@@ -57,21 +57,14 @@ class Clock:
 class Dispatch:
     """One client's trip: it receives the model, trains, and returns its update."""
 
-    number: int
-    """The index of the dispatch in the run, from 0."""
+    number: int  # the index of the dispatch in the run, from 0
     client: int
-    version: int
-    """The version of the model that the client receives."""
-    sent: float
-    """The virtual time at which the client receives the model."""
-    back: float
-    """The virtual time at which the client returns."""
-    dropped: bool
-    """Whether the client drops out and sends no update."""
-    update: int | None = None
-    """The server update (from 1) that applies its delta. None if there is none."""
-    discarded: bool = False
-    """Whether its update was too old."""
+    version: int  # the version of the model that the client receives
+    sent: float  # the virtual time at which the client receives the model
+    back: float  # the virtual time at which the client returns
+    dropped: bool  # whether the client drops out and sends no update
+    update: int | None = None  # the server update (from 1) that applies its delta, if any
+    discarded: bool = False  # whether its update was too old
 
     @property
     def staleness(self) -> int:
@@ -91,16 +84,11 @@ class Dispatch:
 class Update:
     """A server update."""
 
-    number: int
-    """The index of the update, from 1."""
-    time: float
-    """The virtual time."""
-    dispatched: list[Dispatch] = field(default_factory=list)
-    """The dispatches since the last update, in order."""
-    arrivals: list[Dispatch] = field(default_factory=list)
-    """The dispatches whose updates it applies, in order of arrival."""
-    discarded: list[Dispatch] = field(default_factory=list)
-    """The dispatches that returned too late since the last update."""
+    number: int  # the index of the update, from 1
+    time: float  # the virtual time
+    dispatched: list[Dispatch] = field(default_factory=list)  # the dispatches since the last update, in order
+    arrivals: list[Dispatch] = field(default_factory=list)  # the dispatches whose updates it applies
+    discarded: list[Dispatch] = field(default_factory=list)  # those that returned since the last update, but too old
 
 
 def discount(staleness: int, how: Staleness) -> float:
@@ -118,14 +106,10 @@ class EventSimulation:
 
     seed: int
     schedule: AsynchronousSchedule
-    dropout: float
-    """The probability that a dispatched client drops out."""
-    updates: int
-    """The number of server updates of the run."""
-    present: Callable[[int], Sequence[int]]
-    """Given a version of the model: the clients that then have data, ascending."""
-    seconds: Callable[[int, int], float]
-    """Given a client and the version that it receives: how long it is away, in virtual seconds."""
+    dropout: float  # the probability that a dispatched client drops out
+    updates: int  # the number of server updates of the run
+    present: Callable[[int], Sequence[int]]  # given a version of the model: the clients that then have data, ascending
+    seconds: Callable[[int, int], float]  # given a client and the version that it receives: how long it is away
     _under_way: list[tuple[float, int, Dispatch]] = field(default_factory=list, init=False)
     _buffer: list[Dispatch] = field(default_factory=list, init=False)
     _time: float = field(default=0.0, init=False)
