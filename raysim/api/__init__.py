@@ -19,6 +19,18 @@ runs in the simulation. This method makes every client send only a part of its u
 tensor([0.2500, 0.2500])
 
 Saved in my_module.py, it runs with `raysim run quickstart 'methods={my_module:Shrink: {factor: 0.25}}'`.
+
+Words and shapes:
+
+    half       one side of a method, ClientHalf or ServerHalf; its attributes are its state
+    phase      one client's local training in one round
+    cohort     the clients of a round
+    delta      a change, to be added to the model
+    broadcast  a value for all clients that lasts longer than one message
+    plan       a generator in the server half that yields requests to clients and receives their replies
+    term       one client's part of a reply
+    [P], [B]   one flat vector of all trainable parameters, of all float buffers (BatchNorm statistics)
+    [n, ...]   one row for each sample of a batch
 """
 
 from raysim.api.client import Client

@@ -30,7 +30,7 @@ class Client(Stateful):
         self.stream = stream  # its data in order of arrival; a sample is a position (int64) in it
         self.data = data  # the rows that the stream points to: the training split, or a user-defined stream
         self.memory = memory  # its replay memory; None if no method needs one
-        self.shared = shared  # what it shares with the other clients of its process
+        self.shared = shared  # state shared with the other clients of the process
         self.window = -1  # the index of its current window of the stream
         self.arrived = torch.zeros(0, dtype=torch.int64)  # [n]: the positions in the current window
         self.finished = self.arrived  # [n]: the positions of the stages that ended since its last `begin_task`

@@ -30,6 +30,7 @@ from raysim.system.errors import RunError
 from raysim.system.state import ALLOWED, Stateful, find_foreign
 
 Plan = Generator[Request, Mapping[str, Any], None]
+"""A generator that yields requests. Each `yield` returns the reduced reply: terms by name."""
 AnyHalf = TypeVar("AnyHalf", bound="Half")
 Need = Literal[
     "boundaries",
@@ -43,6 +44,7 @@ Need = Literal[
     "one_head",
     "classes",
 ]
+"""What a method may need of a run. `_NEEDS` in raysim/engine/compatibility.py explains each."""
 
 
 class Half(Stateful):

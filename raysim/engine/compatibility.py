@@ -8,7 +8,7 @@ from raysim.config import Config
 from raysim.config.error_text import show
 from raysim.config.lookup import resolve
 from raysim.engine.hook_checks import check_replies
-from raysim.engine.memory_choice import UNTOLD, choose_memory
+from raysim.engine.memory_choice import TASK_ENDS, choose_memory
 from raysim.engine.optimizer import sgd, try_optimizer
 from raysim.memory import MemoryKind
 from raysim.memory.making import try_policy
@@ -25,9 +25,9 @@ def make_methods(config: Config) -> dict[str, Method]:
     A custom method `package.module:name` has the name `name`.
     """
     methods: dict[str, Method] = {}
-    for key, knobs in config.methods.items():
+    for key, hyperparameters in config.methods.items():
         name = key.rpartition(":")[2]
-        method: Method = resolve("method", key)(**knobs)
+        method: Method = resolve("method", key)(**hyperparameters)
         if name in OWN_STREAMS:
             raise ConfigError(f"methods: {key} is called {name}, the name of a random stream of raysim; rename it")
         if name in methods:
@@ -138,7 +138,7 @@ def _check_half(half: type[Half], name: str, method: Method) -> None:
 
 
 def needs_of(method: Method) -> frozenset[Need]:
-    """Return the needs that a method declares, and those without which one of its hooks would never be called."""
+    """Return the needs that a method declares, and the needs of its hooks, which would otherwise never be called."""
     implied: dict[Need, bool] = {
         "barrier": method.waits() or overrides(method.Server, "select"),
         "boundaries": overrides(method.Client, "begin_task"),
@@ -212,7 +212,7 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         lambda config: config.dataset.unlabelled is not None,
         "learns from a second dataset without labels; name it, dataset.unlabelled={name: ...}",
     ),
-    "boundaries": (lambda config: config.scenario.windows is None, f"needs to know {UNTOLD}"),
+    "boundaries": (lambda config: config.scenario.windows is None, f"needs to know {TASK_ENDS}"),
     "server_boundaries": (
         lambda config: config.scenario.boundaries == "synchronous",
         "needs boundaries that all clients have at the same time; set scenario.boundaries=synchronous",

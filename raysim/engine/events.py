@@ -59,7 +59,7 @@ class RoundDone:
     spread: Mapping[str, Spread] | None = None  # by protocol, over clients, unless `evaluation.model` is global
     task_done: bool = False  # whether a row of the accuracy matrix ends with this round
     so_far: int = 1  # how many tasks, from the first, clients may have seen
-    dispatches: Sequence[Dispatched] | None = None  # those since the last server update, if `logging.dispatches`
+    dispatches: Sequence[Dispatched] | None = None  # since the last server update, if `logging.dispatches`
     memory: Sequence[Sequence[int]] | None = None  # samples in all memories, [tasks, classes], if `logging.memory`
 
 

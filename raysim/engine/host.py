@@ -71,15 +71,15 @@ class ClientHost:
         self._scored: dict[tuple[int, int], Scores] = {}  # scores of the last evaluate_clients, by version of a model
         self._local_bytes = sum(method.local_bytes(self.model) for method in self._methods.values())
         self._shared = Shared(
-            self.model,
-            self.broadcasts,
-            config.seed,
-            config.training,
-            config.resources.deterministic,
-            self._kept_out,
-            federation.unlabelled_source(device),
-            () if federation.unlabelled is None else federation.unlabelled.parts,
-            federation.objective,
+            model=self.model,
+            broadcasts=self.broadcasts,
+            seed=config.seed,
+            training=config.training,
+            deterministic=config.resources.deterministic,
+            kept_out=self._kept_out,
+            unlabelled=federation.unlabelled_source(device),
+            parts=() if federation.unlabelled is None else federation.unlabelled.parts,
+            objective=federation.objective,
         )
         self.clients = {number: self.make_client(number) for number in clients}
 

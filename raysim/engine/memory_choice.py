@@ -8,8 +8,8 @@ from raysim.config.consistency import POLICIES_BY_CLASS
 from raysim.memory import POLICIES, MemoryKind
 from raysim.system.errors import ConfigError
 
-UNTOLD = (
-    "when a client's task ends, which asynchronous boundaries tell nobody; set scenario.boundaries to synchronous or "
+TASK_ENDS = (
+    "when a client's task ends, which asynchronous boundaries hide from clients; set scenario.boundaries to synchronous or "
     "{jittered: {rounds: 2}}"
 )
 
@@ -53,7 +53,7 @@ def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind |
             "policy, or re_fed in addition, which rates the samples"
         )
     if chosen["fill"] == "boundary" and config.scenario.windows is not None:
-        raise ConfigError(f"methods: {', '.join(uses)} fill their memory {UNTOLD}")
+        raise ConfigError(f"methods: {', '.join(uses)} fill their memory {TASK_ENDS}")
     for name, use in uses.items():
         if config.memory.per not in use.per:
             raise ConfigError(f"memory.per: {name} cannot use {config.memory.per}, allowed: {', '.join(use.per)}")

@@ -91,7 +91,7 @@ class Reply:
         integers: Tensor,
         weight: float,
         where: str,
-        made: Sequence[tuple[str, Delta]] = (),
+        history: Sequence[tuple[str, Delta]] = (),
         parameters: Tensor | Encoded | None = None,
         local_bytes: int = 0,
     ) -> None:
@@ -103,16 +103,16 @@ class Reply:
             integers: the client's integer buffers [I]. The reply keeps those of the lowest id.
             weight: the weight of the update.
             where: the client and round, for error messages.
-            made: the deltas that led to the update, and the update, each with a note on the hook that returned it.
+            history: the deltas that led to the update, then the update, each with a note on the hook that returned it.
             parameters: the encoded parameters that are sent instead of the delta's.
             local_bytes: the bytes of the update that are not sent.
         """
         self.updates += 1
-        made, update = made or [("", delta)], f"{where}, the update of its"
+        history, update = history or [("", delta)], f"{where}, the update of its"
         sent = delta.parameters if parameters is None else parameters
-        steps: list[tuple[str, Tensor | Encoded]] = [(f"{update} parameters{by}", step.parameters) for by, step in made]
+        steps: list[tuple[str, Tensor | Encoded]] = [(f"{update} parameters{by}", of.parameters) for by, of in history]
         self._add("parameters", DELTAS, [*steps[:-1], (steps[-1][0], sent)], weight)
-        self._add("buffers", WIDE, [(f"{update} buffers{by}", step.buffers) for by, step in made], weight)
+        self._add("buffers", WIDE, [(f"{update} buffers{by}", of.buffers) for by, of in history], weight)
         if self.integers is None or client < self.integers[0]:
             self.integers = (client, self._copy(integers, where))
         self._count(client, sent.nbytes + delta.buffers.nbytes + integers.nbytes - local_bytes)
@@ -219,7 +219,7 @@ class Reply:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> Reply:
-        """Return the reply of which `state` is the state."""
+        """Return the reply that has this state."""
         sums = {name: ExactSum(**{**part, "grid": Grid(**part["grid"])}) for name, part in state["sums"].items()}
         return cls(**{**state, "sums": sums})
 

@@ -73,7 +73,7 @@ class LocalRunner:
         return self.host.evaluate_clients(parts, broadcasts)
 
     def count_remembered(self) -> Counts:
-        """Count what the memories hold."""
+        """Count the samples in the memories."""
         return count_remembered(self.host)
 
     def give_sums(self) -> Mapping[int, Reply]:

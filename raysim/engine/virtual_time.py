@@ -88,7 +88,7 @@ class Update:
     time: float  # the virtual time
     dispatched: list[Dispatch] = field(default_factory=list)  # the dispatches since the last update, in order
     arrivals: list[Dispatch] = field(default_factory=list)  # the dispatches whose updates it applies
-    discarded: list[Dispatch] = field(default_factory=list)  # those that returned since the last update, but too old
+    discarded: list[Dispatch] = field(default_factory=list)  # the dispatches that returned since then, but too old
 
 
 def discount(staleness: int, how: Staleness) -> float:

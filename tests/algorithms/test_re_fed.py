@@ -452,7 +452,7 @@ def test_what_does_not_go_with_it_is_refused(tiny):
     )
     assert "re_fed and joint each bring their own samples" in refused(methods={**knobs(), "joint": {}})
     assert refused(methods=knobs(), scenario=CLASSES, training__logits="task") == (
-        "methods.re_fed: trains on samples of earlier tasks, whose outputs training.logits=task leaves out; "
+        "methods.re_fed: trains on samples of earlier tasks, whose logits training.logits=task masks; "
         "set it to seen or all"
     )
     check_methods(tiny(methods=knobs(), scenario=CLASSES, training__logits="seen"))

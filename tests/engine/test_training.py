@@ -132,7 +132,7 @@ def test_a_dry_run_counts_so_many_steps(tiny, simulate):
 @pytest.mark.parametrize(("key", "value"), [("precision", "bf16"), ("keep_optimizer", True), ("local_steps", 3)])
 def test_a_method_with_a_loop_of_its_own_refuses_what_its_loop_has_not(tiny, key, value):
     with pytest.raises(
-        ConfigError, match=rf"^training\.{key}: found .*, allowed with fedtrack, which has a local loop"
+        ConfigError, match=rf"^training\.{key}: found .*, allowed with fedtrack, which replaces the local loop"
     ):
         check_methods(tiny(methods={"fedtrack": {}}, **{f"training__{key}": value}))
 
