@@ -9,8 +9,8 @@ from raysim.memory import POLICIES, MemoryKind
 from raysim.system.errors import ConfigError
 
 TASK_ENDS = (
-    "when a client's task ends, which asynchronous boundaries hide from clients; set scenario.boundaries to synchronous or "
-    "{jittered: {rounds: 2}}"
+    "when a client's task ends, which asynchronous boundaries hide from clients; set scenario.boundaries to "
+    "synchronous or {jittered: {rounds: 2}}"
 )
 
 
