@@ -1,4 +1,4 @@
-"""Callbacks: what is told of a run's events in the driver, and may record numbers and figures or end the run early."""
+"""Callbacks: they receive a run's events in the driver, and may record numbers and figures or end the run early."""
 
 from raysim.callbacks.callback import Callback, RunView
 from raysim.callbacks.early_stopping import EarlyStopping

@@ -1,4 +1,4 @@
-"""What a callback overrides, and what it sees of its run."""
+"""The base class of callbacks, and their view of a run."""
 
 from __future__ import annotations
 
@@ -20,51 +20,52 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """What is told of a run's events, in the driver, in their order; every hook does nothing unless it is overridden.
+    """Receives a run's events in the driver, in order. Every hook does nothing by default.
 
-    Its keyword-only parameters are its keys. A run that is resumed by another process makes a new one, which is told
-    from there on. A hook that raises ends the run, which keeps its newest checkpoint.
+    The keyword-only parameters of a subclass are its keys. A run that another process resumes constructs a new object,
+    which receives the events from there on. If a hook raises, the run ends and keeps its newest checkpoint.
     """
 
     def check(self, config: Config, protocols: Sequence[str]) -> None:
-        """Raise ConfigError if it does not suit the config, or the protocols of its evaluations; nothing has started.
+        """Raise ConfigError if the callback does not suit the config or the protocols of its evaluations.
 
-        Also called by `raysim check`.
+        It is called before the run starts, and by `raysim check`.
         """
 
     def on_start(self, run: RunView) -> None:
-        """All hosts are ready; `run.round` rounds were done before."""
+        """All hosts are ready. `run.round` rounds were done before."""
 
     def on_task_begin(self, run: RunView, task: int) -> None:
-        """A task begins, counted from 1; where clients are not in step, a part of the run (a row of the matrix)."""
+        """A task begins, counted from 1. If clients are not in step, it is a row of the matrix."""
 
     def on_round(self, run: RunView, done: RoundDone) -> None:
-        """A round is done; each is told once, also where a loss has it computed again."""
+        """A round is done. Each round is reported once, even if it is recomputed after a loss."""
 
     def on_evaluation(self, run: RunView, done: RoundDone) -> None:
-        """`done.evaluation` has the accuracies, by protocol, on every task's test set; after `on_round`."""
+        """After `on_round`: `done.evaluation` has the accuracies, by protocol, on every task's test set."""
 
     def on_task_end(self, run: RunView, done: RoundDone) -> None:
-        """A task ends with this round; after `on_evaluation`."""
+        """After `on_evaluation`: a task ends with this round."""
 
     def on_loss(self, run: RunView, why: str, back_to: int) -> None:
-        """A process was lost; the rounds after `back_to` are computed again, and not told again."""
+        """A process was lost. The rounds after `back_to` are recomputed, but not reported again."""
 
     def on_end(self, run: RunView, result: Result) -> None:
         """The run has ended, whatever its `result.status`; the summary is written."""
 
 
 class RunView:
-    """What one callback sees of its run, and what it may do: record, and end the run.
+    """One callback's view of its run. It can record numbers and figures, and end the run.
 
     Attributes:
+        name: the callback's name.
         config: the resolved config.
         directory: the run's directory.
-        rounds: how many rounds the whole run has.
-        round: how many are done.
-        started: whether the callback was told that the run has started.
-        notes: what has been recorded and not been written yet.
-        stopped: why the run is to end, once the callback has said so.
+        rounds: the number of rounds of the whole run.
+        round: the number of rounds done.
+        started: whether the callback has received `on_start`.
+        notes: the records that are not written yet.
+        stopped: the reason to end the run, once the callback has called `stop`.
     """
 
     def __init__(self, name: str, config: Config, directory: Path) -> None:
@@ -83,15 +84,15 @@ class RunView:
     def record_figure(self, name: str, figure: Figure) -> None:
         """Record a matplotlib figure: figures/NAME-ROUND.png, and in TensorBoard callbacks/NAME at this round.
 
-        Raises ValueError where NAME is no name for a file.
+        Raises ValueError if NAME is not a valid file name.
         """
         self.notes.append(Note(self.round, self.name, folder_name(name), pixels(figure)))
 
     def stop(self, why: str) -> None:
-        """End the run with this round: its status is done, and `stopped_by` in the summary names the callback."""
+        """End the run with this round. Its status is done, and `stopped_by` in the summary names the callback."""
         self.stopped = self.stopped or str(why)
 
     def earlier_rounds(self) -> list[Mapping[str, Any]]:
-        """Return the rounds that are done as rounds.jsonl has them: in `on_start`, those of the processes before."""
+        """Return the finished rounds as in rounds.jsonl. In `on_start` these are the rounds before a resume."""
         lines = (self.directory / ROUNDS).read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines[: self.round]]

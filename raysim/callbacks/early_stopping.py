@@ -1,4 +1,4 @@
-"""Early stopping: a run ends when what is watched has not become better for some evaluations."""
+"""Early stopping: a run ends when a metric has not improved for some evaluations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ ACCURACY, LOSS = "accuracy", "loss"
 
 @dataclass(kw_only=True)
 class EarlyStopping(Callback):
-    """Ends the run when a metric has not become better for some evaluations in a row.
+    """Ends the run when a metric has not improved for some evaluations in a row.
 
-    Where more tasks enter the mean it begins anew, as it is then another quantity. A run that is resumed is judged by
-    the rounds before, too, so it ends where one that was not interrupted does.
+    The comparison restarts when more tasks enter the mean, as this is another quantity. A resumed run also counts the
+    rounds before, so it ends in the same round as an uninterrupted run.
     """
 
     metric: Annotated[
@@ -36,33 +36,33 @@ class EarlyStopping(Callback):
     _so_far: int = field(default=0, init=False)
     _best: tuple[float, int] | None = field(default=None, init=False)
     _worse: int = field(default=0, init=False)
-    _higher_is_better: bool = field(default=True, init=False)  # in the tests
+    _higher_is_better: bool = field(default=True, init=False)  # for the tests' metric
 
     def check(self, config: Config, protocols: Sequence[str]) -> None:
-        """Refuse what could never stop: another protocol, one evaluation per task, a metric of unknown direction."""
+        """Refuse settings that could never stop: another protocol, one evaluation per task, an unknown direction."""
         if self.protocol is not None and self.protocol not in protocols:
             raise ConfigError(f"protocol: found '{self.protocol}', allowed: {' or '.join(protocols)}, as the tasks are")
         if self.metric == ACCURACY and config.evaluation.every_rounds is None and config.in_step:
-            words = "found an evaluation per task, allowed: evaluation.every_rounds, to see a task become no better"
-            raise ConfigError(f"metric: {words}; or metric: {LOSS}")
+            problem = "found an evaluation per task, allowed: evaluation.every_rounds, to see a task become no better"
+            raise ConfigError(f"metric: {problem}; or metric: {LOSS}")
         self._higher_is_better = config.objective.make().metric.higher_is_better
         if self.metric not in (ACCURACY, LOSS) and self.mode == "auto":
             raise ConfigError(f"mode: found auto for '{self.metric}', allowed: max or min, whichever is better")
 
     def on_start(self, run: RunView) -> None:
-        """Look at the rounds that were done before."""
-        for done in run.earlier_rounds():
-            self._look(done)
+        """Count the rounds before a resume."""
+        for earlier in run.earlier_rounds():
+            self._count(earlier)
 
     def on_round(self, run: RunView, done: RoundDone) -> None:
-        """Look at a round, and end the run if it was one too many."""
-        if self._look(line(done)) and self._best is not None:
+        """Count a round, and end the run if patience has run out."""
+        if self._count(line(done)) and self._best is not None:
             best, when = self._best
-            words = f"{self.metric} has not been better than {best:.4g} of round {when}"
-            run.stop(f"{words} for {self._worse} {'evaluations' if self.metric == ACCURACY else 'rounds'}")
+            reason = f"{self.metric} has not been better than {best:.4g} of round {when}"
+            run.stop(f"{reason} for {self._worse} {'evaluations' if self.metric == ACCURACY else 'rounds'}")
 
-    def _look(self, done: Mapping[str, Any]) -> bool:
-        """Return whether patience has run out with a round, given as rounds.jsonl has it."""
+    def _count(self, done: Mapping[str, Any]) -> bool:
+        """Return whether patience runs out with a round, given as in rounds.jsonl."""
         value = self._value(done)
         if value is None:
             return False
@@ -78,8 +78,8 @@ class EarlyStopping(Callback):
 
     def _value(self, done: Mapping[str, Any]) -> float | None:
         if self.metric != ACCURACY:
-            found: float | None = done["loss"] if self.metric == LOSS else done["records"].get(self.metric)
-            return found
+            value: float | None = done["loss"] if self.metric == LOSS else done["records"].get(self.metric)
+            return value
         evaluation = done.get("evaluation")
         if evaluation is None:
             return None

@@ -1,5 +1,5 @@
-"""Replay memory of a client: `store` keeps samples with their augmentation and logits,
-`policies` chooses which samples are stored, and in which slot, `making` finds a policy by its name."""
+"""Replay memory of a client. `store` keeps samples with their augmentation and logits. `policies` chooses the samples
+and their slots. `making` finds a policy by its name."""
 
 from raysim.memory.making import POLICIES
 from raysim.memory.policies import Policy

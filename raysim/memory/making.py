@@ -1,4 +1,4 @@
-"""Policies by their names, and what one of the user's own must keep to."""
+"""Policies by name, and the checks of custom policies."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -20,36 +20,36 @@ POLICIES: Mapping[str, str] = {
     "random": "raysim.memory.policies:RandomReplacement",
     "importance": "raysim.memory.policies:Policy",
 }
-"""Name in YAML (memory.policy) -> `module:class`: a subclass of Policy, made with the capacity and its keys."""
+"""Name in YAML (memory.policy) -> `module:class`: a subclass of Policy, constructed with the capacity and its keys."""
 
 
 def make_policy(name: str, capacity: int, keys: Mapping[str, object] = MappingProxyType({})) -> Policy:
-    """Return the policy of this name for one memory."""
-    made: Policy = resolve("memory policy", name)(capacity, **keys)
-    return made
+    """Return a new policy of this name."""
+    policy: Policy = resolve("memory policy", name)(capacity, **keys)
+    return policy
 
 
 def check_slots(policy: Policy, slots: Ints, offered: int, filled: int) -> Ints:
-    """Return the slots that a policy of the user's own gave so many samples, `filled` slots having been written.
+    """Return a custom policy's slots for the offered samples. `filled` slots are in use.
 
     Raises:
-        WrongResult: they are not slots, or leave a gap.
+        WrongResult: the slots are invalid, or leave a gap.
     """
-    found = np.asarray(slots)
-    wrong = _find_wrong_slots(found, policy.capacity, offered, filled)
-    if wrong is not None:
-        raise WrongResult(f"memory.policy: {place_of(type(policy))} gave {wrong}")
-    return found.astype(np.int64)
+    array = np.asarray(slots)
+    problem = _find_problem(array, policy.capacity, offered, filled)
+    if problem is not None:
+        raise WrongResult(f"memory.policy: {place_of(type(policy))} gave {problem}")
+    return array.astype(np.int64)
 
 
-def _find_wrong_slots(found: Ints, capacity: int, offered: int, filled: int) -> str | None:
+def _find_problem(slots: Ints, capacity: int, offered: int, filled: int) -> str | None:
     allowed = f"a slot for each, from 0 to {capacity - 1}, or -1"
-    if found.shape != (offered,) or found.dtype.kind not in "iu":
-        return f"{found.dtype} {list(found.shape)} for {offered} samples, allowed: {allowed}"
-    outside = found[(found < -1) | (found >= capacity)]
+    if slots.shape != (offered,) or slots.dtype.kind not in "iu":
+        return f"{slots.dtype} {list(slots.shape)} for {offered} samples, allowed: {allowed}"
+    outside = slots[(slots < -1) | (slots >= capacity)]
     if outside.size:
         return f"the slot {outside[0]}, allowed: {allowed}"
-    new = np.unique(found[found >= filled])
+    new = np.unique(slots[slots >= filled])
     if new.size and new[-1] >= filled + new.size:
         gap = next(slot for slot in range(filled, capacity) if slot not in new)
         return f"the slot {new[-1]} while {gap} is empty, allowed: slots filled from 0 on, without gaps"
@@ -57,15 +57,15 @@ def _find_wrong_slots(found: Ints, capacity: int, offered: int, filled: int) -> 
 
 
 def try_policy(name: str, capacity: int, keys: Mapping[str, object]) -> None:
-    """Make a policy and offer it three samples, before a run starts. Raises WrongResult."""
-    policy, three = make_policy(name, capacity, keys), np.arange(3)
+    """Construct a policy and offer it three samples, before a run starts. Raises WrongResult."""
+    policy, labels = make_policy(name, capacity, keys), np.arange(3)
     if not hasattr(policy, "seen"):
         raise WrongResult(
             f"memory.policy: {place_of(type(policy))} lacks what Policy has, call super().__init__(capacity)"
         )
-    check_slots(policy, policy.slots(three, np.zeros(3, np.int64), np.random.default_rng(0)), 3, 0)
+    check_slots(policy, policy.slots(labels, np.zeros(3, np.int64), np.random.default_rng(0)), 3, 0)
     for key, value in policy.state().items():
         foreign = find_foreign(value)
         if foreign is not None:
-            words = f"holds a {foreign} in {key}, which a checkpoint cannot keep, allowed: {ALLOWED}"
-            raise WrongResult(f"memory.policy: {place_of(type(policy))} {words}")
+            problem = f"holds a {foreign} in {key}, which a checkpoint cannot keep, allowed: {ALLOWED}"
+            raise WrongResult(f"memory.policy: {place_of(type(policy))} {problem}")

@@ -1,7 +1,7 @@
 """Memory policies: which of the samples offered to a memory are stored, and in which slot.
 
-A policy is called in the order in which samples arrive. Its attributes are numbers, lists and dicts, which are
-checkpointed with the memory. All random draws come from the generator that it is given.
+Samples are offered to a policy in order of arrival. Its attributes are numbers, lists and dicts, which checkpoints
+store. All random draws come from the generator that it receives.
 """
 
 from bisect import insort
@@ -16,7 +16,12 @@ Ints = npt.NDArray[np.int64]
 
 
 class Policy(Stateful):
-    """Chooses slots in one memory of `capacity` slots. This one stores no sample: Re-Fed replaces the memory itself."""
+    """Chooses slots in a memory of `capacity` slots. This one stores no sample: Re-Fed replaces the memory itself.
+
+    Attributes:
+        capacity: the number of slots.
+        seen: the number of samples offered so far.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -25,16 +30,16 @@ class Policy(Stateful):
     def slots(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
         """Return the slot of each sample offered, or -1 if it is not stored.
 
-        labels, tasks: int64 [n], of the samples. Returns int64 [n]; of samples with the same slot the last is kept.
+        labels and tasks are int64 [n]; returns int64 [n]. Of several samples with the same slot, the last is kept.
         """
         slots = self.choose(labels, tasks, draws)
         self.seen += len(labels)
         return slots
 
     def choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
-        """Return what `slots` does, `self.seen` samples having been offered before; a policy overrides this.
+        """Choose the slots for `slots`. A policy overrides this.
 
-        Slots are filled from 0 on, without gaps.
+        `self.seen` does not count these samples yet. Slots must be filled from 0 on, without gaps.
         """
         return np.full(len(labels), -1)
 
@@ -58,7 +63,7 @@ class SlidingWindow(Policy):
 
 
 class RandomReplacement(Policy):
-    """Every sample is stored; once the memory is full it takes the place of a random one."""
+    """Every sample is stored. In a full memory it replaces a random one."""
 
     def choose(self, labels: Ints, tasks: Ints, draws: np.random.Generator) -> Ints:
         """Return the slots; see Policy."""
@@ -71,7 +76,7 @@ class _Grouped(Policy):
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self.filled = 0  # slots 0 to filled - 1 have been written
+        self.filled = 0  # slots 0 to filled - 1 are in use
 
     def _groups(self, labels: Ints, tasks: Ints) -> Ints:
         return labels
@@ -81,55 +86,55 @@ class _Grouped(Policy):
         return np.array(self._choose_slots(self._groups(labels, tasks).tolist(), draws), np.int64)
 
     def _choose_slots(self, groups: list[int], draws: np.random.Generator) -> list[int]:
-        raise AssertionError("a grouped policy says how it decides")
+        raise AssertionError("a grouped policy overrides this")
 
 
 class ClassBalanced(_Grouped):
-    """As many of each class as there are, up to a size that all classes share (Chrysakis & Moens, ICML 2020).
+    """All samples of each class, up to a common size of all classes (Chrysakis & Moens, ICML 2020).
 
-    A sample of a class that never was the largest replaces a random one of the largest class; any other is held as in
-    a reservoir of its class's present size, so that all samples of a class are held with the same probability.
+    A sample of a class that was never the largest replaces a random sample of the largest class. Any other sample is
+    treated as in a reservoir of its class's present size. So all samples of a class are held with equal probability.
     """
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
         self.held: dict[int, list[int]] = {}  # the slots of each class, in ascending order
         self.counts: dict[int, int] = {}  # samples offered so far, by class
-        self.full: list[int] = []  # the classes known to have been the largest: not all of their samples are held
+        self.full: list[int] = []  # the classes that were the largest at some time: not all of their samples are held
 
     def _choose_slots(self, groups: list[int], draws: np.random.Generator) -> list[int]:
-        begin, self.filled = self.filled, min(self.filled + len(groups), self.capacity)
-        slots = list(range(begin, self.filled))
+        filled_before, self.filled = self.filled, min(self.filled + len(groups), self.capacity)
+        slots = list(range(filled_before, self.filled))
         for group, slot in zip(groups, slots, strict=False):
             self.held.setdefault(group, []).append(slot)
         if slots:
-            self.counts = {group: len(held) for group, held in self.held.items()}
-        others = groups[len(slots) :]
-        return [*slots, *self._replace(others, draws)] if others else slots
+            self.counts = {group: len(slots_of_class) for group, slots_of_class in self.held.items()}
+        rest = groups[len(slots) :]
+        return [*slots, *self._replace(rest, draws)] if rest else slots
 
     def _replace(self, groups: list[int], draws: np.random.Generator) -> Iterator[int]:
-        """Yield the slots of these samples, the memory having been filled."""
+        """Yield the slots of these samples in a full memory."""
         ranges = self._ranges(groups)
         drawn = draws.integers(np.maximum(ranges, 1)).tolist()
         largest: list[int] = []
-        for group, (classes, most), (which, place) in zip(groups, ranges, drawn, strict=True):
-            mine = self.held.setdefault(group, [])
+        for group, (classes, most_slots), (index, offset) in zip(groups, ranges, drawn, strict=True):
+            slots_of_class = self.held.setdefault(group, [])
             if not classes:
-                yield mine[place] if place < len(mine) else -1
+                yield slots_of_class[offset] if offset < len(slots_of_class) else -1
                 continue
             if not largest:
-                largest = sorted(group for group, slots in self.held.items() if len(slots) == most)
-            slot = self.held[largest.pop(which)].pop(place)
-            insort(mine, slot)
-            if len(mine) == most:
+                largest = sorted(group for group, slots in self.held.items() if len(slots) == most_slots)
+            slot = self.held[largest.pop(index)].pop(offset)
+            insort(slots_of_class, slot)
+            if len(slots_of_class) == most_slots:
                 insort(largest, group)
             yield slot
 
     def _ranges(self, groups: list[int]) -> list[tuple[int, int]]:
-        """Return for each sample among how many largest classes and how many slots of one it draws what it replaces.
+        """Return the ranges of each sample's draw: the number of largest classes, and the number of slots of one.
 
-        For a sample of a class in `full` these are 0 and the number of its class's samples. All follow from sizes, so
-        they are known before a draw: classes in `full` have the most slots or one less, whichever of them lose some.
+        For a sample of a class in `full`, the ranges are 0 and the number of samples offered of its class. All ranges
+        are known before the draws: classes in `full` have the most slots or one less, whatever the draws are.
         """
         sizes = {group: len(slots) for group, slots in self.held.items()}
         most = max(sizes.values())
@@ -155,53 +160,54 @@ class ClassBalanced(_Grouped):
 
 
 class ClassRing(_Grouped):
-    """The latest samples of each class, all classes having the same number of slots (ring buffer; Chaudhry, 2019)."""
+    """The latest samples of each class, with equal numbers of slots per class (ring buffer; Chaudhry, 2019)."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
-        self.sizes: dict[int, int] = {}  # number of slots of each group, a ring from its oldest sample to its newest
+        self.sizes: dict[int, int] = {}  # slots of each group: a ring from its oldest sample to its newest
         self.newest: dict[int, int] = {}
-        self.next = [-1] * capacity  # the slot behind each one in its group's ring; the oldest is behind the newest
+        self.next = [-1] * capacity  # the next slot in the group's ring; the oldest follows the newest
 
     def _choose_slots(self, groups: list[int], draws: np.random.Generator) -> list[int]:
         sizes, newest, after = self.sizes, self.newest, self.next
         slots, largest = [], list[int]()
         for group in groups:
-            mine = sizes.get(group, 0)
-            if mine and mine >= self.capacity // len(sizes):
-                slot = newest[group] = after[newest[group]]  # its oldest sample's, now its newest's
-            elif mine or len(sizes) < self.capacity:
+            size = sizes.get(group, 0)
+            if size and size >= self.capacity // len(sizes):
+                slot = newest[group] = after[newest[group]]  # the newest sample replaces the oldest
+            elif size or len(sizes) < self.capacity:
                 if self.filled < self.capacity:
                     slot = self.filled
                     self.filled += 1
                 else:
                     slot = self._take_oldest(largest)
-                last = newest.get(group, slot)
-                after[slot], after[last] = after[last], slot
-                newest[group], sizes[group] = slot, mine + 1
+                newest_slot = newest.get(group, slot)
+                after[slot], after[newest_slot] = after[newest_slot], slot
+                newest[group], sizes[group] = slot, size + 1
             else:
                 slot = -1
             slots.append(slot)
         return slots
 
     def _take_oldest(self, largest: list[int]) -> int:
-        """Return the slot of the oldest sample of the largest group, the first of those as large, which loses it.
+        """Take the slot of the oldest sample from the largest group. The first of equally large groups loses it.
 
-        largest: these groups, descending; what other groups gain does not make them as large. Empty if not known.
+        `largest` has the remaining groups of the largest size, descending. It is refilled when it is empty: until then
+        no other group can reach that size.
         """
         if not largest:
             most = max(self.sizes.values())
             largest += sorted((group for group, size in self.sizes.items() if size == most), reverse=True)
         group = largest.pop()
-        last = self.newest[group]
-        slot = self.next[last]
-        self.next[last] = self.next[slot]
+        newest_slot = self.newest[group]
+        slot = self.next[newest_slot]
+        self.next[newest_slot] = self.next[slot]
         self.sizes[group] -= 1
         return slot
 
 
 class TaskRing(ClassRing):
-    """The latest samples of each task, all tasks having the same number of slots. Needs a task id."""
+    """The latest samples of each task, with equal numbers of slots per task. Needs a task id."""
 
     def _groups(self, labels: Ints, tasks: Ints) -> Ints:
         return tasks

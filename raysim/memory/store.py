@@ -18,18 +18,18 @@ from raysim.system.state import Stateful
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """The requirements of a method on the memory.
-
-    policies, fills: the values of memory.policy and memory.fill that it works with, its default first.
-    logits: whether logits are stored with the samples. per: the values of memory.per that it works with. by_class:
-    whether it keeps as many of each class, so that how many depends on labels, and there must be room for one of each.
-    """
+    """The requirements of a method on the memory."""
 
     policies: tuple[str, ...] = tuple(POLICIES)
+    """The supported values of memory.policy, the method's default first."""
     fills: tuple[str, ...] = ("arrival", "boundary")
+    """The supported values of memory.fill, the method's default first."""
     logits: bool = False
+    """Whether logits are stored with the samples."""
     per: tuple[str, ...] = ("client", "task")
+    """The supported values of memory.per."""
     by_class: bool = False
+    """Whether the memory is divided equally among classes. Then it needs room for a sample of each."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,18 @@ class Entries:
 
 @dataclass(frozen=True)
 class MemoryKind:
-    """The settings of the memory that every client of a run has.
-
-    `policy` is a name, with its `keys`; `fill` says when samples are offered: on arrival or at a task boundary;
-    `capacity` is the number of slots, in all or with `per_task` for each task.
-    """
+    """The settings of every client's memory."""
 
     policy: str
+    """The name of the policy."""
     fill: str = "arrival"
+    """When samples are offered: on arrival or at a task boundary."""
     capacity: int = 200
+    """The number of slots: in total, or for each task with `per_task`."""
     per_task: bool = False
     keeps_logits: bool = False
     keys: Mapping[str, object] = field(default_factory=dict)
+    """The keys of the policy."""
 
 
 class Memory(Stateful):
@@ -86,27 +86,27 @@ class Memory(Stateful):
         augmentation: Tensor | None = None,
         logits: Tensor | None = None,
     ) -> None:
-        """Offer samples, in this order; no sample of the stream is offered twice.
+        """Offer samples in this order. No sample of the stream is offered twice.
 
         positions, labels, tasks: int64 [n]; augmentation: int64 [n, 3]; logits: [n, classes].
         """
         for key in np.unique(tasks).tolist() if self.kind.per_task else [0]:
-            mine = np.flatnonzero(tasks == key) if self.kind.per_task else np.arange(len(tasks))
+            rows = np.flatnonzero(tasks == key) if self.kind.per_task else np.arange(len(tasks))
             part = self._part(key)
-            slots = part.policy.slots(labels[mine], tasks[mine], draws)
+            slots = part.policy.slots(labels[rows], tasks[rows], draws)
             if self.kind.policy not in POLICIES:
-                slots = check_slots(part.policy, slots, len(mine), len(part.positions))
-            kept, chosen = _drop_overwritten(slots)
-            index = torch.from_numpy(mine[chosen])
+                slots = check_slots(part.policy, slots, len(rows), len(part.positions))
+            written, chosen = _drop_overwritten(slots)
+            index = torch.from_numpy(rows[chosen])
             part.write(
-                torch.from_numpy(kept),
+                torch.from_numpy(written),
                 positions[index],
                 None if augmentation is None else augmentation[index],
                 None if logits is None else logits[to_device(index, logits.device)],
             )
 
     def replace(self, positions: Tensor) -> None:
-        """Store exactly these samples (int64 positions) in place of all others, as Re-Fed does."""
+        """Replace the contents by these samples (int64 positions), as in Re-Fed."""
         self.parts = {}
         self._part(0).positions = positions
 
@@ -116,7 +116,7 @@ class Memory(Stateful):
         return self.entries(torch.from_numpy(chosen))
 
     def entries(self, chosen: Tensor | None = None) -> Entries:
-        """Return the entries at these indices (int64 [n], over all parts in order), or all."""
+        """Return the entries at these indices (int64 [n], over all parts in order), or all entries."""
         parts = [part for part in self.parts.values() if len(part.positions)]
         if not parts:
             return Entries(torch.zeros(0, dtype=torch.int64), None, None)
@@ -141,7 +141,7 @@ class Memory(Stateful):
 
 
 class Part(Stateful):
-    """A policy and the slots that it fills, from the first on and without gaps."""
+    """A policy and the slots that it fills, without gaps."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -150,7 +150,7 @@ class Part(Stateful):
         self.logits: Tensor | None = None
 
     def write(self, slots: Tensor, positions: Tensor, draws: Tensor | None, logits: Tensor | None) -> None:
-        """Store samples in these slots (int64 [n]), all different."""
+        """Store samples in these slots (int64 [n]), which are distinct."""
         if not len(slots):
             return
         rows = max(len(self.positions), int(slots.max()) + 1)
@@ -162,10 +162,10 @@ class Part(Stateful):
 
 
 def _drop_overwritten(slots: Ints) -> tuple[Ints, Ints]:
-    """Return the slots that are written, and the index of the last sample for each."""
-    kept, from_behind = np.unique(slots[::-1], return_index=True)
-    chosen = len(slots) - 1 - from_behind
-    return kept[kept >= 0], chosen[kept >= 0]
+    """Return the slots to write, and the index of the last sample for each."""
+    distinct, last_from_end = np.unique(slots[::-1], return_index=True)
+    chosen = len(slots) - 1 - last_from_end
+    return distinct[distinct >= 0], chosen[distinct >= 0]
 
 
 def _write_rows(column: Tensor | None, rows: int, slots: Tensor, values: Tensor) -> Tensor:

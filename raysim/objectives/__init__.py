@@ -1,4 +1,4 @@
-"""What is learned: objectives, each with its loss, the prediction made of a model's outputs, and a metric."""
+"""Learning objectives: a loss, a prediction from a model's outputs, and a metric."""
 
 from raysim.objectives.objective import Metric, Objective
 
@@ -10,4 +10,4 @@ OBJECTIVES: dict[str, str] = {
     "multi_label": "raysim.objectives.multi_label:MultiLabel",
     "next_token": "raysim.objectives.next_token:NextToken",
 }
-"""Name in YAML -> `module:class`: a subclass of Objective, made with its keys."""
+"""Name in YAML -> `module:class`: a subclass of Objective, constructed with its keys."""

@@ -26,7 +26,7 @@ class Classification(Objective):
         return functional.cross_entropy(outputs, targets)
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """Return the class [n] of the largest logit, the lowest of equal ones."""
+        """Return the class [n] with the largest logit. The lowest class wins a tie."""
         return outputs.argmax(-1)
 
     def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
@@ -34,5 +34,5 @@ class Classification(Objective):
         return (predictions == targets).double()[:, None]
 
     def value(self, sums: Sequence[Fraction], samples: int) -> Fraction:
-        """Return the accuracy; a run counts the same by class."""
+        """Return the accuracy. (A run counts right answers by class instead.)"""
         return sums[0] / samples

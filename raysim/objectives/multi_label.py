@@ -1,4 +1,4 @@
-"""Several labels for each sample, of which any number may hold."""
+"""Several labels for each sample, of which any number may be true."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from raysim.objectives.objective import Metric, Objective
 
 
 class MultiLabel(Objective):
-    """Several labels for each sample, a 0/1 vector: binary cross-entropy; F1 of the labels that are given (logit > 0).
+    """Several labels for each sample, a 0/1 vector: binary cross-entropy; F1 of the predicted labels (logit > 0).
 
-    F1 = 2 TP / (2 TP + FP + FN) over a task's test samples: micro adds the counts of all labels up first, macro is the
-    mean of the labels' own. Where nothing is right, wrong or missing it is 0, as in scikit-learn.
+    F1 = 2 TP / (2 TP + FP + FN) over a task's test samples. `micro` first adds up the counts of all labels; `macro` is
+    the mean of each label's F1. If TP, FP and FN are all 0, F1 is 0 as in scikit-learn.
     """
 
     def __init__(
@@ -34,23 +34,23 @@ class MultiLabel(Objective):
         self.metric = Metric(f"{average} F1", range=(0.0, 1.0))
 
     def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
-        """Refuse all but int64 [N, L] of 0 and 1."""
+        """Accept only int64 [N, L] of 0 and 1."""
         if targets.dtype == np.int64 and targets.ndim == 2 and targets.max() <= 1:
             return None
         largest = f" up to {targets.max()}" if targets.dtype == np.int64 else ""
-        found = f"{targets.dtype} {list(targets.shape)}{largest}"
-        return f"found targets of {found}, allowed: 0 or 1 for each label, int64 [N, L]"
+        description = f"{targets.dtype} {list(targets.shape)}{largest}"
+        return f"found targets of {description}, allowed: 0 or 1 for each label, int64 [N, L]"
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean binary cross-entropy of logits and targets [n, L]."""
         return functional.binary_cross_entropy_with_logits(outputs, targets.to(outputs.dtype))
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """Return which labels are given, bool [n, L]."""
+        """Return the predicted labels, bool [n, L]."""
         return outputs > 0
 
     def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Return for every label whether it is right, wrong or missing, [n, 3 L]."""
+        """Return true positives, false positives and false negatives, [n, 3 L]."""
         true = targets.bool()
         return torch.cat([predictions & true, predictions & ~true, ~predictions & true], 1)
 
@@ -59,8 +59,8 @@ class MultiLabel(Objective):
         labels = len(sums) // 3
         counts = [sums[:labels], sums[labels : 2 * labels], sums[2 * labels :]]
         if self.average == "micro":
-            counts = [[sum(of_labels, Fraction(0))] for of_labels in counts]
-        each = [
+            counts = [[sum(counts_of_labels, Fraction(0))] for counts_of_labels in counts]
+        f1_of_labels = [
             2 * tp / (2 * tp + fp + fn) if tp + fp + fn else Fraction(0) for tp, fp, fn in zip(*counts, strict=True)
         ]
-        return sum(each, Fraction(0)) / len(each)
+        return sum(f1_of_labels, Fraction(0)) / len(f1_of_labels)

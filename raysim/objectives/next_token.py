@@ -1,4 +1,4 @@
-"""Next token: at every position of a sample, which token follows."""
+"""Next-token prediction at every position of a sample."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from raysim.objectives.objective import Metric, Objective
 class NextToken(Objective):
     """The token that follows at each position, an id: cross-entropy over all tokens; perplexity, lower is better.
 
-    Perplexity is exp of the mean of -log p over all tokens of a task's test samples, those of the padding id left out.
+    Perplexity is exp of the mean of -log p over all tokens of a task's test samples, without padding.
     """
 
     metric = Metric("perplexity", higher_is_better=False, range=(1.0, None))
@@ -36,7 +36,7 @@ class NextToken(Objective):
         self.padding = -1 if padding is None else padding
 
     def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
-        """Refuse all but int64 [N, length], and a sample without a token."""
+        """Accept only int64 [N, length] with at least one token in each sample."""
         if targets.dtype != np.int64 or targets.ndim != 2:
             return f"found targets of {targets.dtype} {list(targets.shape)}, allowed: ids of tokens, int64 [N, length]"
         empty = np.flatnonzero((targets == self.padding).all(1))
@@ -57,12 +57,12 @@ class NextToken(Objective):
         return outputs.log_softmax(-1)
 
     def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Return a sample's sum of -log p of its tokens, and how many it has, [n, 2]."""
-        there = targets != self.padding
-        of_tokens = -predictions.double().gather(-1, targets.clamp(min=0)[..., None]).squeeze(-1)
-        return torch.stack([of_tokens.where(there, 0.0).sum(1), there.sum(1).double()], 1)
+        """Return each sample's sum of -log p over its tokens, and its number of tokens, [n, 2]."""
+        is_token = targets != self.padding
+        token_losses = -predictions.double().gather(-1, targets.clamp(min=0)[..., None]).squeeze(-1)
+        return torch.stack([token_losses.where(is_token, 0.0).sum(1), is_token.sum(1).double()], 1)
 
     def value(self, sums: Sequence[Fraction], samples: int) -> float:
         """Return the perplexity."""
-        lost, tokens = sums
-        return math.exp(lost / tokens)
+        total_loss, tokens = sums
+        return math.exp(total_loss / tokens)

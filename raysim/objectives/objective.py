@@ -1,4 +1,4 @@
-"""What an objective is: a loss, a prediction, and a metric whose sums are added exactly over the test samples."""
+"""The interface of an objective: a loss, a prediction, and a metric. Sums over test samples are exact."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Metric:
-    """What a model is tested by.
-
-    `unit` is in words, empty if there is none; the values of unit % are fractions, shown in %. `range` are the least
-    and the largest value that there can be, None where there is none.
-    """
+    """The metric of an evaluation."""
 
     name: str
     unit: str = ""
+    """The unit as text, or empty. Values with the unit % are fractions, shown in %."""
     higher_is_better: bool = True
     range: tuple[float | None, float | None] = (None, None)
+    """The smallest and the largest possible value; None is no bound."""
 
     @property
     def scale(self) -> int:
-        """What values are multiplied by to be shown."""
+        """The factor by which values are multiplied for display."""
         return 100 if self.unit == "%" else 1
 
     @property
@@ -38,63 +36,62 @@ class Metric:
 
     @property
     def axis(self) -> str:
-        """The unit behind the name of a plot's axis."""
+        """The suffix of a plot's axis label."""
         return f" ({self.unit})" if self.unit else ""
 
     def figure(self, value: float) -> str:
-        """Return a value as it is shown, without its unit."""
+        """Return a value as text, without its unit."""
         return format(self.scale * value, ".1f" if self.unit == "%" else ".3f")
 
     def better(self, values: Sequence[float]) -> Sequence[float]:
-        """Return the values with the sign with which the higher one is the better one."""
+        """Return the values, negated if lower is better, so that the higher one is the better one."""
         return values if self.higher_is_better else [-value for value in values]
 
 
 class Objective(ABC):
-    """What is learned of samples and their targets. A subclass's constructor has the keys, keyword-only.
-
-    `metric` is what a model is tested by. `classes` says whether targets are labels of classes (int64 [n]) and outputs
-    their logits, which class-incremental tasks, partitions by label and some methods need; `counts` whether the metric
-    is the accuracy, which is counted by class; `positions` whether a sample has an output at each of its positions, as
-    tokens have.
-    """
+    """A learning objective. The keyword-only parameters of a subclass's constructor are its keys."""
 
     metric: Metric
+    """The metric of evaluations."""
     classes: ClassVar[bool] = False
+    """Whether targets are class labels (int64 [n]) and outputs are logits. Class-incremental tasks, partitions by label
+    and some methods need this."""
     counts: ClassVar[bool] = False
+    """Whether the metric is the accuracy, which is counted by class."""
     positions: ClassVar[bool] = False
+    """Whether a sample has an output at each of its positions, as with tokens."""
 
     def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
-        """Return what is wrong with a split's or a task's targets [N, ...], as `found ..., allowed: ...`, or None.
+        """Return a problem with the targets [N, ...] of a split or a task, as `found ..., allowed: ...`, or None.
 
-        `ids` is the data set's number of classes: integer targets are from 0 to ids - 1. Here labels are checked.
+        `ids` is the dataset's number of classes: integer targets are from 0 to ids - 1. By default labels are checked.
         """
         if not self.classes or (targets.dtype == np.int64 and targets.ndim == 1):
             return None
         return f"found targets of {targets.dtype} {list(targets.shape)}, allowed: labels, int64 [N]"
 
     def outputs(self, targets: npt.NDArray[Any], ids: int) -> int:
-        """Return the size of the model's last layer: here the number of classes, or as many numbers as a target has."""
+        """Return the size of the model's last layer: by default the number of classes, or the size of a target."""
         if self.classes:
             return ids
         return int(targets.shape[-1]) if targets.ndim > 1 else 1
 
     def output_shape(self, shape: tuple[int, ...], outputs: int) -> tuple[int, ...]:
-        """Return the shape of a model's output for one sample of `shape`, its last layer being of size `outputs`."""
+        """Return the shape of a model's output for one sample of `shape`, if its last layer has size `outputs`."""
         return (*shape, outputs) if self.positions else (outputs,)
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss [] of a batch, of one sample at least, in the outputs' dtype."""
+        """Return the mean loss [] of a non-empty batch in the outputs' dtype."""
 
     def predict(self, outputs: Tensor) -> Tensor:
-        """Return what the model says of each sample [n, ...], given its outputs [n, ...]: here the outputs."""
+        """Return the predictions [n, ...] for outputs [n, ...]. By default they are the outputs."""
         return outputs
 
     @abstractmethod
     def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Return what the metric adds up of each sample, [n, m]; the sums over all samples of a task are exact."""
+        """Return each sample's contribution to the metric, [n, m]. They are summed exactly over a task's samples."""
 
     @abstractmethod
     def value(self, sums: Sequence[Fraction], samples: int) -> float | Fraction:
-        """Return the metric of so many samples from the sums of what was measured, m of them."""
+        """Return the metric from the m sums of `measure` and the number of samples."""

@@ -1,4 +1,4 @@
-"""Regression: numbers for each sample."""
+"""Regression: one or more numbers for each sample."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from raysim.objectives.objective import Metric, Objective
 
 
 class Regression(Objective):
-    """Numbers for each sample: mean squared error; R2, the mean over the numbers where there are several.
+    """Numbers for each sample: mean squared error; R2, the mean over several numbers.
 
-    R2 = 1 - sum_i (y_i - f_i)^2 / sum_i (y_i - mean y)^2 over a task's test samples: 1 is perfect, 0 as good as their
-    mean, and it has no lower bound.
+    R2 = 1 - sum_i (y_i - f_i)^2 / sum_i (y_i - mean y)^2 over a task's test samples. 1 is perfect, 0 is as good as the
+    mean target, and there is no lower bound.
     """
 
     metric = Metric("R2", range=(None, 1.0))
 
     def check(self, targets: npt.NDArray[Any], ids: int) -> str | None:
-        """Refuse all but float32 [N, D], and numbers that are all the same, of which R2 is not defined."""
+        """Accept only float32 [N, D] without a constant column, for which R2 is undefined."""
         if targets.dtype != np.float32 or targets.ndim != 2:
             return f"found targets of {targets.dtype} {list(targets.shape)}, allowed: numbers, float32 [N, D]"
         if (targets == targets[0]).all(0).any():
