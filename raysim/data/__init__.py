@@ -1,5 +1,5 @@
-"""Data sets, the tasks made of them, their partition among clients, and the batches read from them.
-A data set is a function, named in DATASETS or as `package.module:function`, that returns a Dataset."""
+"""Datasets, the tasks built from them, the partition among clients, and the batches read from them.
+A dataset is a function that returns a Dataset. It is named in DATASETS or as `package.module:function`."""
 
 DATASETS: dict[str, str] = {
     "digits": "raysim.data.builtin:digits",
@@ -22,11 +22,10 @@ DATASETS: dict[str, str] = {
 }
 """Name in YAML -> `module:function`, imported when a config asks for it.
 
-A data set, one of these or a user's own, is a function
+A dataset, built in or custom, is a function
 
     f(root: Path, download: bool, *, keys...) -> Dataset
 
-whose keyword-only parameters are its YAML keys (their annotations are the types and ranges) and whose docstring's
-first line is what `raysim list datasets` prints. Where its files are missing it raises MissingData, with what they are
-declared to hold.
+Its keyword-only parameters are its YAML keys, and their annotations are the types and ranges. `raysim list datasets`
+prints the first line of its docstring. If its files are missing, it raises MissingData with their published size.
 """

@@ -1,4 +1,4 @@
-"""Data sets that come with raysim: scikit-learn's handwritten digits, and synthetic classes and numbers."""
+"""Datasets that need no download: scikit-learn's handwritten digits, and synthetic classes and numbers."""
 
 import math
 from dataclasses import replace
@@ -11,15 +11,15 @@ from annotated_types import Ge, Gt, Le, MaxLen, doc
 from raysim.data.dataset import Dataset, Split, require_memory
 from raysim.system.errors import ConfigError
 
-DIGITS = Path(__file__).with_name("digits.csv.gz")  # scikit-learn's file, which would cost 55 MB and needs scipy's 143
-WHILE_MADE = 32  # bytes per feature: float64 numbers, twice what is drawn of them, and the float32 ones
+DIGITS = Path(__file__).with_name("digits.csv.gz")  # a copy: scikit-learn takes 55 MB and scipy 143 MB
+WHILE_MADE = 32  # peak bytes per feature: the float64 draws and their copies, and the float32 result
 
 
 def digits(root: Path, download: bool) -> Dataset:
     """Handwritten digits 8 x 8, 10 classes, 1433 + 364 images, scikit-learn's: no download (Alpaydin 1998).
 
-    Grey values 0..16 become round(255 / 16 * value) as uint8. The split is fixed: of each class, in the order of the
-    file, the 1st, 6th, 11th, ... image is for testing and the others for training.
+    Gray values 0..16 become round(255 / 16 * value) as uint8. The split is fixed: the 1st, 6th, 11th, ... image of
+    each class, in the file's order, is for testing. The others are for training.
     """
     rows = np.loadtxt(DIGITS, delimiter=",")
     x = np.rint(rows[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
@@ -35,9 +35,9 @@ def digit_attributes(root: Path, download: bool) -> Dataset:
 
     Images and split are those of `digits`; targets are int64 [N, 4] of 0 and 1.
     """
-    found, digit = digits(root, download), np.arange(10)
+    images, digit = digits(root, download), np.arange(10)
     table = np.stack([digit % 2 == 0, np.isin(digit, [2, 3, 5, 7]), digit > 4, digit % 3 == 0], 1).astype(np.int64)
-    train, test = (Split(split.x, table[split.y]) for split in (found.train, found.test))
+    train, test = (Split(split.x, table[split.y]) for split in (images.train, images.test))
     return Dataset(train, test, classes=2)
 
 
@@ -53,10 +53,10 @@ def friedman(
     noise: Annotated[float, Ge(0), Le(1e6), doc("standard deviation of a target around the function")] = 1.0,
     seed: Annotated[int, Ge(0), doc("what the data are made from")] = 0,
 ) -> Dataset:
-    """Friedman's first regression problem, made on the spot from `seed`: 10 features, a number (Friedman 1991).
+    """Friedman's first regression problem, generated from `seed`: 10 features, one target (Friedman 1991).
 
-    y = 10 sin(pi x1 x2) + 20 (x3 - 1/2)^2 + 10 x4 + 5 x5 + `noise` times N(0, 1), all x from U(0, 1), x3 from
-    U(`third`); x6 to x10 play no part. As scikit-learn's make_friedman1, of its own draws.
+    y = 10 sin(pi x1 x2) + 20 (x3 - 1/2)^2 + 10 x4 + 5 x5 + `noise` times N(0, 1). All x are from U(0, 1), x3 from
+    U(`third`); x6 to x10 have no effect. This is the formula of scikit-learn's make_friedman1, with other draws.
 
     Raises:
         ConfigError: `third` is empty, or the samples do not fit into memory.
@@ -95,14 +95,14 @@ def synthetic(
         int, Ge(0), doc("how many client ids its training samples have, drawn uniformly; 0 is none")
     ] = 0,
 ) -> Dataset:
-    """Gaussian classes of any `shape`, number and size, made on the spot from `seed`: float32 features.
+    """Gaussian classes of any `shape`, number and size, generated from `seed`: float32 features.
 
-    A class has a mean drawn from N(0, 1) in every feature; a sample is its class's mean plus `noise` times N(0, 1).
-    train, test: samples in all, dealt to the classes as evenly as they go, in random order. The data depend on `seed`
-    alone, not on the run's seed.
+    A class has a mean drawn from N(0, 1) in every feature. A sample is its class's mean plus `noise` times N(0, 1).
+    `train` and `test` samples are divided among the classes as evenly as possible, in random order. The data depend
+    on `seed` only, not on the run's seed.
 
     Raises:
-        ConfigError: they do not fit into memory.
+        ConfigError: the samples do not fit into memory.
     """
     features = math.prod(shape)
     largest = max([("classes", classes), ("train", train), ("test", test)], key=lambda size: size[1])

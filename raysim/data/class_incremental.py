@@ -1,6 +1,4 @@
-"""The tasks of a class-incremental scenario: which classes each has, by number, drawn, or listed by name or number,
-and which come again.
-"""
+"""The tasks of a class-incremental scenario: the classes of each task, and the classes that are repeated."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -20,75 +18,75 @@ SHOWN = 5  # classes that an error names
 
 
 def classes(dataset: Dataset, spec: ClassIncremental, generator: np.random.Generator) -> list[Task]:
-    """Return the tasks, each with classes of its own, their samples unchanged; together they have all classes.
+    """Return the tasks. Each has its own classes, and together they have all classes. Samples are unchanged.
 
-    `spec.classes` lists each task's. Otherwise the classes are put in `spec.class_order`, where `seeded` draws from
-    `generator`; the first task takes the first `spec.first_task_classes`, and the others share the rest in equal
-    parts, of which the first ones are larger by one class where they cannot be equal (as numpy.array_split, and FACIL's
-    num_tasks and nc_first_task: Masana et al., TPAMI 2023).
+    `spec.classes` lists each task's classes. Otherwise the classes are put in `spec.class_order`; `seeded` draws the
+    order from `generator`. The first task takes the first `spec.first_task_classes` classes. The other tasks share the
+    rest as numpy.array_split does: equal parts, the first ones larger by one class if needed. (These are FACIL's
+    num_tasks and nc_first_task: Masana et al., TPAMI 2023.)
 
-    With `spec.repetition` classes come again in later tasks, see `_repeat`, and a class's training samples are dealt
-    to its tasks at random, in parts that differ by one sample at most: none comes twice. All its test samples are in
-    the test set of each.
+    With `spec.repetition` classes return in later tasks, see `_repeat`. A class's training samples are divided among
+    its tasks at random, in parts that differ by at most one sample, so no sample appears twice. All test samples of a
+    class are in the test set of each of its tasks.
 
     Raises:
-        ConfigError: a class is unknown, listed twice or not listed, there are too few, a task has no samples, or a
-            class has fewer than tasks.
+        ConfigError: a class is unknown, listed twice or not listed, a task has no class or no samples, or a class has
+            fewer samples than tasks.
     """
     if spec.classes is not None:
         blocks = _listed(dataset, spec.classes, once=spec.repetition is None)
     else:
         key = "scenario.tasks" if spec.repetition is None else "scenario.repetition.introduced_by"
-        blocks = _deal(_in_order(dataset, spec, generator), spec.dealt, spec.first_task_classes, key)
+        blocks = _divide(_in_order(dataset, spec, generator), spec.dealt, spec.first_task_classes, key)
     if spec.repetition is None:
         return [_block(dataset, np.sort(block), np.isin(dataset.train.y, block)) for block in blocks]
     if isinstance(spec.repetition, Repetition):
         blocks = _repeat(blocks, spec.tasks, spec.repetition.probability, generator)
-    shown = _share_out(dataset, blocks, generator)
-    return [_block(dataset, np.sort(block), shown == task) for task, block in enumerate(blocks)]
+    task_of_row = _divide_samples(dataset, blocks, generator)
+    return [_block(dataset, np.sort(block), task_of_row == task) for task, block in enumerate(blocks)]
 
 
 def _repeat(blocks: Sequence[Labels], tasks: int, probability: float, generator: np.random.Generator) -> list[Labels]:
-    """Return the classes of so many tasks, of which `blocks` are those that are new in the first ones.
+    """Return the classes of all tasks, given the `blocks` of classes that are new in the first tasks.
 
-    Each class comes again in each task after its first with this probability; a task without any gets one class,
-    uniformly drawn. (Hemati et al., CoLLAs 2023, whose sampling-based generator draws the first occurrences too.)
+    A class returns in each task after its first with this probability. A task without any class gets one, drawn
+    uniformly. (Hemati et al., CoLLAs 2023. Their sampling-based generator also draws the first occurrences.)
     """
     count = sum(map(len, blocks))
-    comes = generator.random((tasks, count)) < probability
-    spare = generator.integers(count, size=tasks)
+    occurs = generator.random((tasks, count)) < probability
+    fallback = generator.integers(count, size=tasks)
     for task, block in enumerate(blocks):
-        comes[:task, block] = False
-        comes[task, block] = True
+        occurs[:task, block] = False
+        occurs[task, block] = True
     for task in range(tasks):
-        if not comes[task].any():  # behind the tasks with new classes, so every class has come
-            comes[task, spare[task]] = True
-    return [np.flatnonzero(row) for row in comes]
+        if not occurs[task].any():  # a task after those with new classes, so every class may return
+            occurs[task, fallback[task]] = True
+    return [np.flatnonzero(row) for row in occurs]
 
 
-def _share_out(dataset: Dataset, blocks: Sequence[Labels], generator: np.random.Generator) -> Labels:
-    """Return the task of each training sample (int64 [N]): each class's samples dealt to the tasks that have it."""
-    shown = np.full(len(dataset.train), -1)
+def _divide_samples(dataset: Dataset, blocks: Sequence[Labels], generator: np.random.Generator) -> Labels:
+    """Return the task of each training sample (int64 [N]): a class's samples are divided among its tasks."""
+    task_of_row = np.full(len(dataset.train), -1)
     for label in range(dataset.classes):
-        its = [task for task, block in enumerate(blocks) if label in block]
+        tasks_with_it = [task for task, block in enumerate(blocks) if label in block]
         rows = generator.permutation(np.flatnonzero(dataset.train.y == label))
-        if len(rows) < len(its):
-            found = f"{_say(dataset, [label])} in {len(its)} tasks, of {len(rows)} training samples"
-            raise ConfigError(f"scenario.repetition: found {found}, allowed: at most as many tasks as samples")
-        for task, part in zip(its, np.array_split(rows, len(its)), strict=True):
-            shown[part] = task
-    return shown
+        if len(rows) < len(tasks_with_it):
+            problem = f"{_describe(dataset, [label])} in {len(tasks_with_it)} tasks, of {len(rows)} training samples"
+            raise ConfigError(f"scenario.repetition: found {problem}, allowed: at most as many tasks as samples")
+        for task, part in zip(tasks_with_it, np.array_split(rows, len(tasks_with_it)), strict=True):
+            task_of_row[part] = task
+    return task_of_row
 
 
 def _in_order(dataset: Dataset, spec: ClassIncremental, generator: np.random.Generator) -> Labels:
-    """Return all labels in the order in which they are dealt to tasks."""
+    """Return all labels in the order in which tasks receive them."""
     if isinstance(spec.class_order, tuple):
         return _find_labels(dataset, spec.class_order, "scenario.class_order")
     return generator.permutation(dataset.classes) if spec.class_order == "seeded" else np.arange(dataset.classes)
 
 
 def _listed(dataset: Dataset, lists: Sequence[Sequence[int | str]], once: bool) -> list[Labels]:
-    """Return the labels of each task's classes, which are in one of the lists each, or in several of them."""
+    """Return the labels of each task's listed classes. `once` forbids a class in two tasks."""
     labels = _find_labels(dataset, list(chain.from_iterable(lists)), "scenario.classes", once)
     blocks = np.split(labels, np.cumsum([len(part) for part in lists])[:-1])
     for task, block in enumerate(blocks):
@@ -98,17 +96,17 @@ def _listed(dataset: Dataset, lists: Sequence[Sequence[int | str]], once: bool) 
 
 
 def _find_labels(dataset: Dataset, listed: Sequence[int | str], key: str, once: bool = True) -> Labels:
-    """Return the labels of classes given by number or name, each of which must be there, `once` or at least once."""
-    count, found = dataset.classes, [_find_label(dataset, name, key) for name in listed]
-    each = f"allowed: each of the {count} classes{' once' * once}"
-    twice = [label for label in range(count) if found.count(label) > 1]
-    if twice and once:
-        instead = "; keep one of them" + ", or set scenario.repetition=listed" * (key == "scenario.classes")
-        raise ConfigError(f"{key}: found {_say(dataset, twice)} more than once, {each}{instead}")
-    lacking = sorted(set(range(count)) - set(found))
-    if lacking:
-        raise ConfigError(f"{key}: found no {_say(dataset, lacking)}, {each}; add what is missing")
-    return np.asarray(found)
+    """Return the labels of classes given by number or name. Every class must be listed, at most once if `once`."""
+    count, labels = dataset.classes, [_find_label(dataset, name, key) for name in listed]
+    allowed = f"allowed: each of the {count} classes{' once' * once}"
+    repeated = [label for label in range(count) if labels.count(label) > 1]
+    if repeated and once:
+        advice = "; keep one of them" + ", or set scenario.repetition=listed" * (key == "scenario.classes")
+        raise ConfigError(f"{key}: found {_describe(dataset, repeated)} more than once, {allowed}{advice}")
+    missing = sorted(set(range(count)) - set(labels))
+    if missing:
+        raise ConfigError(f"{key}: found no {_describe(dataset, missing)}, {allowed}; add what is missing")
+    return np.asarray(labels)
 
 
 def _find_label(dataset: Dataset, name: int | str, key: str) -> int:
@@ -123,15 +121,15 @@ def _find_label(dataset: Dataset, name: int | str, key: str) -> int:
     raise ConfigError(f"{key}: found the class {show(name)}, allowed: {numbers}{by_name}")
 
 
-def _say(dataset: Dataset, labels: Sequence[int]) -> str:
-    """Return the first of some classes, with their names, in words."""
+def _describe(dataset: Dataset, labels: Sequence[int]) -> str:
+    """Return the first classes and their names as text."""
     shown = [f"{label} ({dataset.names[label]})" if dataset.names else str(label) for label in labels[:SHOWN]]
     more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
     return f"class{'es' if len(labels) > 1 else ''} {', '.join(shown)}{more}"
 
 
-def _deal(labels: Labels, tasks: int, first: int | None, key: str) -> list[Labels]:
-    """Deal labels to so many tasks (`key`), in order."""
+def _divide(labels: Labels, tasks: int, first: int | None, key: str) -> list[Labels]:
+    """Divide labels among tasks, in order. Errors name `key`."""
     count = len(labels)
     if tasks > count:
         raise ConfigError(f"{key}: found {tasks}, allowed: 1 to {count}, as each has at least one class")
@@ -146,8 +144,8 @@ def _deal(labels: Labels, tasks: int, first: int | None, key: str) -> list[Label
 
 
 def _block(dataset: Dataset, labels: Labels, shown: npt.NDArray[np.bool_]) -> Task:
-    """Return the task of these classes (ascending) and of the training samples that are `shown` in it."""
-    train, test = (np.flatnonzero(of).astype(np.int32) for of in (shown, np.isin(dataset.test.y, labels)))
+    """Return the task of these classes (ascending) and of the training samples marked by `shown`."""
+    train, test = (np.flatnonzero(mask).astype(np.int32) for mask in (shown, np.isin(dataset.test.y, labels)))
     name = "classes " + " ".join(str(label) for label in labels)
     if not len(train) or not len(test):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Data sets in files of the user's own: an .npz, or images in one folder per class, as many sets are distributed."""
+"""Custom datasets in files: an .npz, or images in one folder per class."""
 
 import zipfile
 import zlib
@@ -18,7 +18,7 @@ from raysim.system.errors import ConfigError
 
 NPZ_DAMAGE = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error, RuntimeError)  # encrypted
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-CLIENTS = "client_train"  # where the file has it
+CLIENTS = "client_train"  # optional
 
 Files = Mapping[str, Sequence[Path]]  # by class, in order
 
@@ -42,49 +42,49 @@ def image_folder(
     ] = 0.2,
     seed: Annotated[int, Ge(0), doc("what that part is drawn from, apart from the run's seed")] = 0,
 ) -> Dataset:
-    """Images in a folder per class (`path`, below the root), made `size` x `size`: PACS, Office-31, DomainNet.
+    """Images in a folder per class (`path`, below the root), resized to `size` x `size`: PACS, Office-31, DomainNet.
 
-    Where `path` holds the folders train and test, these hold the classes and are the split. Otherwise, of every class
-    `test_fraction` of the images (rounded, at least one) are for testing, drawn from `seed` and the class's name, so
-    not from the run's seed. Labels are the places of the folders' names among the sorted ones. `classes` names those
-    that are used, by default all. Images are resized by Pillow's bilinear filter, whatever their proportions, and kept
-    as uint8, RGB or `grey`.
+    If `path` has the folders train and test, they hold the classes and are the split. Otherwise `test_fraction` of
+    each class's images (rounded, at least one) is for testing. These are drawn from `seed` and the class's name, not
+    from the run's seed. A label is the index of its folder in sorted order. `classes` selects folders; the default is
+    all. Pillow's bilinear filter resizes the images without keeping proportions. They are stored as uint8, RGB or
+    `grey`.
 
     Raises:
-        ConfigError: a folder is missing or empty, an image cannot be read, or they do not fit into memory.
+        ConfigError: a folder is missing or empty, an image cannot be read, or the images do not fit into memory.
     """
     folder = root / Path(path).expanduser()
     if not folder.is_dir():
         raise MissingData(f"dataset.path: there is no folder {folder}; a relative path starts at dataset.root")
-    halves = [folder / "train", folder / "test"]
-    if all(half.is_dir() for half in halves):
-        train, test = (_files(half, classes) for half in halves)
-        _same_classes(halves[0], train, halves[1], test)
+    split_folders = [folder / "train", folder / "test"]
+    if all(part.is_dir() for part in split_folders):
+        train, test = (_files(part, classes) for part in split_folders)
+        _same_classes(split_folders[0], train, split_folders[1], test)
     else:
         train, test = _split(folder, _files(folder, classes), test_fraction, seed)
-    return decode_dataset(_labelled(train), _labelled(test), len(train), tuple(train), size=size, grey=grey)
+    return decode_dataset(_labeled(train), _labeled(test), len(train), tuple(train), size=size, grey=grey)
 
 
-def _files(folder: Path, wanted: Sequence[str] | None) -> Files:
+def _files(folder: Path, selected: Sequence[str] | None) -> Files:
     """Return the images of every class, both sorted by name."""
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not names:
         raise ConfigError(f"dataset.path: {folder} holds no folders, allowed: a folder of images for each class")
-    for name in wanted or ():
+    for name in selected or ():
         if name not in names:
             raise ConfigError(f"dataset.classes: there is no folder '{name}' in {folder}{nearest(name, names)}")
-    return {name: list_images(folder / name) for name in names if wanted is None or name in wanted}
+    return {name: list_images(folder / name) for name in names if selected is None or name in selected}
 
 
-def _same_classes(folder: Path, files: Files, other: Path, others: Files) -> None:
-    unlike = sorted(set(files) ^ set(others))
-    if unlike:
-        has, lacks = (folder, other) if unlike[0] in files else (other, folder)
-        raise ConfigError(f"dataset.path: {has} has a class '{unlike[0]}' and {lacks} has not; both must have the same")
+def _same_classes(folder: Path, files: Files, other: Path, other_files: Files) -> None:
+    odd = sorted(set(files) ^ set(other_files))
+    if odd:
+        has, lacks = (folder, other) if odd[0] in files else (other, folder)
+        raise ConfigError(f"dataset.path: {has} has a class '{odd[0]}' and {lacks} has not; both must have the same")
 
 
 def _split(folder: Path, files: Files, fraction: float, seed: int) -> tuple[Files, Files]:
-    """Draw the test images of every class; both parts keep the order of the names."""
+    """Draw the test images of every class. Both parts stay sorted by name."""
     train: dict[str, Sequence[Path]] = {}
     test: dict[str, Sequence[Path]] = {}
     for name, images in files.items():
@@ -96,7 +96,7 @@ def _split(folder: Path, files: Files, fraction: float, seed: int) -> tuple[File
     return train, test
 
 
-def _labelled(files: Files) -> Labelled:
+def _labeled(files: Files) -> Labelled:
     return [(image, label) for label, images in enumerate(files.values()) for image in images]
 
 
@@ -108,13 +108,16 @@ def npz(
 ) -> Dataset:
     """Any .npz file (`path`, below the root) with x_train, y_train, x_test, y_test; classes are 0..largest label.
 
-    x: [N, H, W] or [N, H, W, C] images, stored as C x H x W, or [N, D] features; uint8, or floats (kept as float32); or
-    [N, D] ids, such as tokens, as whole numbers of another type (kept as int64).
-    y: integers [N]; for objectives without classes integers [N, ...], or floats, kept as float32, [N, 1] if they are
-    [N]. client_train, if it is there: whose each training sample is, integers or strings [N]. Nothing pickled is read.
+    Pickled objects are refused. The arrays are:
+
+    - x: images [N, H, W] or [N, H, W, C], stored as C x H x W, or features [N, D]: uint8, or floats stored as float32.
+      Another integer type [N, D] holds ids, such as tokens, stored as int64.
+    - y: integers [N]. For objectives without classes also integers [N, ...] or floats [N, ...], stored as float32;
+      floats [N] become [N, 1].
+    - client_train (optional): the client id of each training sample, integers or strings [N].
 
     Raises:
-        ConfigError: no such file, not a sound .npz, an array missing, or arrays of another kind.
+        ConfigError: the file does not exist, is damaged, lacks an array, or has arrays of another kind.
     """
     file = root / Path(path).expanduser()
     arrays = _read_npz(file)
@@ -131,7 +134,7 @@ def _read_npz(file: Path) -> dict[str, Array]:
     if not file.is_file():
         raise MissingData(f"dataset.path: there is no file {file}; a relative path starts at dataset.root")
     try:
-        with file.open("rb") as stream:  # opened here: np.load leaves a file open that it finds to be broken
+        with file.open("rb") as stream:  # opened here, as np.load leaves a damaged file open
             archive = np.load(stream, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ConfigError(f"{file}: holds one bare array; save a .npz with {', '.join(ARRAYS)}")
@@ -161,8 +164,8 @@ def _samples(x: Array, what: str) -> Array:
 
 def _targets(y: Array, what: str) -> Array:
     if y.dtype.kind not in "biuf" or y.ndim < 1:
-        words = "save integers of shape [N], or integers or floats of shape [N, ...]"
-        raise ConfigError(f"{what} is {y.dtype} of shape {y.shape}; {words}")
+        advice = "save integers of shape [N], or integers or floats of shape [N, ...]"
+        raise ConfigError(f"{what} is {y.dtype} of shape {y.shape}; {advice}")
     if y.dtype.kind != "f":
         return y.astype(np.int64)
     return y.astype(np.float32).reshape(len(y), *(y.shape[1:] or (1,)))

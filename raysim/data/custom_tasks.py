@@ -1,4 +1,4 @@
-"""The tasks of a scenario of the user's own, checked before anything is made of them."""
+"""The tasks of a custom scenario, checked before they are used."""
 
 import operator
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from raysim.system.errors import RunError, locate_errors
 from raysim.system.seeding import guard_globals
 
 
-def own_tasks(spec: OwnScenario, dataset: Dataset, generator: np.random.Generator) -> list[Task]:
-    """Return the tasks that a function of the user's own makes of a data set.
+def make_custom_tasks(spec: OwnScenario, dataset: Dataset, generator: np.random.Generator) -> list[Task]:
+    """Return the tasks that a custom scenario makes from a dataset.
 
     Raises:
-        RunError: it returned something else than so many tasks over the data set's rows, classes and features.
+        RunError: the result is not `spec.tasks` tasks over the dataset's rows, classes and features.
     """
     with locate_errors(f"scenario {spec.kind}"), guard_globals(f"scenario {spec.kind}", None):
         tasks = spec.with_keys()(dataset, spec.tasks, generator)
     who = f"scenario.kind: {place_of(spec.function())} returned"
     if not isinstance(tasks, Sequence) or len(tasks) != spec.tasks or not all(isinstance(task, Task) for task in tasks):
-        found = f"{len(tasks)} of them" if isinstance(tasks, Sequence) else type(tasks).__name__
-        raise RunError(f"{who} {found}, allowed: a list of {spec.tasks} tasks, raysim.data.scenario.Task")
+        returned = f"{len(tasks)} of them" if isinstance(tasks, Sequence) else type(tasks).__name__
+        raise RunError(f"{who} {returned}, allowed: a list of {spec.tasks} tasks, raysim.data.scenario.Task")
     return [_check_task(task, dataset, f"{who} in task {number}") for number, task in enumerate(tasks, 1)]
 
 
@@ -55,16 +55,16 @@ def _check_task(task: Task, dataset: Dataset, who: str) -> Task:
 
 
 def _check_rows(rows: object, split: Split, classes: tuple[int, ...], who: str) -> npt.NDArray[np.int32]:
-    found = np.asarray(rows)
-    if found.ndim != 1 or not found.size or found.dtype.kind not in "iu":
+    array = np.asarray(rows)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
         raise RunError(
-            f"{who} {found.dtype} {list(found.shape)}, allowed: whole numbers [n], rows of the split, n >= 1"
+            f"{who} {array.dtype} {list(array.shape)}, allowed: whole numbers [n], rows of the split, n >= 1"
         )
-    if not 0 <= found.min() <= found.max() < len(split):
-        raise RunError(f"{who} rows from {found.min()} to {found.max()}, allowed: 0 to {len(split) - 1}")
-    if len(np.unique(found)) < len(found):
+    if not 0 <= array.min() <= array.max() < len(split):
+        raise RunError(f"{who} rows from {array.min()} to {array.max()}, allowed: 0 to {len(split) - 1}")
+    if len(np.unique(array)) < len(array):
         raise RunError(f"{who} a row twice, allowed: each once in a task")
-    foreign = np.setdiff1d(split.y[found], classes) if split.labelled else np.empty(0)
+    foreign = np.setdiff1d(split.y[array], classes) if split.labelled else np.empty(0)
     if foreign.size:
         raise RunError(f"{who} a sample of class {foreign[0]}, allowed: the task's classes, {list(classes)}")
-    return found.astype(np.int32)
+    return array.astype(np.int32)

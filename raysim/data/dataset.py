@@ -1,4 +1,4 @@
-"""A data set: a training and a test split of samples and targets; parts of one, and stand-ins for files."""
+"""A dataset: a training and a test split of samples and targets. Also subsets, and placeholders for missing files."""
 
 from __future__ import annotations
 
@@ -13,53 +13,49 @@ from raysim.system.capacity import GIB, MOST_FOR_DATA, this_machine
 from raysim.system.errors import ConfigError
 
 Array = npt.NDArray[Any]
-"""A numpy array whose dtype is given in words where it is used."""
+"""A numpy array; its dtype is documented where it is used."""
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Samples and their targets, row by row.
-
-    x: uint8, float32 or int64 [N, *shape]; images are C x H x W (uint8: 0..255), int64 are ids, such as tokens of text.
-    y: int64 [N], labels in 0..classes-1; or the targets of another objective, of any shape [N, ...]: int64 in
-        0..classes-1, such as ids of tokens or 0/1 vectors, or float32.
-    clients: whose each sample is (a writer's, a user's), whole numbers or strings [N], where that is known; of the
-        training split, by which a `natural` partition deals it.
-    """
+    """Samples and their targets, row by row."""
 
     x: Array
+    """uint8, float32 or int64 [N, *shape]. Images are C x H x W (uint8: 0..255); int64 are ids, such as text tokens."""
     y: Array
+    """Labels, int64 [N] in 0..classes-1. Other objectives have targets [N, ...]: int64 in 0..classes-1, or float32."""
     clients: Array | None = None
+    """The client id of each training sample (a writer, a user), if known: integers or strings [N]."""
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, rows: Array) -> Split:
-        """Return these rows (numbers or a mask)."""
+        """Return the split with only these rows (numbers or a mask)."""
         return Split(self.x[rows], self.y[rows], None if self.clients is None else self.clients[rows])
 
     @property
     def labelled(self) -> bool:
-        """Whether targets are labels: one whole number for each sample."""
+        """Whether targets are labels: one integer per sample."""
         return self.y.ndim == 1 and self.y.dtype == np.int64
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training and a test split over the same classes, whose names may be known; float targets count as one class.
-
-    missing: the data sets whose files are not there, where this one stands in for them: without values.
-    vocabulary: how many ids there are, from 0, where samples are ids (int64); by default the largest and one.
-    words: what the ids from 2 on stand for, where two data sets may have other ids for the same words.
-    """
+    """A training and a test split over the same classes."""
 
     train: Split
     test: Split
     classes: int
+    """The number of classes; 1 for float targets."""
     names: tuple[str, ...] | None = None
+    """The names of the classes, if known."""
     missing: tuple[str, ...] = ()
+    """The datasets whose files are missing, if this is a placeholder without values."""
     vocabulary: int | None = None
+    """The number of ids, from 0, if samples are ids (int64). The default is the largest id plus one."""
     words: tuple[str, ...] | None = None
+    """The words with the ids 2, 3, ..., for texts: two datasets may give one word different ids."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,15 +64,15 @@ class Dataset:
 
     @property
     def dimensions(self) -> str:
-        """The shape in words, 1 x 28 x 28, and how many ids there are."""
+        """The shape as text, such as 1 x 28 x 28, and the number of ids."""
         return " x ".join(map(str, self.shape)) + (f" of {self.vocabulary:,} ids" if self.vocabulary else "")
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What a data set's files hold, known without them: the shape and dtype of a sample, and how many there are.
+    """The published contents of a dataset's files: a sample's shape and dtype, and the numbers of samples.
 
-    `clients` is the number of different client ids of the training samples; 0 where these have none.
+    `clients` is the number of different client ids of the training samples, or 0 without client ids.
     """
 
     shape: tuple[int, ...]
@@ -89,7 +85,7 @@ class Declared:
 
 
 class MissingData(ConfigError):
-    """A data set's files are not there. `raysim check` reckons with what they are `declared` to hold."""
+    """The files of a dataset are missing. `raysim check` estimates from their `declared` contents."""
 
     def __init__(self, message: str, declared: Declared | None = None) -> None:
         super().__init__(message)
@@ -97,7 +93,7 @@ class MissingData(ConfigError):
 
 
 def stand_in(declared: Declared, name: str) -> Dataset:
-    """Return a data set of this shape and size without values: its classes, and clients, are equal and take turns."""
+    """Return a dataset of this shape and size without values. Classes and clients are of equal size, in turn."""
     train, test = (
         Split(blank(samples, declared.shape, declared.dtype), np.arange(samples) % declared.classes)
         for samples in (declared.train, declared.test)
@@ -108,18 +104,18 @@ def stand_in(declared: Declared, name: str) -> Dataset:
 
 
 def blank(samples: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """Return zeros [samples, *shape] that take no memory; read only."""
+    """Return read-only zeros [samples, *shape] that take no memory."""
     return np.broadcast_to(np.zeros((), dtype), (samples, *shape))
 
 
 def draw_for_testing(samples: int, fraction: float, generator: np.random.Generator) -> set[int]:
-    """Draw a fraction of so many samples, two or more: the places of those to test on, at least one, and not all."""
+    """Draw the test samples out of at least two: the indices of a fraction, at least one and never all."""
     count = min(max(1, round(fraction * samples)), samples - 1)
     return set(generator.permutation(samples)[:count].tolist())
 
 
 def channels_first(x: Array) -> Array:
-    """Return images [N, H, W] or [N, H, W, C] as contiguous [N, C, H, W], and other samples contiguous."""
+    """Return images [N, H, W] or [N, H, W, C] as contiguous [N, C, H, W]. Other samples become contiguous only."""
     if x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4:
@@ -128,10 +124,15 @@ def channels_first(x: Array) -> Array:
 
 
 def require_memory(nbytes: int, key: str, found: object) -> None:
-    """Refuse arrays of more than half of this machine's memory; `key` and `found` name the setting that asks for them.
+    """Refuse arrays that take more than half of this machine's memory.
+
+    Args:
+        nbytes: the size of the arrays.
+        key: the config key that asks for them.
+        found: the value of that key.
 
     Raises:
-        ConfigError: `nbytes` is more than that.
+        ConfigError: the arrays are too large.
     """
     most = MOST_FOR_DATA * (this_machine().memory or math.inf)
     if nbytes > most:
@@ -142,10 +143,10 @@ def require_memory(nbytes: int, key: str, found: object) -> None:
 
 
 def subsample(dataset: Dataset, train_samples: int, generator: np.random.Generator) -> Dataset:
-    """Return the data set with `train_samples` of its training samples, drawn without replacement; tests stay whole.
+    """Return the dataset with `train_samples` training samples, drawn without replacement. The test split is unchanged.
 
     Raises:
-        ConfigError: it has fewer.
+        ConfigError: the dataset has fewer training samples.
     """
     train = dataset.train
     if train_samples > len(train):

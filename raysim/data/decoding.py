@@ -1,4 +1,4 @@
-"""Files of images, found in a folder and decoded into arrays, for data sets that are distributed as images."""
+"""Find image files in a folder and decode them into arrays, for datasets distributed as images."""
 
 import warnings
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from raysim.system.errors import ConfigError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # whatever the suffix; others start other programs
-AT_ONCE = 1000  # images that wait for a thread
+AT_ONCE = 1000  # images queued for the threads
 IMAGE_DAMAGE = (
     OSError,
     ValueError,
@@ -24,14 +24,14 @@ IMAGE_DAMAGE = (
 )  # what Pillow raises
 
 Labelled = Sequence[tuple[Path, int]]
-"""Images and their labels, in order."""
+"""Pairs of an image file and its label, in order."""
 
 
 def list_images(folder: Path) -> list[Path]:
     """Return the images of one class, sorted by name.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: the folder has no images.
     """
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     images = [entry for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file()]
@@ -47,10 +47,10 @@ def list_images(folder: Path) -> list[Path]:
 def decode_dataset(
     train: Labelled, test: Labelled, classes: int, names: tuple[str, ...] | None, *, size: int, grey: bool
 ) -> Dataset:
-    """Return a data set of images as uint8 [N, channels, size, size], RGB or grey, by Pillow's bilinear filter.
+    """Return a dataset of images as uint8 [N, channels, size, size], RGB or gray, resized by Pillow's bilinear filter.
 
     Raises:
-        ConfigError: an image cannot be read, or they do not fit into memory.
+        ConfigError: an image cannot be read, or the images do not fit into memory.
     """
     count = len(train) + len(test)
     require_memory(count * size * size * (1 if grey else 3), "dataset.size", f"{size} for {count} images")
@@ -58,14 +58,14 @@ def decode_dataset(
 
 
 def _decode_all(images: Labelled, size: int, grey: bool) -> Split:
-    """Decode every image once, in threads: Pillow releases the interpreter's lock while it decodes and resizes."""
+    """Decode all images in threads: Pillow releases the GIL while it decodes and resizes."""
     paths = [path for path, _ in images]
     x = np.empty((len(paths), 1 if grey else 3, size, size), np.uint8)
 
     def fill(row: int) -> None:
         x[row] = _decode(paths[row], size, grey)
 
-    # catch_warnings is not thread-safe, so there is one around all threads: palettes, EXIF data, large images
+    # Pillow warns of palettes, EXIF data and large images. catch_warnings is not thread-safe: one is around all threads
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor() as pool:
         for start in range(0, len(paths), AT_ONCE):
             list(pool.map(fill, range(start, min(start + AT_ONCE, len(paths)))))

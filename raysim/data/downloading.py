@@ -1,4 +1,4 @@
-"""Downloads: into a folder of their own, from which whole files take their places, and said how far they are."""
+"""Downloads: complete files move to their place from a temporary folder, and progress is reported."""
 
 import shutil
 import tempfile
@@ -8,39 +8,41 @@ from contextvars import ContextVar
 from pathlib import Path
 from threading import Event, Thread
 
-SECONDS = 0.5  # between two looks at what has arrived
+SECONDS = 0.5  # between two progress reports
 ARCHIVES = (".gz", ".zip", ".bz2", ".mat")
 
-_tell: ContextVar[Callable[[str], object]] = ContextVar("_tell", default=lambda text: None)
+_report: ContextVar[Callable[[str], object]] = ContextVar("_report", default=lambda text: None)
 
 
 @contextmanager
-def downloads_told(tell: Callable[[str], object]) -> Iterator[None]:
-    """Have `tell` called, from another thread, with what is being downloaded in this context and how far it is."""
-    token = _tell.set(tell)
+def downloads_reported(report: Callable[[str], object]) -> Iterator[None]:
+    """Report the progress of downloads in this context: `report` is called with a text, from another thread."""
+    token = _report.set(report)
     try:
         yield
     finally:
-        _tell.reset(token)
+        _report.reset(token)
 
 
 @contextmanager
-def arriving_whole(name: str, root: Path, below: str) -> Iterator[Path]:
-    """Yield a folder to download a data set to, as if it were the root; if nothing fails, its files move there.
+def staged_download(name: str, root: Path, below: str) -> Iterator[Path]:
+    """Yield a temporary folder to download a dataset to. If nothing fails, its files move to the root.
 
-    Archives that lie in the root, or in the folder `below` it, are in it too. What else is there stays as it is.
+    The folder has links to the archives in the root and in its folder `below`, so they are not downloaded again.
+    Other files in the root stay unchanged.
 
-    Raises OSError where the root cannot be written to.
+    Raises:
+        OSError: the root cannot be written to.
     """
     root.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".downloading-", dir=root))
     try:
-        for known in {*root.glob("*"), *(root / below).glob("*")}:
-            if known.is_file() and known.suffix in ARCHIVES:
-                place = folder / known.relative_to(root)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.symlink_to(known.resolve())
-        with _watched(name, folder):
+        for archive in {*root.glob("*"), *(root / below).glob("*")}:
+            if archive.is_file() and archive.suffix in ARCHIVES:
+                link = folder / archive.relative_to(root)
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(archive.resolve())
+        with _reporting(name, folder):
             yield folder
         for path in sorted(folder.rglob("*")):
             if path.is_file() and not path.is_symlink():
@@ -51,8 +53,8 @@ def arriving_whole(name: str, root: Path, below: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _watched(name: str, folder: Path) -> Iterator[None]:
-    tell, over = _tell.get(), Event()
+def _reporting(name: str, folder: Path) -> Iterator[None]:
+    report, over = _report.get(), Event()
 
     def watch() -> None:
         while not over.wait(SECONDS):
@@ -60,9 +62,9 @@ def _watched(name: str, folder: Path) -> Iterator[None]:
             for path in folder.rglob("*"):
                 with suppress(OSError):  # it was moved or deleted meanwhile
                     arrived += 0 if path.is_symlink() else path.stat().st_size * path.is_file()
-            tell(f"downloading {name}: {arrived / 2**20:.1f} MiB")
+            report(f"downloading {name}: {arrived / 2**20:.1f} MiB")
 
-    tell(f"downloading {name}")
+    report(f"downloading {name}")
     watching = Thread(target=watch, daemon=True)
     watching.start()
     try:

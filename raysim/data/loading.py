@@ -1,4 +1,4 @@
-"""Loading a data set: the function that makes it is called, and what it returns must keep the rules."""
+"""Load a dataset: call its function and check the result."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError, locate_errors
 
 DEFAULT_ROOT = Path("~/.cache/raysim")
-CLASS_BYTES = 1000  # what a class or an id takes at least: its weights, and what training keeps beside them
+CLASS_BYTES = 1000  # least memory of a class or an id: its weights, their gradients and the like
 
 
 def resolve_root(root: str | None) -> Path:
-    """Return the folder of the data sets: `root`, else $RAYSIM_DATA, else ~/.cache/raysim (made if absent).
+    """Return the folder of the datasets: `root`, else $RAYSIM_DATA, else ~/.cache/raysim (created if absent).
 
     Raises:
-        ConfigError: `root` or $RAYSIM_DATA is given and is not a folder; only the default is ever made.
+        ConfigError: `root` or $RAYSIM_DATA is set and is not a folder. Only the default is created.
     """
-    key, given = ("RAYSIM_DATA", os.environ.get("RAYSIM_DATA") or None) if root is None else ("dataset.root", root)
-    if given is not None:
-        path = Path(given).expanduser().absolute()
+    key, value = ("RAYSIM_DATA", os.environ.get("RAYSIM_DATA") or None) if root is None else ("dataset.root", root)
+    if value is not None:
+        path = Path(value).expanduser().absolute()
         if not path.is_dir():
             raise ConfigError(f"{key}: there is no folder {path}; make it, or leave {key} out to use {DEFAULT_ROOT}")
         return path
     path = DEFAULT_ROOT.expanduser()
-    with suppress(OSError):  # a home that cannot be written to is an error only for a set to be stored there
+    with suppress(OSError):  # a read-only home matters only if a dataset is stored there
         path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -40,37 +40,36 @@ def resolve_root(root: str | None) -> Path:
 def load_dataset(
     function: Callable[..., Dataset], root: str | None, download: bool, keys: Mapping[str, Any]
 ) -> Dataset:
-    """Call a data set's `function` with its YAML `keys` and check what it returns.
+    """Call a dataset's `function` with its YAML `keys` and check the result.
 
     Raises:
         MissingData: the files are missing or cannot be read.
-        ConfigError: the root is missing, or the data break the rules of `check_dataset`.
+        ConfigError: the root is missing, or `check_dataset` refuses the result.
     """
     name = getattr(function, "__name__", repr(function))
     try:
         with locate_errors(f"data set {name}"):
-            made = function(resolve_root(root), download, **keys)
-        return check_dataset(made, place_of(function) if is_own(function) else name)
+            dataset = function(resolve_root(root), download, **keys)
+        return check_dataset(dataset, place_of(function) if is_own(function) else name)
     except OSError as error:
         raise MissingData(f"data set {name}: its files cannot be read: {error}"[:300]) from error
 
 
 def check_dataset(dataset: Dataset, name: str) -> Dataset:
-    """Return `dataset` if it keeps the rules above; `name` is its name in errors.
+    """Return `dataset` if it is valid. `name` is its name in errors.
 
     Raises:
-        ConfigError: not a Dataset, an empty or uneven split, a dtype other than uint8, float32 or int64, values that
-            are not finite, labels outside 0..classes-1, ids outside 0..vocabulary-1, more or fewer names than classes,
-            splits whose samples or targets differ in shape or dtype, or client ids that are no whole numbers or
-            strings, one for each sample.
+        ConfigError: it is not a Dataset of two splits that agree in shape and dtype. Samples must be uint8, float32 or
+            int64, and finite. Every sample needs a target, and a client id if there are any. Labels must be in
+            0..classes-1 and ids in 0..vocabulary-1. Class names, if given, must match the classes in number.
     """
     if not isinstance(dataset, Dataset):
         raise ConfigError(f"data set {name}: got {type(dataset).__name__}; return a raysim.data.dataset.Dataset")
     for part, split in (("train", dataset.train), ("test", dataset.test)):
         arrays = () if not isinstance(split, Split) else (split.x, split.y, *[split.clients][split.clients is None :])
         if not arrays or not all(isinstance(array, np.ndarray) for array in arrays):
-            found = ", ".join(type(array).__name__ for array in arrays or (split,))
-            raise ConfigError(f"data set {name}, {part} split: found {found}; use Split(x, y) of numpy arrays")
+            kinds = ", ".join(type(array).__name__ for array in arrays or (split,))
+            raise ConfigError(f"data set {name}, {part} split: found {kinds}; use Split(x, y) of numpy arrays")
     if not isinstance(dataset.classes, int) or dataset.classes < 1:
         raise ConfigError(f"data set {name}: classes is {dataset.classes!r}; it must be a whole number, at least 1")
     require_memory(dataset.classes * CLASS_BYTES, f"data set {name}", f"{dataset.classes} classes")
@@ -84,24 +83,24 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
             f"data set {name}: training samples are {train.dtype} {train.shape[1:]}, test samples are {test.dtype} "
             f"{test.shape[1:]}; they must be alike"
         )
-    y, tested = dataset.train.y, dataset.test.y
-    if y.shape[1:] != tested.shape[1:] or y.dtype != tested.dtype:
+    y, y_of_tests = dataset.train.y, dataset.test.y
+    if y.shape[1:] != y_of_tests.shape[1:] or y.dtype != y_of_tests.dtype:
         raise ConfigError(
-            f"data set {name}: training targets are {y.dtype} {y.shape[1:]}, test targets are {tested.dtype} "
-            f"{tested.shape[1:]}; they must be alike"
+            f"data set {name}: training targets are {y.dtype} {y.shape[1:]}, test targets are {y_of_tests.dtype} "
+            f"{y_of_tests.shape[1:]}; they must be alike"
         )
     return _check_ids(dataset, name) if train.dtype == np.int64 else dataset
 
 
 def _check_ids(dataset: Dataset, name: str) -> Dataset:
-    """Return a data set of ids, whose number is known then."""
-    both = (dataset.train.x, dataset.test.x)
-    lowest, highest = min(int(x.min()) for x in both), max(int(x.max()) for x in both)
-    known = dataset.vocabulary or highest + 1
-    if lowest < 0 or highest >= known:
-        raise ConfigError(f"data set {name}: ids (int64) run from {lowest} to {highest}; allowed are 0..{known - 1}")
-    require_memory(known * CLASS_BYTES, f"data set {name}", f"{known} ids")
-    return replace(dataset, vocabulary=known)
+    """Return a dataset of ids with its `vocabulary` set."""
+    samples = (dataset.train.x, dataset.test.x)
+    lowest, highest = min(int(x.min()) for x in samples), max(int(x.max()) for x in samples)
+    ids = dataset.vocabulary or highest + 1
+    if lowest < 0 or highest >= ids:
+        raise ConfigError(f"data set {name}: ids (int64) run from {lowest} to {highest}; allowed are 0..{ids - 1}")
+    require_memory(ids * CLASS_BYTES, f"data set {name}", f"{ids} ids")
+    return replace(dataset, vocabulary=ids)
 
 
 def _check_split(split: Split, where: str, classes: int) -> None:
@@ -109,8 +108,8 @@ def _check_split(split: Split, where: str, classes: int) -> None:
     if x.dtype not in (np.uint8, np.float32, np.int64):
         raise ConfigError(f"{where}: x is {x.dtype}; use uint8 (0..255), float32, or int64 for ids")
     if y.dtype not in (np.int64, np.float32) or y.ndim < 1 or 0 in y.shape[1:]:
-        words = "use int64 of shape [N], or int64 or float32 of shape [N, ...]"
-        raise ConfigError(f"{where}: y is {y.dtype} of shape {y.shape}; {words}")
+        advice = "use int64 of shape [N], or int64 or float32 of shape [N, ...]"
+        raise ConfigError(f"{where}: y is {y.dtype} of shape {y.shape}; {advice}")
     if x.ndim < 2 or 0 in x.shape[1:]:
         raise ConfigError(f"{where}: x has shape {x.shape}; use [N, features] or [N, C, H, W]")
     if len(x) != len(y):
@@ -129,8 +128,8 @@ def _check_split(split: Split, where: str, classes: int) -> None:
 
 
 def check_clients(clients: Array, where: str, samples: int) -> Array:
-    """Return client ids if they are whole numbers or strings, one for each of so many samples. Raises ConfigError."""
+    """Return client ids if they are one integer or string per sample. Raises ConfigError."""
     if clients.dtype.kind not in "iuU" or clients.shape != (samples,):
-        found = f"{clients.dtype} of shape {clients.shape}"
-        raise ConfigError(f"{where}: found {found}; use whole numbers or strings of shape [{samples}], an id each")
+        kind = f"{clients.dtype} of shape {clients.shape}"
+        raise ConfigError(f"{where}: found {kind}; use whole numbers or strings of shape [{samples}], an id each")
     return clients

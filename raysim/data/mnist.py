@@ -1,4 +1,4 @@
-"""MNIST and the data sets in its file format, idx, read without torchvision, which only downloads them.
+"""MNIST and the datasets in its file format, idx. torchvision only downloads them.
 
 Source: the format's description at http://yann.lecun.com/exdb/mnist/ (two zero bytes, a type code, the number of
 dimensions, each dimension as a big-endian uint32, the values).
@@ -20,7 +20,7 @@ from raysim.data.vision import TorchvisionSet, missing_files_error, open_quietly
 from raysim.system.errors import ConfigError
 
 IMAGE = (1, 28, 28)
-MNIST = Declared(IMAGE, train=60_000, test=10_000, classes=10)  # and the two sets made to take its place
+MNIST = Declared(IMAGE, train=60_000, test=10_000, classes=10)  # also Fashion-MNIST and KMNIST
 EMNIST = {
     "byclass": Declared(IMAGE, train=697_932, test=116_323, classes=62),
     "bymerge": Declared(IMAGE, train=697_932, test=116_323, classes=47),
@@ -29,13 +29,13 @@ EMNIST = {
     "digits": Declared(IMAGE, train=240_000, test=40_000, classes=10),
     "mnist": MNIST,
 }
-UINT8 = 0x08  # the code of the only type that is read
+UINT8 = 0x08  # the code of the only supported type
 
 
 def mnist(root: Path, download: bool) -> Dataset:
     """MNIST handwritten digits 28 x 28, 10 classes, 60000 + 10000 images (LeCun et al. 1998)."""
-    known = TorchvisionSet("mnist", "MNIST", MNIST, "MNIST/raw/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
-    return read_idx_set(known, root, download)
+    files = TorchvisionSet("mnist", "MNIST", MNIST, "MNIST/raw/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
+    return read_idx_set(files, root, download)
 
 
 def fashion_mnist(root: Path, download: bool) -> Dataset:
@@ -62,19 +62,19 @@ def emnist(
 ) -> Dataset:
     """EMNIST letters and digits 28 x 28, 10 to 62 classes by `split`, 70000 to 814255 images (Cohen et al. 2017).
 
-    Images are as the files (and torchvision) have them: mirrored along the diagonal. The labels of `letters` are 1..26
-    in the files and 0..25 here, so that no class is empty.
+    Images are mirrored along the diagonal, as in the files and in torchvision. The labels of `letters` are 1..26 in the
+    files and 0..25 here, so that no class is empty.
     """
     site = "https://www.nist.gov/itl/products-and-services/emnist-dataset"
-    known = TorchvisionSet(
+    files = TorchvisionSet(
         "emnist", "EMNIST", EMNIST[split], "EMNIST/raw/", site, train={"split": split, "train": True}
     )
     stems = (f"emnist-{split}-train", f"emnist-{split}-test")
-    return read_idx_set(known, root, download, stems=stems, first_label=1 if split == "letters" else 0)
+    return read_idx_set(files, root, download, stems=stems, first_label=1 if split == "letters" else 0)
 
 
 def read_idx_set(
-    known: TorchvisionSet,
+    files: TorchvisionSet,
     root: Path,
     download: bool,
     *,
@@ -88,18 +88,18 @@ def read_idx_set(
     Raises:
         ConfigError: files are missing and were not downloaded, or are damaged.
     """
-    found = _find(root / known.where, stems)
-    if not found and download:
-        open_quietly(known, root, True, known.train)
-        found = _find(root / known.where, stems)
-    if not found:
-        raise missing_files_error(known, root, None)
-    train, test = (_read_split(images, labels, first_label) for images, labels in found)
-    return Dataset(train, test, known.declared.classes)
+    paths = _find(root / files.where, stems)
+    if not paths and download:
+        open_quietly(files, root, True, files.train)
+        paths = _find(root / files.where, stems)
+    if not paths:
+        raise missing_files_error(files, root, None)
+    train, test = (_read_split(images, labels, first_label) for images, labels in paths)
+    return Dataset(train, test, files.declared.classes)
 
 
 def _find(folder: Path, stems: tuple[str, str]) -> list[tuple[Path, Path]]:
-    """Return the files (images, labels) of both splits, or none where one is missing."""
+    """Return the files (images, labels) of both splits, or an empty list if one is missing."""
     names = [f"{stem}-{kind}-ubyte" for stem in stems for kind in ("images-idx3", "labels-idx1")]
     paths = [path for name in names if (path := find_idx(folder, name))]
     return [*zip(paths[::2], paths[1::2], strict=True)] if len(paths) == len(names) else []
@@ -113,7 +113,7 @@ def _read_split(images: Path, labels: Path, first_label: int) -> Split:
 
 
 def find_idx(folder: Path, name: str) -> Path | None:
-    """Return the file `name` in `folder`, or else `name.gz`, or None where neither exists."""
+    """Return the file `name` or else `name.gz` in `folder`, or None if neither exists."""
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
@@ -121,24 +121,24 @@ def read_idx(path: Path) -> npt.NDArray[np.uint8]:
     """Return the array (uint8, read-only) in the idx file at `path`; a file that ends in .gz is unzipped.
 
     Raises:
-        ConfigError: the file cannot be read, is no idx file of uint8, or its length is not what its header says.
+        ConfigError: the file cannot be read, is not an idx file of uint8, or its length contradicts its header.
     """
-    again = "delete it and download it again"
+    advice = "delete it and download it again"
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            start = file.read(4)
-            if len(start) < 4 or start[:3] != bytes([0, 0, UINT8]):
-                raise ConfigError(f"{path}: not an idx file of uint8 values (it starts with {start.hex()}); {again}")
-            sizes = file.read(4 * start[3])
-            if len(sizes) < 4 * start[3]:
-                raise ConfigError(f"{path}: the file ends inside its header; {again}")
-            shape = struct.unpack(f">{start[3]}I", sizes)
+            magic = file.read(4)
+            if len(magic) < 4 or magic[:3] != bytes([0, 0, UINT8]):
+                raise ConfigError(f"{path}: not an idx file of uint8 values (it starts with {magic.hex()}); {advice}")
+            sizes = file.read(4 * magic[3])
+            if len(sizes) < 4 * magic[3]:
+                raise ConfigError(f"{path}: the file ends inside its header; {advice}")
+            shape = struct.unpack(f">{magic[3]}I", sizes)
             count = math.prod(shape)
             require_memory(count, str(path), f"{count} values")
-            values = file.read(count + 1)  # no more, whatever a compressed file holds
+            values = file.read(count + 1)  # bounded: a compressed file may unpack to any size
     except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); {again}") from error
+        raise ConfigError(f"{path}: cannot be read ({error}); {advice}") from error
     if len(values) != count:
-        found = len(values) if len(values) < count else f"more than {count}"
-        raise ConfigError(f"{path}: holds {found} values where its header says {count}; {again}")
+        length = len(values) if len(values) < count else f"more than {count}"
+        raise ConfigError(f"{path}: holds {length} values where its header says {count}; {advice}")
     return np.frombuffer(values, np.uint8).reshape(shape)

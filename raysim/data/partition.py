@@ -1,8 +1,8 @@
-"""Partitions of samples among clients: each function deals every row of `labels` to exactly one client.
+"""Partitions of samples among clients: each function assigns every row of `labels` to exactly one client.
 
-All take `labels` (int64 [N]), the number of clients and a generator, and return one sorted int32 array of rows per
-client: indices into `labels`, which are those of the whole training split or of one task's part of it. One that has a
-fourth parameter, `ids`, deals by it: the samples' client ids [N], whole numbers or strings, of the whole split.
+All functions take `labels` (int64 [N]), the number of clients and a generator. They return a sorted int32 array of rows
+for each client: indices into `labels`. `labels` are the whole training split or one task's part of it. A function with
+a fourth parameter `ids` also receives the samples' client ids [N], integers or strings, of the whole split.
 """
 
 import itertools
@@ -28,41 +28,41 @@ PARTITIONS: Mapping[str, str] = {
     "quantity": "raysim.data.partition:quantity",
     "natural": "raysim.data.natural:natural",
 }
-"""Name in YAML -> `module:function`. A user's own may leave rows out, and give them in any order and integer dtype."""
+"""Name in YAML -> `module:function`. A custom one may omit rows, and return any order and integer dtype."""
 
 Labels = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int32]
 
-TRIES = 1000  # after so many Dirichlet draws, alpha hardly ever gives min_samples to all clients
+TRIES = 1000  # Dirichlet draws; if all fail, alpha hardly ever gives min_samples to all clients
 
 
-def deal_rows(
-    wanted: Partition, labels: Labels, clients: int, generator: np.random.Generator, ids: Array | None = None
+def partition_rows(
+    partition: Partition, labels: Labels, clients: int, generator: np.random.Generator, ids: Array | None = None
 ) -> list[Rows]:
-    """Return the rows of each client, dealt by the config's partition.
+    """Return the rows of each client under the config's partition.
 
     Raises:
-        ConfigError: these rows cannot be dealt so.
-        RunError: a partition of the user's own returned something else than rows for each client.
+        ConfigError: the partition is impossible for these rows.
+        RunError: a custom partition returned something else than rows for each client.
     """
-    if wanted.by_ids and ids is None:
+    if partition.by_ids and ids is None:
         raise ConfigError(
-            f"partition.kind: {wanted.named} deals by client ids, and the data set has none, allowed: one that says "
+            f"partition.kind: {partition.named} deals by client ids, and the data set has none, allowed: one that says "
             "whose each training sample is (npz: an array client_train; image_list: client_ids; your own: "
             "Split(x, y, clients)), or another partition"
         )
-    with locate_errors(f"partition {wanted.named}"), guard_globals(f"partition {wanted.named}", None):
-        parts = wanted.with_keys()(labels, clients, generator, **({"ids": ids} if wanted.by_ids else {}))
-    wrong = _find_wrong_parts(parts, len(labels), clients)
-    if wrong is not None:
-        raise RunError(f"partition.kind: {place_of(wanted.function())} returned {wrong}")
+    with locate_errors(f"partition {partition.named}"), guard_globals(f"partition {partition.named}", None):
+        parts = partition.with_keys()(labels, clients, generator, **({"ids": ids} if partition.by_ids else {}))
+    problem = _find_problem(parts, len(labels), clients)
+    if problem is not None:
+        raise RunError(f"partition.kind: {place_of(partition.function())} returned {problem}")
     return [_sorted(np.asarray(part)) for part in parts]
 
 
-def _find_wrong_parts(parts: Any, rows: int, clients: int) -> str | None:
+def _find_problem(parts: Any, rows: int, clients: int) -> str | None:
     if not isinstance(parts, Sequence) or len(parts) != clients:
-        found = f"{len(parts)} parts" if isinstance(parts, Sequence) else type(parts).__name__
-        return f"{found}, allowed: a list of {clients} arrays of rows, one for each client"
+        description = f"{len(parts)} parts" if isinstance(parts, Sequence) else type(parts).__name__
+        return f"{description}, allowed: a list of {clients} arrays of rows, one for each client"
     try:
         arrays = [np.asarray(part) for part in parts]
     except ValueError as error:  # lists of unequal lengths
@@ -71,12 +71,12 @@ def _find_wrong_parts(parts: Any, rows: int, clients: int) -> str | None:
         if part.ndim != 1 or (part.size and part.dtype.kind not in "iu"):
             shape = f"{part.dtype} {list(part.shape)}"
             return f"{shape} for client {client}, allowed: whole numbers [n], rows of the samples dealt"
-    dealt = np.concatenate(arrays).astype(np.int64)
-    if dealt.size and not 0 <= dealt.min() <= dealt.max() < rows:
-        return f"rows from {dealt.min()} to {dealt.max()}, allowed: 0 to {rows - 1}"
-    times = np.bincount(dealt, minlength=rows)
-    if times.size and times.max() > 1:
-        return f"row {times.argmax()} {times.max()} times, allowed: each row once, to one client"
+    assigned = np.concatenate(arrays).astype(np.int64)
+    if assigned.size and not 0 <= assigned.min() <= assigned.max() < rows:
+        return f"rows from {assigned.min()} to {assigned.max()}, allowed: 0 to {rows - 1}"
+    uses = np.bincount(assigned, minlength=rows)
+    if uses.size and uses.max() > 1:
+        return f"row {uses.argmax()} {uses.max()} times, allowed: each row once, to one client"
     return None
 
 
@@ -84,7 +84,7 @@ def iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[Ro
     """At random, in parts whose sizes differ by at most one.
 
     Raises:
-        ConfigError: fewer rows than clients.
+        ConfigError: there are fewer rows than clients.
     """
     _check_enough(len(labels), clients, "clients.count", clients)
     return [_sorted(part) for part in np.array_split(generator.permutation(len(labels)), clients)]
@@ -97,13 +97,13 @@ def shards(
     *,
     shards_per_client: Annotated[Count, doc("how many shards each client gets")] = 2,
 ) -> list[Rows]:
-    """Sorted by class, cut into near-equal shards, which are dealt at random (McMahan et al., 2017).
+    """Sorted by class and cut into near-equal shards, which are assigned at random (McMahan et al., 2017).
 
-    Shards straddle classes where class sizes are no multiples of the shard's: with two shards of MNIST a client holds
-    1 to 4 digits (McMahan et al. 2017; the official code of Fed-A-GEM).
+    A shard may straddle classes: with two shards of MNIST a client holds 1 to 4 digits (McMahan et al. 2017; the
+    official code of Fed-A-GEM).
 
     Raises:
-        ConfigError: fewer rows than shards.
+        ConfigError: there are fewer rows than shards.
     """
     count = clients * shards_per_client
     _check_enough(len(labels), count, "partition.shards_per_client", shards_per_client)
@@ -125,50 +125,50 @@ def dirichlet(
 ) -> list[Rows]:
     """Each class in proportions drawn from Dir(alpha) over the clients, until all hold `min_samples` samples.
 
-    balanced: a client that already holds its even share (rows / clients) gets nothing of the classes that follow
+    With `balanced`, a client that holds its even share (rows / clients) gets nothing of the classes that follow
     (NIID-Bench, Li et al. 2022; the official codes of TARGET and Fed-A-GEM).
 
     Raises:
-        ConfigError: `min_samples` cannot be had, or was not in TRIES deals.
+        ConfigError: `min_samples` is impossible, or was not reached in TRIES draws.
     """
     if len(labels) < clients * min_samples:
         raise ConfigError(
             f"partition.min_samples: {len(labels)} samples cannot give {clients} clients {min_samples} each; "
             f"lower it to at most {len(labels) // clients}, or have fewer clients"
         )
-    best = 0
+    most = 0
     for _ in range(TRIES):
-        owners = _deal(labels, clients, alpha, balanced, generator)
+        owners = _draw_owners(labels, clients, alpha, balanced, generator)
         sizes = np.bincount(owners, minlength=clients)
         if sizes.min() >= min_samples:
             return split_by_owner(owners, clients)
-        best = max(best, int(sizes.min()))
+        most = max(most, int(sizes.min()))
     raise ConfigError(
         f"partition.min_samples: in {TRIES} deals of {len(labels)} samples with alpha {alpha} the smallest of "
-        f"{clients} clients never held more than {best} of the {min_samples} asked for; lower min_samples, raise "
+        f"{clients} clients never held more than {most} of the {min_samples} asked for; lower min_samples, raise "
         "alpha, or have fewer clients"
     )
 
 
-def _deal(
+def _draw_owners(
     labels: Labels, clients: int, alpha: float, balanced: bool, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Deal all classes once and return the owner of each row, int64 [N]."""
+    """Draw a client for every row once, int64 [N]."""
     owners = np.empty(len(labels), dtype=np.int64)
-    held = np.zeros(clients, dtype=np.int64)
+    sizes = np.zeros(clients, dtype=np.int64)
     for label in np.unique(labels):
         rows = generator.permutation(np.flatnonzero(labels == label))
-        share = generator.dirichlet(np.full(clients, alpha))
+        shares = generator.dirichlet(np.full(clients, alpha))
         if balanced:
-            hungry = held < len(labels) / clients  # never all false: what is left to deal is missing somewhere
-            share = share * hungry
-            if share.sum() == 0:  # tiny alpha: all the mass was on clients that are full
-                share = hungry.astype(np.float64)
-        heaped = np.cumsum(share)
-        # Dividing by the last sum, not by a separate one, makes the end exactly 1: no row falls to a full client.
-        counts = np.diff((heaped / heaped[-1] * len(rows)).astype(np.int64), prepend=0)
+            has_room = sizes < len(labels) / clients  # never all false: the remaining rows are missing somewhere
+            shares = shares * has_room
+            if shares.sum() == 0:  # tiny alpha: all the mass is on full clients
+                shares = has_room.astype(np.float64)
+        cumulative = np.cumsum(shares)
+        # Dividing by the last partial sum makes the end exactly 1, so rounding assigns no row to a full client.
+        counts = np.diff((cumulative / cumulative[-1] * len(rows)).astype(np.int64), prepend=0)
         owners[rows] = np.repeat(np.arange(clients), counts)
-        held += counts
+        sizes += counts
     return owners
 
 
@@ -179,13 +179,13 @@ def pathological(
     *,
     classes_per_client: Annotated[Count, doc("how many classes each client has")] = 2,
 ) -> list[Rows]:
-    """So many classes for each client; a class's samples in equal parts for the clients that have it (#C = k).
+    """A fixed number of classes per client; a class's samples in equal parts for its clients (#C = k).
 
-    Each class has as many clients as every other, or one more: the classes, in random order, are dealt in turn. (In
+    The classes, in random order, are assigned in turn, so their numbers of clients differ by at most one. (In
     NIID-Bench, Li et al., ICDE 2022, #C = k draws them independently, so that a class may have no client.)
 
     Raises:
-        ConfigError: there are fewer classes, or too few clients to have them all.
+        ConfigError: there are fewer classes, or too few clients to cover all classes.
     """
     present = np.unique(labels)
     least = -(-len(present) // clients)
@@ -220,12 +220,12 @@ def quantity(
     """At random, in sizes drawn from Dir(alpha): quantity skew (NIID-Bench, Li et al., ICDE 2022).
 
     Raises:
-        ConfigError: `min_samples` cannot be had, or was not in TRIES draws.
+        ConfigError: `min_samples` is impossible, or was not reached in TRIES draws.
     """
     most = len(labels) // clients
     for _ in range(TRIES if min_samples <= most else 0):
-        heaped = np.cumsum(generator.dirichlet(np.full(clients, alpha)))
-        ends = (heaped / heaped[-1] * len(labels)).astype(np.int64)
+        cumulative = np.cumsum(generator.dirichlet(np.full(clients, alpha)))
+        ends = (cumulative / cumulative[-1] * len(labels)).astype(np.int64)
         if np.diff(ends, prepend=0).min() >= min_samples:
             return [_sorted(part) for part in np.split(generator.permutation(len(labels)), ends[:-1])]
     raise ConfigError(
@@ -235,7 +235,7 @@ def quantity(
 
 
 def split_by_owner(owners: npt.NDArray[np.int64], clients: int) -> list[Rows]:
-    """Return the rows of each client, given each row's client (int64 [N]), or -1 where it is nobody's."""
+    """Return the rows of each client, given each row's client (int64 [N]) or -1 for none."""
     order = np.argsort(owners, kind="stable").astype(np.int32)
     ends = np.searchsorted(owners[order], np.arange(clients + 1))
     return [order[start:end] for start, end in itertools.pairwise(ends)]

@@ -1,4 +1,4 @@
-"""Batches of a split: rows gathered, transformed by their task, augmented, scaled and normalised."""
+"""Batches of a split: rows gathered, transformed by their task, augmented, scaled and normalized."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -11,25 +11,22 @@ from torch import Tensor
 
 from raysim.config.component_blocks import ChannelStatistics
 from raysim.data.dataset import Array, Split
-from raysim.data.transforms import DRAWN, OwnAugmentation, apply_augmentation, apply_own, draw_augmentation
+from raysim.data.transforms import DRAWN, CustomAugmentation, apply_augmentation, apply_custom, draw_augmentation
 
-TOGETHER = 2**20  # bytes of batches that are fetched at a time: each alone takes longer, as training empties the caches
-ALIGNED = {
-    "cpu": 64,
-    "cuda": 512,
-}  # bytes that a tensor's memory begins at a multiple of, on which a product's bits depend
+TOGETHER = 2**20  # bytes of batches fetched together: single fetches are slower, as training evicts the caches
+ALIGNED = {"cpu": 64, "cuda": 512}  # alignment of tensors in bytes, on which the bits of a product depend
 
 
 class Source:
     """One split on one device, with the pixel map of every task.
 
     Args:
-        split: its arrays may be read-only and are not copied on a CPU.
+        split: the samples. The arrays may be read-only and are not copied on a CPU.
         maps: the `pixels` of every task, int32 [D] or None (see scenario.Task).
-        device: where batches are made.
-        normalization: how they are normalised; None leaves them as they are.
-        augment: the names of the augmentations: "crop" and "flip", for images only, and the user's own.
-        own: the functions of the user's own.
+        device: the device of the batches.
+        normalization: the statistics to normalize with; None disables it.
+        augment: the names of all augmentations: "crop" and "flip", for images only, and custom ones.
+        custom: the functions of the custom augmentations.
     """
 
     def __init__(
@@ -40,17 +37,17 @@ class Source:
         device: torch.device | str = "cpu",
         normalization: ChannelStatistics | None = None,
         augment: Sequence[str] = (),
-        own: Sequence[OwnAugmentation] = (),
+        custom: Sequence[CustomAugmentation] = (),
     ) -> None:
         self.shape = tuple(int(size) for size in split.x.shape[1:])
         self.device = torch.device(device)
         self.augment = tuple(augment)
-        self._own = tuple(own)
-        self._moves = len(self.augment) > len(self._own)
+        self._custom = tuple(custom)
+        self._crops_or_flips = len(self.augment) > len(self._custom)
         self.take(split)
         self._maps = None if all(pixels is None for pixels in maps) else self._stack(maps)
         self._identity = tuple(pixels is None for pixels in maps)
-        self._white = torch.tensor(255.0, device=self.device)  # a tensor: CUDA divides by a number only roughly
+        self._max_pixel = torch.tensor(255.0, device=self.device)  # a tensor: CUDA divides by a number inexactly
         self._moments: tuple[Tensor, Tensor] | None = None
         if normalization is not None:
             mean, std = (
@@ -61,72 +58,72 @@ class Source:
             self._moments = mean.view(per_channel), std.view(per_channel)
 
     def take(self, split: Split) -> None:
-        """Have the samples of a split, which is like the one before."""
+        """Use the samples of another split of the same shape and dtype."""
         self.x = _borrow(split.x.reshape(len(split), -1)).to(self.device)
         self.y = _borrow(split.y).to(self.device)
-        self._known = _borrow(split.y)  # the labels on the CPU, so that looking them up there waits for no GPU
+        self._cpu_targets = _borrow(split.y)  # on the CPU, so that a lookup there does not wait for the GPU
 
     def __len__(self) -> int:
         return len(self.y)
 
     def held(self, rows: Tensor) -> Tensor:
-        """Return the rows to `fetch` for these positions (int64 [B], on the CPU): in a split they are the same."""
+        """Return the rows to `fetch` for these positions (int64 [B], on the CPU). In a split they are equal."""
         return rows
 
     def labels(self, rows: Tensor) -> Tensor:
-        """Return the targets (labels: int64 [B]) of `rows` (int64 [B]), on the rows' device: this one or the CPU."""
-        return (self._known if rows.device.type == "cpu" else self.y).index_select(0, rows)
+        """Return the targets (labels: int64 [B]) of `rows` (int64 [B]), on the device of `rows`."""
+        return (self._cpu_targets if rows.device.type == "cpu" else self.y).index_select(0, rows)
 
     def draw(self, generator: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
-        """Draw this source's augmentation for `n` samples, for `fetch`: int64 [n, 3 (dy, dx, flip) + own]."""
-        return draw_augmentation(self.augment, generator, n, len(self._own))
+        """Draw the augmentation of `n` samples, for `fetch`: int64 [n, 3 (dy, dx, flip) + custom]."""
+        return draw_augmentation(self.augment, generator, n, len(self._custom))
 
     def fetch(self, rows: Tensor, task: int | Tensor, drawn: Tensor | None = None) -> Tensor:
-        """Return a batch, float32 [B, *shape], or int64 of ids, on this device: a copy that the caller may change.
+        """Return a batch on this device, float32 [B, *shape] or int64 of ids. It is a copy that the caller may change.
+
+        uint8 pixels are divided by 255, as in torchvision's ToTensor, then normalized.
 
         Args:
             rows: int64 [B].
-            task: the number of the task by whose map the samples are transformed, one for all or int64 [B].
-            drawn: the augmentation that `draw` returned, int64 [B, 3 + ...]; None leaves the samples unaugmented.
-
-        uint8 pixels are divided by 255, as torchvision's ToTensor does, then normalised.
+            task: the task whose map transforms the samples, one number or int64 [B].
+            drawn: the augmentation from `draw`, int64 [B, 3 + ...]; None disables augmentation.
         """
         x = self._transform(self.x.index_select(0, rows), task).view(-1, *self.shape)
-        if drawn is not None and self._moves:
+        if drawn is not None and self._crops_or_flips:
             x = apply_augmentation(x, drawn)
-        if drawn is not None and self._own:
-            x = apply_own(self._own, x, drawn[:, DRAWN:])
+        if drawn is not None and self._custom:
+            x = apply_custom(self._custom, x, drawn[:, DRAWN:])
         if x.dim() == 4 and x.device.type == "cpu":
             x = _channels_last(x)
         if x.dtype == torch.uint8:
-            x = x.float().div_(self._white)
+            x = x.float().div_(self._max_pixel)
         if self._moments is not None:
             mean, std = self._moments
-            x = x.sub_(mean).div_(std)  # in place: indexing has made a copy already
+            x = x.sub_(mean).div_(std)  # in place, as indexing has copied
         return x
 
     def fetch_each(
         self, rows: Tensor, task: int | Tensor, drawn: Tensor | None, sizes: Sequence[int]
     ) -> Iterator[Tensor]:
-        """Yield what `fetch` returns for batches of these sizes, one after the other; the last may be smaller.
+        """Yield consecutive batches of these sizes, as `fetch` returns them. The last one may be smaller.
 
-        An augmentation of the user's own is given a batch at a time.
+        Several batches are fetched together where this cannot change a bit. Custom augmentations get single batches.
         """
-        batch = max(sizes, default=0) * prod(self.shape) * (4 if self.x.dtype == torch.uint8 else self.x.element_size())
-        apart = self._own or batch % ALIGNED.get(self.device.type, batch + 1)
-        together = 1 if apart else max(1, TOGETHER // max(batch, 1))
+        size = max(sizes, default=0) * prod(self.shape) * (4 if self.x.dtype == torch.uint8 else self.x.element_size())
+        separately = self._custom or size % ALIGNED.get(self.device.type, size + 1)
+        together = 1 if separately else max(1, TOGETHER // max(size, 1))
         end = 0
         for first in range(0, len(sizes), together):
-            own = sizes[first : first + together]
-            begin, end = end, end + sum(own)
+            sizes_of_part = sizes[first : first + together]
+            begin, end = end, end + sum(sizes_of_part)
             part = slice(begin, end)
             of_task = task[part] if isinstance(task, Tensor) else task
             x = self.fetch(rows[part], of_task, None if drawn is None else drawn[part])
-            # not views, which would share what autograd notes of changes in place
-            yield from x.unsafe_split_with_sizes(own)
+            # not views: autograd would count a change in place for all of them
+            yield from x.unsafe_split_with_sizes(sizes_of_part)
 
     def _transform(self, x: Tensor, task: int | Tensor) -> Tensor:
-        """Apply the map of their task to samples [B, D]."""
+        """Apply the tasks' maps to samples [B, D]."""
         if self._maps is None:
             return x
         pixels, keep = self._maps
@@ -134,11 +131,11 @@ class Source:
             return x.gather(1, pixels.index_select(0, task)).mul_(keep.index_select(0, task))
         if self._identity[task]:
             return x
-        # On a CPU gather is five times as fast as index_select along the second dimension.
+        # On a CPU, gather is five times as fast as index_select along the second dimension.
         return x.gather(1, pixels[task].expand(len(x), -1)).mul_(keep[task])
 
     def _stack(self, maps: Sequence[npt.NDArray[np.int32] | None]) -> tuple[Tensor, Tensor]:
-        """Return all maps as int64 [T, D] with 0 in place of -1, and the factors [T, D]: 0 where -1 was, else 1."""
+        """Return all maps as int64 [T, D], with 0 for -1, and factors [T, D] that are 0 there and 1 elsewhere."""
         features = self.x.shape[1]
         rows = np.stack([np.arange(features) if pixels is None else pixels.astype(np.int64) for pixels in maps])
         keep = torch.from_numpy(rows >= 0).to(self.device, self.x.dtype)
@@ -146,16 +143,16 @@ class Source:
 
 
 def _borrow(array: Array) -> Tensor:
-    """Return a tensor over the array's memory, read-only in Ray's object store: nothing here writes to it."""
+    """Return a tensor over the array's memory. It may be in Ray's read-only object store, so nothing writes to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
 
 
 def _channels_last(x: Tensor) -> Tensor:
-    """Return images [B, C, H, W] in channels-last memory order, in which convolutions on CPUs are a fifth faster.
+    """Return images [B, C, H, W] in channels-last memory order: convolutions on CPUs are a fifth faster with it.
 
-    They go through flat rows, because with one channel torch takes either order for the other and changes no stride.
+    torch's own conversion changes no stride if there is one channel, so the images go through flat rows.
     """
     batch, channels, height, width = x.shape
     rows = x.permute(0, 2, 3, 1).reshape(batch, -1)

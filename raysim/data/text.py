@@ -1,4 +1,4 @@
-"""Texts as ids of their tokens, with a vocabulary that the training texts make."""
+"""Texts as token ids, with a vocabulary from the training texts."""
 
 import re
 from collections import Counter
@@ -18,7 +18,7 @@ from raysim.data.json_lines import read_texts
 from raysim.system.errors import ConfigError
 
 UNKNOWN, FIRST_WORD = 1, 2
-"""Ids: a token that is not in the vocabulary, and the most frequent one that is. 0 is padding, which models know."""
+"""The ids of an unknown token and of the most frequent word. Id 0 is padding (see models/inputs)."""
 
 
 def text_jsonl(
@@ -50,40 +50,41 @@ def text_jsonl(
 ) -> Dataset:
     """Texts in JSON lines with a text and a label (`path`, below the root), as ids of words: int64 [N, length].
 
-    Tokens are what `token` finds in the text in lower case, the first `length` of them. The vocabulary is of the
-    training texts alone: the most frequent tokens, equally frequent ones in the order of their text. A text without
-    tokens is one unknown token. Labels are the places among the sorted ones of the training texts.
+    Tokens are the first `length` matches of `token` in the lower-case text. The vocabulary has the most frequent tokens
+    of the training texts, equally frequent ones in alphabetical order. A text without tokens is one unknown token. A
+    label's number is its index among the sorted labels of the training texts.
 
-    Without a `test` file, lines whose `split` is train or test make the split, and others (val) are left out; where the
-    lines do not say both, of every class `test_fraction` of the texts (rounded, at least one) are for testing, drawn
-    from `seed` and the label, so not from the run's seed.
+    Without a `test` file, the key `split` (train or test) assigns the lines; other values (val) are left out. If the
+    lines do not name both parts, `test_fraction` of each class's texts (rounded, at least one) is for testing. These
+    are drawn from `seed` and the label, not from the run's seed.
 
     Raises:
-        MissingData: a file is not there.
-        ConfigError: a file or a line cannot be read, a label is in the test texts only, or they do not fit into memory.
+        MissingData: a file is missing.
+        ConfigError: a file or a line cannot be read, a label is in the test texts only, or the texts do not fit into
+            memory.
     """
     try:
         pattern = re.compile(token)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(f"dataset.token: found {show(token)}, allowed: a regular expression ({error})") from error
-    file, held_file = root / Path(path).expanduser(), None if test is None else root / Path(test).expanduser()
-    parts, labels = read_texts(file, held_file, (text, label, split), test_fraction, seed)
+    file, test_file = root / Path(path).expanduser(), None if test is None else root / Path(test).expanduser()
+    parts, labels = read_texts(file, test_file, (text, label, split), test_fraction, seed)
     count = sum(len(part.texts) for part in parts)
     require_memory(8 * length * count, "dataset.length", f"{length} for {count} texts")
     tokens = partial(_tokens, pattern, length)
-    counts = Counter(token for one in parts[0].texts for token in tokens(one))
+    counts = Counter(token for line in parts[0].texts for token in tokens(line))
     words = tuple(sorted(counts, key=lambda word: (-counts[word], word))[: vocabulary - FIRST_WORD])
     ids = _number_words(words)
-    train, held = (
-        Split(_stack([[ids.get(token, UNKNOWN) for token in tokens(one)] for one in part.texts], length), part.y)
+    train, testing = (
+        Split(_stack([[ids.get(token, UNKNOWN) for token in tokens(line)] for line in part.texts], length), part.y)
         for part in parts
     )
     names = tuple(map(str, labels)) if isinstance(labels[0], str) else None
-    return Dataset(train, held, len(labels), names, vocabulary=FIRST_WORD + len(words), words=words)
+    return Dataset(train, testing, len(labels), names, vocabulary=FIRST_WORD + len(words), words=words)
 
 
 def reword(dataset: Dataset, words: tuple[str, ...]) -> Dataset:
-    """Return a data set of texts with the ids that another's `words` have; a word that is not among them is unknown."""
+    """Return a dataset of texts with the ids of another's `words`. Words that are not among them become unknown."""
     ids = _number_words(words)
     table = np.array([0, UNKNOWN, *(ids.get(word, UNKNOWN) for word in dataset.words or ())], np.int64)
     train, test = (Split(table[split.x], split.y) for split in (dataset.train, dataset.test))
@@ -91,11 +92,11 @@ def reword(dataset: Dataset, words: tuple[str, ...]) -> Dataset:
 
 
 def share_words(sets: Sequence[Dataset]) -> list[Dataset]:
-    """Return data sets with the ids of one vocabulary, where they are of texts: the first's words, then the others'."""
-    if any(found.words is None for found in sets):
+    """Return datasets of texts with a common vocabulary, the first's words first. Other datasets are unchanged."""
+    if any(dataset.words is None for dataset in sets):
         return [*sets]
-    words = tuple(dict.fromkeys(word for found in sets for word in found.words or ()))
-    return [reword(found, words) for found in sets]
+    words = tuple(dict.fromkeys(word for dataset in sets for word in dataset.words or ()))
+    return [reword(dataset, words) for dataset in sets]
 
 
 def _number_words(words: Sequence[str]) -> dict[str, int]:
@@ -103,13 +104,13 @@ def _number_words(words: Sequence[str]) -> dict[str, int]:
 
 
 def _tokens(pattern: re.Pattern[str], length: int, text: str) -> list[str]:
-    """Return the first tokens of a text, `length` of them at most."""
-    found = (match[0] for match in pattern.finditer(text.lower()))
-    return list(islice((token for token in found if token), length))
+    """Return the first tokens of a text, at most `length`."""
+    matches = (match[0] for match in pattern.finditer(text.lower()))
+    return list(islice((token for token in matches if token), length))
 
 
 def _stack(rows: Sequence[Sequence[int]], length: int) -> Array:
-    """Return ids of texts as int64 [n, length]; a text without any is one unknown token."""
+    """Return token ids as int64 [n, length]. A text without tokens becomes one unknown token."""
     x = np.zeros((len(rows), length), np.int64)
     for number, row in enumerate(rows):
         x[number, : max(len(row), 1)] = row or [UNKNOWN]

@@ -1,8 +1,8 @@
-"""What is done to samples before a model sees them: normalisation, and random crops and flips of images.
+"""Transforms of samples before a model sees them: normalization, random crops and flips, and custom augmentations.
 
-Crops and flips are drawn and applied separately, so that a memory can replay the same augmentation. A draw is int64
-[n, 3]: the shift of the rows dy, the shift of the columns dx (both -4..4), and 1 for a flip or 0. Zeros change nothing.
-Behind these stands a number for each augmentation of the user's own, from 0 to 2^53 - 1, by which it changes a sample.
+Augmentations are drawn and applied separately, so that a memory can replay the same augmentation. A draw is int64
+[n, 3 + custom]. It begins with the shifts of rows and columns (dy and dx, -4..4), and 1 for a flip or 0. Zeros change
+nothing. A number from 0 to 2^53 - 1 follows for each custom augmentation, which derives its change from it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,61 +22,61 @@ from raysim.system.custom_code import place_of
 from raysim.system.errors import ConfigError, WrongResult, locate_errors
 
 AUGMENTATIONS: Mapping[str, str] = {"crop": "raysim.data.transforms:crop", "flip": "raysim.data.transforms:flip"}
-"""Name in YAML -> `module:function`. crop and flip are drawn and applied together; a user's own come after them."""
+"""Name in YAML -> `module:function`. crop and flip are drawn and applied together, before custom augmentations."""
 
-OwnAugmentation = Callable[[Tensor, Tensor], Tensor]
-"""f(images [B, ...], numbers int64 [B]) -> the changed images, of the same shape and dtype, a function of both alone.
+CustomAugmentation = Callable[[Tensor, Tensor], Tensor]
+"""f(images [B, ...], numbers int64 [B]) -> changed images of the same shape and dtype. It must be deterministic.
 
-numbers / 2^53 is uniform on [0, 1); the samples are as the data set has them, uint8 from 0 to 255, float32 or int64.
+numbers / 2^53 is uniform on [0, 1). The samples are unscaled: uint8 from 0 to 255, float32 or int64.
 """
 
 PADDING = 4  # pixels, as in RandomCrop(size, padding=4)
 DRAWN = 3  # columns for crop and flip
-LARGEST_NUMBER = 2**53  # and one less is the largest
+LARGEST_NUMBER = 2**53  # exclusive
 
 
 def crop(images: Tensor, numbers: Tensor) -> Tensor:
-    """Random crops after padding by 4 pixels: images [B, C, H, W] moved up to 4 each way, 0 beyond the edge."""
+    """Random crops after padding by 4 pixels: images [B, C, H, W] shifted by up to 4, 0 beyond the edge."""
     down, across = numbers // 9 % 9 - PADDING, numbers % 9 - PADDING
     return apply_augmentation(images, torch.stack([down, across, torch.zeros_like(numbers)], 1))
 
 
 def flip(images: Tensor, numbers: Tensor) -> Tensor:
-    """Random sideways flips, of half of the images [B, C, H, W]: where the number is odd."""
+    """Random horizontal flips of half of the images [B, C, H, W]: those with an odd number."""
     return apply_augmentation(images, torch.stack([*[torch.zeros_like(numbers)] * 2, numbers % 2], 1))
 
 
-def check_augmentation(augment: Sequence[str], own: Sequence[OwnAugmentation], split: Split) -> None:
-    """Refuse crops and flips of samples that are not images (C, H, W), and try the user's own on two samples.
+def check_augmentation(augment: Sequence[str], custom: Sequence[CustomAugmentation], split: Split) -> None:
+    """Refuse crops and flips of samples that are not images (C, H, W), and try custom augmentations on two samples.
 
     Raises:
-        ConfigError: these are no images.
-        WrongResult: see `apply_own`.
+        ConfigError: the samples are not images.
+        WrongResult: see `apply_custom`.
     """
-    known, shape = [name for name in augment if name in AUGMENTATIONS], split.x.shape[1:]
-    if known and (len(shape) != 3 or split.x.dtype == np.int64):
+    built_in, shape = [name for name in augment if name in AUGMENTATIONS], split.x.shape[1:]
+    if built_in and (len(shape) != 3 or split.x.dtype == np.int64):
         what = "are ids of" if split.x.dtype == np.int64 else "have"
         raise ConfigError(
-            f"dataset.augment: {', '.join(known)} needs images (C, H, W), the samples {what} shape {shape}"
+            f"dataset.augment: {', '.join(built_in)} needs images (C, H, W), the samples {what} shape {shape}"
         )
     with locate_errors("dataset.augment, tried on two samples"):
         x = torch.from_numpy(split.x[:2].copy())
-        apply_own(own, x, torch.tensor([0, LARGEST_NUMBER - 1])[: len(x), None].expand(-1, len(own)))
+        apply_custom(custom, x, torch.tensor([0, LARGEST_NUMBER - 1])[: len(x), None].expand(-1, len(custom)))
 
 
-def apply_own(own: Sequence[OwnAugmentation], images: Tensor, numbers: Tensor) -> Tensor:
-    """Return images [B, ...] changed by the user's own augmentations, one after the other; numbers int64 [B, K].
+def apply_custom(custom: Sequence[CustomAugmentation], images: Tensor, numbers: Tensor) -> Tensor:
+    """Return images [B, ...] after all custom augmentations, in order; numbers are int64 [B, K].
 
     Raises:
-        WrongResult: one of them returned another shape or dtype, or values that are not finite.
+        WrongResult: a function changed the shape or dtype, or returned values that are not finite.
     """
-    for function, number in zip(own, numbers.unbind(1), strict=True):
-        wanted = images
-        images = function(wanted, number)
-        if not isinstance(images, Tensor) or (images.shape, images.dtype) != (wanted.shape, wanted.dtype):
-            found = describe_tensor(images) if isinstance(images, Tensor) else type(images).__name__
-            allowed = f"{describe_tensor(wanted)}, as it was given"
-            raise WrongResult(f"dataset.augment: {place_of(function)} returned {found}, allowed: {allowed}")
+    for function, number in zip(custom, numbers.unbind(1), strict=True):
+        before = images
+        images = function(before, number)
+        if not isinstance(images, Tensor) or (images.shape, images.dtype) != (before.shape, before.dtype):
+            description = describe_tensor(images) if isinstance(images, Tensor) else type(images).__name__
+            allowed = f"{describe_tensor(before)}, as it was given"
+            raise WrongResult(f"dataset.augment: {place_of(function)} returned {description}, allowed: {allowed}")
         if images.is_floating_point() and not bool(images.isfinite().all()):
             raise WrongResult(
                 f"dataset.augment: {place_of(function)} returned NaN or infinite values, allowed: finite ones"
@@ -84,25 +84,25 @@ def apply_own(own: Sequence[OwnAugmentation], images: Tensor, numbers: Tensor) -
     return images
 
 
-def describe_tensor(found: Tensor) -> str:
-    """Return a tensor's dtype and shape, in words."""
-    return f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}"
+def describe_tensor(tensor: Tensor) -> str:
+    """Return a tensor's dtype and shape as text."""
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def draw_augmentation(
-    augment: Sequence[str], generator: np.random.Generator, n: int, own: int = 0
+    augment: Sequence[str], generator: np.random.Generator, n: int, custom: int = 0
 ) -> npt.NDArray[np.int64]:
-    """Draw the augmentation of `n` images: `crop` is RandomCrop with padding 4, `flip` a flip of half of them.
+    """Draw the augmentation of `n` images: `crop` is RandomCrop with padding 4, `flip` flips half of them.
 
-    Returns int64 [n, 3 + own]; what `augment` does not list stays 0 and draws nothing.
+    Returns int64 [n, 3 + custom]. Columns of an augmentation that is not in `augment` are 0 and draw nothing.
     """
-    drawn = np.zeros((n, DRAWN + own), dtype=np.int64)
+    drawn = np.zeros((n, DRAWN + custom), dtype=np.int64)
     if "crop" in augment:
         drawn[:, :2] = generator.integers(-PADDING, PADDING, size=(n, 2), endpoint=True)
     if "flip" in augment:
         drawn[:, 2] = generator.integers(0, 2, size=n)
-    if own:
-        drawn[:, DRAWN:] = generator.integers(0, LARGEST_NUMBER, size=(n, own))
+    if custom:
+        drawn[:, DRAWN:] = generator.integers(0, LARGEST_NUMBER, size=(n, custom))
     return drawn
 
 
@@ -114,47 +114,44 @@ def apply_augmentation(images: Tensor, drawn: Tensor) -> Tensor:
     padded = pad(images, (PADDING, PADDING, PADDING, PADDING))
     rows = (drawn[:, 0:1] + PADDING) + down  # [B, H], in the padded image
     columns = torch.where(drawn[:, 2:3] == 1, width - 1 - across, across) + (drawn[:, 1:2] + PADDING)  # [B, W]
-    wide = width + 2 * PADDING
-    places = (rows[:, :, None] * wide + columns[:, None, :]).view(batch, 1, -1).expand(-1, channels, -1)
-    return padded.view(batch, channels, -1).gather(2, places).view(images.shape)
+    padded_width = width + 2 * PADDING
+    indices = (rows[:, :, None] * padded_width + columns[:, None, :]).view(batch, 1, -1).expand(-1, channels, -1)
+    return padded.view(batch, channels, -1).gather(2, indices).view(images.shape)
 
 
-def normalization(
-    wanted: Literal["none", "standard"] | ChannelStatistics, dataset: Dataset
-) -> ChannelStatistics | None:
-    """Return the mean and std of each channel by which x becomes (x - mean) / std; None leaves it as it is.
+def normalization(value: Literal["none", "standard"] | ChannelStatistics, dataset: Dataset) -> ChannelStatistics | None:
+    """Return each channel's mean and std for x -> (x - mean) / std, or None to leave x unchanged.
 
-    `standard` takes the mean and standard deviation of the training split, untransformed, in float64. Images have one
-    number per channel, other samples one for all features.
+    `standard` takes them from the untransformed training split, in float64. Images have one number per channel, other
+    samples one for all features.
 
     Raises:
-        ConfigError: the given lists have another length; or samples that are no images are whole numbers, such as token
-            ids, which a model could not read any more.
+        ConfigError: the given lists have another length, or samples that are not images are integers such as token ids,
+            which would become meaningless.
     """
-    if wanted == "none":
+    if value == "none":
         return None
-    x = dataset.train.x[: 1 if dataset.missing else None]  # one sample stands for all that have no values
+    x = dataset.train.x[: 1 if dataset.missing else None]  # a placeholder has no values: one sample is enough
     in_floats = x.ndim != 4 and x.dtype == np.float32 and x.max() > 1 and (x == np.rint(x)).all()
     if in_floats or x.dtype == np.int64:
         raise ConfigError(
-            f"dataset.normalize: found {show(to_plain(wanted))} for samples that are whole numbers, such as token ids, "
+            f"dataset.normalize: found {show(to_plain(value))} for samples that are whole numbers, such as token ids, "
             "allowed: none; counts can be scaled before they are saved"
         )
     channels = dataset.shape[0] if len(dataset.shape) == 3 else 1
-    if wanted == "standard":
+    if value == "standard":
         flat = x.reshape(len(x), channels, -1)
         means, stds = zip(*(_moments(flat[:, channel]) for channel in range(channels)), strict=True)
         return ChannelStatistics(mean=means, std=stds)
-    if len(wanted.mean) != channels:
-        raise ConfigError(f"dataset.normalize: found {len(wanted.mean)} values, allowed: {channels}, one per channel")
-    return wanted
+    if len(value.mean) != channels:
+        raise ConfigError(f"dataset.normalize: found {len(value.mean)} values, allowed: {channels}, one per channel")
+    return value
 
 
 def _moments(values: Array) -> tuple[float, float]:
-    """Compute mean and standard deviation (of the population) in float64; a standard deviation of 0 becomes 1.
+    """Return mean and population standard deviation in float64. A standard deviation of 0 becomes 1.
 
-    Those of uint8 values, on the scale 0..1, come from the counts of the 256 values, so that no order of summing
-    matters.
+    uint8 values are scaled to 0..1. They are counted first, so that the order of summing does not matter.
     """
     if values.dtype == np.uint8:
         counts, levels = np.bincount(values.reshape(-1), minlength=256), np.arange(256) / 255

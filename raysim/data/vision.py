@@ -1,7 +1,7 @@
-"""Data sets that torchvision reads and downloads, and one-line errors where neither works.
+"""Datasets that torchvision reads and downloads, with its failures as one-line errors.
 
-torchvision is imported when one of them is loaded, never before: a torchvision that does not fit the installed torch
-breaks these data sets and nothing else.
+torchvision is imported only when one of them is loaded. A torchvision that does not fit the installed torch therefore
+breaks only these datasets.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from raysim.data.dataset import Array, Dataset, Declared, MissingData, Split, channels_first
-from raysim.data.downloading import arriving_whole
+from raysim.data.downloading import staged_download
 from raysim.system.errors import ConfigError
 from raysim.system.importing import import_torchvision
 
-TIMEOUT = 20.0  # seconds without a byte before a download is given up
+TIMEOUT = 20.0  # seconds without a byte until a download fails
 FAILURES = (
     RuntimeError,
     OSError,
@@ -43,27 +43,24 @@ CIFAR100 = replace(CIFAR10, classes=100)
 
 @dataclass(frozen=True)
 class TorchvisionSet:
-    """Where one data set is in torchvision and on disk.
-
-    Args:
-        name: its name in YAML.
-        kind: the name of its class in torchvision.datasets.
-        declared: what its files hold.
-        where: its files, below the root.
-        site: the web page that has them.
-        train: the class's arguments for the training split.
-        test: the class's arguments for the test split.
-        channels_first: whether its arrays are [N, C, H, W] already.
-    """
+    """The location of a dataset in torchvision and on disk."""
 
     name: str
+    """The name in YAML."""
     kind: str
+    """The class in torchvision.datasets."""
     declared: Declared
+    """The published contents of the files."""
     where: str
+    """The files, below the root."""
     site: str
+    """The web page with the files."""
     train: dict[str, Any] = field(default_factory=lambda: {"train": True})
+    """The class's arguments for the training split."""
     test: dict[str, Any] = field(default_factory=lambda: {"train": False})
+    """The class's arguments for the test split."""
     channels_first: bool = False
+    """Whether the arrays are [N, C, H, W] already."""
 
 
 def usps(root: Path, download: bool) -> Dataset:
@@ -74,11 +71,11 @@ def usps(root: Path, download: bool) -> Dataset:
 
 def svhn(root: Path, download: bool) -> Dataset:
     """Street View House Numbers 32 x 32 RGB, 10 classes, 73257 + 26032 images, by torchvision (Netzer et al. 2011)."""
-    files = "train_32x32.mat, test_32x32.mat"
+    where = "train_32x32.mat, test_32x32.mat"
     site = "http://ufldl.stanford.edu/housenumbers/"
-    halves: dict[str, Any] = {"train": {"split": "train"}, "test": {"split": "test"}}
-    known = TorchvisionSet("svhn", "SVHN", SVHN, files, site, channels_first=True, **halves)
-    return read_torchvision_set(known, root, download)
+    options: dict[str, Any] = {"train": {"split": "train"}, "test": {"split": "test"}}
+    files = TorchvisionSet("svhn", "SVHN", SVHN, where, site, channels_first=True, **options)
+    return read_torchvision_set(files, root, download)
 
 
 def cifar10(root: Path, download: bool) -> Dataset:
@@ -97,77 +94,77 @@ def cifar100(root: Path, download: bool) -> Dataset:
     )
 
 
-def read_torchvision_set(known: TorchvisionSet, root: Path, download: bool) -> Dataset:
-    """Read both splits of a data set below `root`, downloading those that are missing if `download` is true.
+def read_torchvision_set(files: TorchvisionSet, root: Path, download: bool) -> Dataset:
+    """Read both splits of a dataset below `root`. If `download` is true, download missing files.
 
     Raises:
         ConfigError: see `open_quietly`.
     """
-    train, test = (_open(known, root, download, options) for options in (known.train, known.test))
+    train, test = (_open(files, root, download, options) for options in (files.train, files.test))
     names = tuple(train.classes) if hasattr(train, "classes") else None
-    return Dataset(_to_split(known, train), _to_split(known, test), known.declared.classes, names)
+    return Dataset(_to_split(files, train), _to_split(files, test), files.declared.classes, names)
 
 
-def _open(known: TorchvisionSet, root: Path, download: bool, options: dict[str, Any]) -> Any:
+def _open(files: TorchvisionSet, root: Path, download: bool, options: dict[str, Any]) -> Any:
     try:
-        return open_quietly(known, root, False, options)
+        return open_quietly(files, root, False, options)
     except ConfigError:
         if not download:
             raise
-        return open_quietly(known, root, True, options)
+        return open_quietly(files, root, True, options)
 
 
-def _to_split(known: TorchvisionSet, found: Any) -> Split:
-    images: Array = np.asarray(found.data)
-    labels = found.targets if hasattr(found, "targets") else found.labels
-    x = np.ascontiguousarray(images) if known.channels_first else channels_first(images)
+def _to_split(files: TorchvisionSet, dataset: Any) -> Split:
+    images: Array = np.asarray(dataset.data)
+    labels = dataset.targets if hasattr(dataset, "targets") else dataset.labels
+    x = np.ascontiguousarray(images) if files.channels_first else channels_first(images)
     return Split(x, np.asarray(labels, dtype=np.int64))
 
 
-def open_quietly(known: TorchvisionSet, root: Path, download: bool, options: dict[str, Any]) -> Any:
-    """Return torchvision's object for one split, `options` being the arguments of its class; nothing is printed.
+def open_quietly(files: TorchvisionSet, root: Path, download: bool, options: dict[str, Any]) -> Any:
+    """Return torchvision's object for one split, constructed with `options`. Its output is suppressed.
 
     Raises:
         ConfigError: torchvision cannot be imported, the files are missing or damaged, or the download failed.
     """
-    datasets = import_torchvision("datasets", f"data set {known.name}")
+    datasets = import_torchvision("datasets", f"data set {files.name}")
     with _quiet():
         try:
-            with arriving_whole(known.name, root, known.where) if download else contextlib.nullcontext(root) as folder:
-                return getattr(datasets, known.kind)(folder, download=download, **options)
+            with staged_download(files.name, root, files.where) if download else contextlib.nullcontext(root) as folder:
+                return getattr(datasets, files.kind)(folder, download=download, **options)
         except ImportError as error:
-            raise ConfigError(f"data set {known.name}: needs a package that cannot be imported ({error})") from error
+            raise ConfigError(f"data set {files.name}: needs a package that cannot be imported ({error})") from error
         except FAILURES as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             reason = (lines[-1] if lines else type(error).__name__)[:200]
-            raise missing_files_error(known, root, reason if download else None) from error
+            raise missing_files_error(files, root, reason if download else None) from error
 
 
-def missing_files_error(known: TorchvisionSet, root: Path, failure: str | None) -> MissingData:
-    """Return the error for a data set without its files: where they were looked for and how to get them.
+def missing_files_error(files: TorchvisionSet, root: Path, failure: str | None) -> MissingData:
+    """Return the error for missing files: where they were searched for and how to get them.
 
-    failure: why downloading failed; None where it was not allowed.
+    `failure` is the reason why a download failed, or None if it was not allowed.
     """
     failed = f" and downloading failed ({failure})" if failure else ""
     or_allow = "" if failure else "set dataset.download to true, or "
     return MissingData(
-        f"data set {known.name}: no complete, sound files in {root} (looked for {known.where}){failed}; {or_allow}put "
-        f"them there from {known.site}, or point dataset.root or RAYSIM_DATA to where they are",
-        known.declared,
+        f"data set {files.name}: no complete, sound files in {root} (looked for {files.where}){failed}; {or_allow}"
+        f"put them there from {files.site}, or point dataset.root or RAYSIM_DATA to where they are",
+        files.declared,
     )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress output and warnings, and end downloads that get no byte for TIMEOUT seconds."""
-    waiting = socket.getdefaulttimeout()
+    """Suppress output and warnings, and let downloads fail after TIMEOUT seconds without a byte."""
+    timeout_before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)
     try:
         with (
             contextlib.redirect_stdout(io.StringIO()),
             contextlib.redirect_stderr(io.StringIO()),
-            warnings.catch_warnings(action="ignore"),  # CIFAR's pickles are older than numpy's idea of a dtype
+            warnings.catch_warnings(action="ignore"),  # CIFAR's pickles hold dtypes in an outdated form
         ):
             yield
     finally:
-        socket.setdefaulttimeout(waiting)
+        socket.setdefaulttimeout(timeout_before)

@@ -28,7 +28,7 @@ from raysim.models.flat import FlatModel, Weights
 from raysim.models.graphs import Graphs
 from raysim.models.inputs import two_samples
 from raysim.models.layers import find_head
-from raysim.models.task_heads import turn_to
+from raysim.models.task_heads import select_head
 from raysim.system.custom_code import is_own
 from raysim.system.device import to_device
 from raysim.system.errors import locate_errors
@@ -98,7 +98,7 @@ class ClientHost:
                 self.model.load(self.broadcasts["model"].value)
                 if self._has_task_heads:
                     stream, window = self.clients[number].stream, order.phase_of(number).window
-                    turn_to(self.model.module, stream.tasks_in(window, window + 1)[0])
+                    select_head(self.model.module, stream.tasks_in(window, window + 1)[0])
                 with locate_errors(f"client {number}, round {order.phase.round}"):
                     self.serve(self.clients[number], order, reply)
                 self.seconds[number] = time.perf_counter() - began
@@ -175,7 +175,7 @@ class ClientHost:
     def make_client(self, number: int) -> HostedClient:
         """Return a client in its initial state."""
         federation, device = self.federation, self.model.device
-        data = self._samples if federation.opener is None else federation.opened(number, device)
+        data = self._samples if federation.opener is None else federation.open_stream(number, device)
         memory = None if self._memory is None else Memory(self._memory)
         halves = {name: method.Client(name, method) for name, method in self._methods.items()}
         return HostedClient(number, federation.streams[number], data, memory, self._shared, halves)

@@ -13,7 +13,7 @@ from raysim.api.messages import Delta
 from raysim.api.method import ClientHalf, halves_with_hook
 from raysim.api.shared import Shared
 from raysim.api.step import Step
-from raysim.data.custom_stream import UserStream
+from raysim.data.custom_stream import CustomStream
 from raysim.data.pixels import Source
 from raysim.engine.local_training import train
 from raysim.engine.orders import Phase
@@ -128,7 +128,7 @@ class HostedClient(Client):
     def _see_window(self) -> None:
         """Select the current window's data. A user-defined stream also keeps the memory's samples."""
         self.arrived = self.stream.span(self.window, self.window + 1)
-        if isinstance(self.data, UserStream):
+        if isinstance(self.data, CustomStream):
             remembered = [] if self.memory is None else [self.memory.entries().positions]
             self.data.hold(torch.cat([self.arrived, *remembered]))
 

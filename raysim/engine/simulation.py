@@ -19,7 +19,7 @@ from raysim.engine.memory_choice import choose_memory
 from raysim.engine.runner import Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
-from raysim.evaluation.per_client import Spread, by_protocol, own_accuracies
+from raysim.evaluation.per_client import Spread, by_protocol, mean_client_accuracies
 from raysim.evaluation.scoring import ClientSummary, Scores, accuracies, chunks_for, summarise_clients
 from raysim.federation.federation import Federation
 from raysim.models.building import check_model
@@ -144,7 +144,7 @@ class Simulation(Stateful):
         """Return the accuracies by protocol and, unless the global model is evaluated, their spread over clients."""
         if self.config.evaluation.model == "global":
             return accuracies(self._scores(), self.federation), None
-        return own_accuracies(self._scores(), self.federation)
+        return mean_client_accuracies(self._scores(), self.federation)
 
     def _per_client(self) -> Mapping[str, ClientSummary] | None:
         """Return the summary's entry on the clients' accuracies, if the config asks for it."""

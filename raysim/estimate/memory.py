@@ -191,7 +191,7 @@ def _keep_instead(
 def _memory(federation: Federation, kind: MemoryKind | None, stream: Stream) -> int:
     """Return the bytes of a client's full memory: positions and draws (int64), and logits (float32) where kept."""
     keeps_logits = kind is not None and kind.keeps_logits
-    draws = 24 * bool(federation.augment) + 8 * len(federation.own_augment)
+    draws = 24 * bool(federation.augment) + 8 * len(federation.custom_augment)
     each = 8 + draws + 4 * prod(federation.output_shape) * keeps_logits
     return _entries(federation, kind, stream) * each
 

@@ -1,4 +1,4 @@
-"""`raysim evaluate`: a finished run's model on another data set or split. It needs no Ray and no clients."""
+"""`raysim evaluate`: evaluate a finished run's model on another dataset or split, without Ray and clients."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from raysim.config.error_text import either
 from raysim.config.lookup import only_named_by
 from raysim.data.text import reword
 from raysim.evaluation.metrics import ProtocolMetrics, describe_metric, metric_of, protocol_label
-from raysim.evaluation.per_client import own_accuracies
+from raysim.evaluation.per_client import mean_client_accuracies
 from raysim.evaluation.scoring import (
     ClientSummary,
     accuracies,
@@ -25,7 +25,7 @@ from raysim.evaluation.scoring import (
     score,
     summarise_clients,
 )
-from raysim.federation.federation import build_federation, undealt
+from raysim.federation.federation import build_federation, federation_without_clients
 from raysim.models.building import check_model
 from raysim.system.device import set_torch
 from raysim.system.errors import ConfigError
@@ -37,22 +37,22 @@ MAY_DIFFER = ("dataset", "scenario", "evaluation")
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A model's accuracies on the tasks' samples.
-
-    `tasks` are the tasks' names and `samples` the sizes of their test sets, or of what is held out for validation
-    (`split`). `evaluation` maps a protocol (domain_il, class_il, task_il) to the accuracy on each task (fractions), and
-    their average_accuracy; both are top-k accuracies where `top_k` is above 1, and another metric's values where it is
-    named beside them. With evaluation.model=global_per_client they are the clients' means, beside the worst and std.
-    `per_client` is as in summary.json, where it is asked for.
-    """
+    """A model's accuracies on the tasks' samples."""
 
     directory: Path
     split: str
+    """test or validation."""
     tasks: Sequence[str]
+    """The names of the tasks."""
     samples: Sequence[int]
+    """The number of samples of each task in the split."""
     evaluation: Mapping[str, Mapping[str, Any]]
+    """By protocol: the accuracy on each task and the average_accuracy, as fractions. Another metric is named with its
+    values. With evaluation.model=global_per_client they are means over clients, and worst and std are added."""
     per_client: Mapping[str, ClientSummary] | None = None
+    """As in summary.json, if requested."""
     top_k: int = 1
+    """Above 1, accuracies are top-k accuracies."""
 
 
 def evaluate(
@@ -61,30 +61,33 @@ def evaluate(
     """Evaluate a run's final model, in this process.
 
     Args:
-        directory: the run's, with its config.yaml and model.pt.
-        overrides: keys of dataset, scenario and evaluation that are to be others than the run's.
-        trust: import what the run's config names and raysim does not have.
+        directory: the run's directory, with its config.yaml and model.pt.
+        overrides: keys of dataset, scenario and evaluation to change.
+        trust: allow importing custom code named in the run's config.
 
     Raises:
-        ConfigError: there is no such run, it names code of its own and is not trusted, an override is of another block,
-            the data do not fit the model, it was trained on the samples that it would be validated on, or clients' own
-            models are asked for, which a run does not leave behind.
+        ConfigError: there is no such run, or it needs custom code and is not trusted. An override is of another block.
+            The data do not fit the model, or the model was trained on the validation samples. Personalized models are
+            requested, which a run does not store.
     """
-    own, config = _load_config(Path(directory), overrides, trust)
+    run_config, config = _load_config(Path(directory), overrides, trust)
     device = torch.device("cuda" if config.resources.gpus_per_actor and torch.cuda.is_available() else "cpu")
     with torch_untouched():
         set_torch(device, config.resources.deterministic)
-        federation = build_federation(config) if config.evaluation.by_client else undealt(config)
-        if federation.dataset.words is not None and config.dataset != own.dataset:  # the model knows the run's words
-            words = undealt(own).dataset.words
+        federation = build_federation(config) if config.evaluation.by_client else federation_without_clients(config)
+        if federation.dataset.words is not None and config.dataset != run_config.dataset:
+            # the model knows the ids of the run's words only
+            words = federation_without_clients(run_config).dataset.words
             federation = replace(federation, dataset=reword(federation.dataset, words or ()))
         model = check_model(config, federation.shape, federation.classes, federation.vocabulary, new_head=False)
         chunks = chunks_for(model, federation)
         module = model.module.to(device)
         source, top_k = federation.source("test", device), config.evaluation.top_k
-        counted = score(module, model.dtype, source, federation, chunks, top_k)
-        on_own = config.evaluation.model != "global"
-        rows, spreads = own_accuracies(counted, federation) if on_own else (accuracies(counted, federation), {})
+        scores = score(module, model.dtype, source, federation, chunks, top_k)
+        per_client = config.evaluation.model != "global"
+        rows, spreads = (
+            mean_client_accuracies(scores, federation) if per_client else (accuracies(scores, federation), {})
+        )
     return Evaluated(
         directory=Path(directory),
         split=config.evaluation.split,
@@ -99,19 +102,19 @@ def evaluate(
             }
             for protocol, row in rows.items()
         },
-        per_client=summarise_clients(counted, federation) if config.evaluation.by_client else None,
+        per_client=summarise_clients(scores, federation) if config.evaluation.by_client else None,
         top_k=top_k,
     )
 
 
 def claim_file(path: Path) -> None:
-    """Check that there is no such file yet. Raises ConfigError."""
+    """Check that the file does not exist. Raises ConfigError."""
     if os.path.lexists(path):
         raise ConfigError(f"--out {path}: this is there already, allowed: a new file")
 
 
 def write_evaluation(evaluated: Evaluated, path: Path) -> None:
-    """Write the accuracies as JSON, to a file that `claim_file` has checked. Raises ConfigError where it cannot."""
+    """Write the accuracies as JSON, to a file that `claim_file` has checked. Raises ConfigError if it cannot."""
     try:
         write_whole(path, json.dumps(asdict(evaluated), indent=2, allow_nan=False, default=str) + "\n")
     except (OSError, ValueError) as error:
@@ -120,16 +123,16 @@ def write_evaluation(evaluated: Evaluated, path: Path) -> None:
 
 
 def describe_evaluation(evaluated: Evaluated) -> Iterator[str]:
-    """Describe the accuracies in lines of text, in %, or another metric in its unit."""
-    for protocol, found in evaluated.evaluation.items():
-        metric = metric_of(cast(ProtocolMetrics, found))
-        label = protocol_label(protocol, evaluated.top_k, "global_per_client" if "worst" in found else "global")
+    """Yield lines of text with the accuracies in %, or with another metric in its unit."""
+    for protocol, values in evaluated.evaluation.items():
+        metric = metric_of(cast(ProtocolMetrics, values))
+        label = protocol_label(protocol, evaluated.top_k, "global_per_client" if "worst" in values else "global")
         yield f"{metric.title}, {label}, {evaluated.split} samples of each task"
         for number, (name, samples, accuracy) in enumerate(
-            zip(evaluated.tasks, evaluated.samples, found["accuracy"], strict=True), 1
+            zip(evaluated.tasks, evaluated.samples, values["accuracy"], strict=True), 1
         ):
             yield f"{number:>4}  {metric.figure(accuracy):>5}  {name} ({samples:,})"
-        yield f"mean  {metric.figure(found['average_accuracy']):>5}"
+        yield f"mean  {metric.figure(values['average_accuracy']):>5}"
     for protocol, clients in (evaluated.per_client or {}).items():
         yield describe_clients(protocol, clients, evaluated.top_k)
 
@@ -137,34 +140,34 @@ def describe_evaluation(evaluated: Evaluated) -> Iterator[str]:
 def _load_config(
     directory: Path, overrides: Sequence[str] | Mapping[str, object], trust: bool
 ) -> tuple[Config, Config]:
-    """Return the run's config, and the same with other data and with its final model to start from."""
+    """Return the run's config, and the same config with the overrides and the run's final model."""
     for name in ("config.yaml", "model.pt"):
         if not (directory / name).is_file():
             raise ConfigError(f"{directory / name}: there is no such file; allowed: the directory of a run that ended")
-    for given, _ in parse_overrides(overrides):
-        block = str(given.keys[0])
+    for override, _ in parse_overrides(overrides):
+        block = str(override.keys[0])
         if block in Config.model_fields and block not in MAY_DIFFER:
             raise ConfigError(
-                f"{given}: found a key of {block}, which the trained model cannot change, allowed: keys of "
+                f"{override}: found a key of {block}, which the trained model cannot change, allowed: keys of "
                 f"{either(MAY_DIFFER)}"
             )
     with only_named_by(trust=trust):
-        own = load(directory / "config.yaml")
-    asked = load(own, overrides)
-    _check_held_out(own, asked)
-    if asked.evaluation.model == "local":
-        found = "evaluation.model: found local, but a run's directory has the server's model alone"
-        raise ConfigError(f"{found}, allowed: global or global_per_client")
-    return own, load(asked, {"model.weights": str(directory / "model.pt")})
+        run_config = load(directory / "config.yaml")
+    changed = load(run_config, overrides)
+    _check_held_out(run_config, changed)
+    if changed.evaluation.model == "local":
+        problem = "evaluation.model: found local, but a run's directory has the server's model alone"
+        raise ConfigError(f"{problem}, allowed: global or global_per_client")
+    return run_config, load(changed, {"model.weights": str(directory / "model.pt")})
 
 
-def _check_held_out(own: Config, asked: Config) -> None:
-    """Refuse to validate on samples that the model was trained on: only what the run itself held out is none of these.
+def _check_held_out(run_config: Config, changed: Config) -> None:
+    """Refuse to validate on training samples: only the samples that the run held out are safe.
 
     Raises:
-        ConfigError: the run held nothing out, or other samples than those that are asked for.
+        ConfigError: the run held out no samples, or other samples than requested.
     """
-    if asked.evaluation.split == "validation" and _held_out(own) != _held_out(asked):
+    if changed.evaluation.split == "validation" and _held_out(run_config) != _held_out(changed):
         raise ConfigError(
             "evaluation.split: found validation, of samples that the run may have been trained on, allowed: test, or "
             "what it held out itself: its own dataset, scenario and evaluation.validation_fraction"
@@ -172,6 +175,6 @@ def _check_held_out(own: Config, asked: Config) -> None:
 
 
 def _held_out(config: Config) -> dict[str, object]:
-    """Return the keys that decide which samples a config holds out."""
+    """Return the keys that determine the samples that a config holds out."""
     blocks = ("dataset.", "scenario.", "evaluation.validation_fraction")
     return {key: value for key, value in result_settings(config).items() if key.startswith(blocks)}

@@ -1,6 +1,6 @@
-"""What a metric adds up over test samples, added exactly: neither chunks nor hosts can change a bit of it.
+"""Exact sums of a metric over test samples: neither chunks nor hosts can change a bit.
 
-Every measured number is a float64, which is a whole number of 2^-1126; so sums are whole numbers of any size.
+Every measured number is a float64, which is an integer multiple of 2^-1126. So sums are integers of any size.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ from raysim.objectives import Objective
 from raysim.system.custom_code import place_of
 from raysim.system.errors import Diverged, RunError
 
-UNIT = 1126  # bits behind the binary point: 1073 of the smallest float64's exponent, 53 of its digits
-LOW = 26  # bits of a number's digits that are added apart, so that 2^36 samples cannot overflow int64
+UNIT = 1126  # bits after the binary point: 1073 for the smallest float64's exponent, 53 for its digits
+LOW = 26  # low bits of the digits, summed separately so that 2^36 samples cannot overflow int64
 
 Sums = npt.NDArray[Any]
-"""Whole numbers of 2^-UNIT, of Python's own: [tasks, m]; m = 0 where nothing was measured."""
+"""Python integers in units of 2^-UNIT, [tasks, m]; m = 0 if nothing was measured."""
 
 
 def add_exactly(measured: Sequence[Tensor]) -> list[int]:
-    """Return the sums over the rows of all these tensors [n, m], m whole numbers. Only this waits for a GPU.
+    """Return the m sums over the rows of all these tensors [n, m]. Only this waits for a GPU.
 
     Raises:
         Diverged: a number is not finite.
@@ -39,27 +39,27 @@ def add_exactly(measured: Sequence[Tensor]) -> list[int]:
 
 def _add_column(values: npt.NDArray[np.float64]) -> int:
     digits, exponents = np.frexp(values)
-    whole = np.ldexp(digits, 53).astype(np.int64)
+    scaled = np.ldexp(digits, 53).astype(np.int64)
     total = 0
     for exponent in np.unique(exponents).tolist():
-        some = whole[exponents == exponent]
-        high, low = int((some >> LOW).sum()), int((some & (2**LOW - 1)).sum())
+        same_exponent = scaled[exponents == exponent]
+        high, low = int((same_exponent >> LOW).sum()), int((same_exponent & (2**LOW - 1)).sum())
         total += ((high << LOW) + low) << (exponent - 53 + UNIT)
     return total
 
 
-def stack_sums(of_tasks: Sequence[Sequence[int]]) -> Sums:
-    """Return the sums of all tasks, [tasks, m]; zeros for a task that has none here."""
-    width = max(map(len, of_tasks), default=0)
-    found = np.zeros((len(of_tasks), width), object)
-    for task, sums in enumerate(of_tasks):
+def stack_sums(sums_of_tasks: Sequence[Sequence[int]]) -> Sums:
+    """Return the sums of all tasks, [tasks, m]. A task without sums has zeros."""
+    width = max(map(len, sums_of_tasks), default=0)
+    stacked = np.zeros((len(sums_of_tasks), width), object)
+    for task, sums in enumerate(sums_of_tasks):
         if sums:
-            found[task] = sums
-    return found
+            stacked[task] = sums
+    return stacked
 
 
 def merge_sums(parts: Sequence[Sums]) -> Sums:
-    """Add what several hosts measured, of which some had nothing to measure."""
+    """Add the sums of several hosts. Some hosts may have measured nothing."""
     measured = [part for part in parts if part.shape[1]]
     return np.sum(measured, axis=0) if measured else parts[0]
 
@@ -68,7 +68,7 @@ def evaluate_metric(objective: Objective, sums: Sequence[int], samples: int, tas
     """Return the metric of a task's test samples; 0 where nothing was measured, as in a dry run.
 
     Raises:
-        RunError: the metric is not defined there, or is not finite.
+        RunError: the metric is undefined or not finite.
     """
     if not len(sums):
         return 0.0

@@ -1,8 +1,8 @@
-"""Continual-learning metrics, all read off the accuracy matrix a[t][i]: task i's test set after task t.
+"""Continual-learning metrics of the accuracy matrix a[t][i]: the accuracy on task i's test set after task t.
 
-Every function takes the matrix as rows of fractions and gives None where the metric is undefined (one task, say): never
-NaN. i counts tasks from 1 in the formulas. Where an objective has another metric than accuracy, a[t][i] is its value;
-of one that is better if lower the formulas hold for -a, so that forgetting is positive where it has become worse.
+Every function takes the matrix as rows of fractions. An undefined metric (as with one task) is None, never NaN. The
+formulas count tasks from 1. If an objective has another metric than accuracy, a[t][i] is its value. If lower is better,
+the formulas apply to -a, so that forgetting is positive where the metric has become worse.
 """
 
 from collections.abc import Sequence
@@ -27,20 +27,20 @@ TESTED_LABELS = {
 
 
 def protocol_label(protocol: str, top_k: int = 1, tested: str = "global") -> str:
-    """Return what a protocol's accuracies are called: class-IL, or class-IL top-5, and of what if not of one model."""
+    """Return the label of a protocol's accuracies, such as `class-IL top-5`, with the tested models if not global."""
     label = PROTOCOL_LABELS.get(protocol, protocol)
     return (label if top_k == 1 else f"{label} top-{top_k}") + TESTED_LABELS.get(tested, "")
 
 
 def describe_mean(protocol: str, mean: float, metric: Metric, top_k: int = 1) -> str:
-    """Return a mean over tasks in words, such as `class-IL 71.2%` or `domain-IL R2 0.812`."""
+    """Return a mean over tasks as text, such as `class-IL 71.2%` or `domain-IL R2 0.812`."""
     name = "" if metric == ACCURACY_METRIC else f"{metric.name} "
     unit = metric.unit if metric.unit == "%" else metric.unit and f" {metric.unit}"
     return f"{protocol_label(protocol, top_k)} {name}{metric.figure(mean)}{unit}"
 
 
 class MetricKeys(TypedDict):
-    """What summary.json says of a metric; nothing of accuracy."""
+    """The keys of a metric in summary.json. Accuracy has none."""
 
     metric: NotRequired[str]
     unit: NotRequired[str]
@@ -48,11 +48,10 @@ class MetricKeys(TypedDict):
 
 
 class ProtocolMetrics(MetricKeys):
-    """What summary.json says of one protocol: accuracy is a[t][i], T x T; all are fractions, None where undefined.
+    """The entry of one protocol in summary.json. All values are fractions, or None if undefined.
 
-    Where they are values of another metric, its name, unit and direction stand first. Where clients are tested on
-    their own data, a[t][i] is their mean, and worst and std are the matrices of the worst client's accuracy and of the
-    clients' standard deviation.
+    `accuracy` is a[t][i], T x T. Another metric's name, unit and direction come first. If the evaluation is per client,
+    a[t][i] is the clients' mean, and `worst` and `std` are matrices of the worst client and the standard deviation.
     """
 
     accuracy: list[list[float]]
@@ -74,8 +73,8 @@ def average_accuracy(matrix: Matrix, after: int | None = None) -> float | None:
 def forgetting(matrix: Matrix) -> float | None:
     """Fgt = 1/(T-1) sum_{i<T} max_{j<T} (a[j][i] - a[T][i]) (Fed-A-GEM; Chaudhry et al., 2018). It can be negative.
 
-    The maximum is over every row before the last, as printed, also those before task i was trained. Codes that do not
-    evaluate future tasks have zeros there, so they differ where a task did better before its own training than after.
+    As in the papers, the maximum is over every row before the last, including rows before task i was trained. Codes
+    that do not evaluate future tasks have zeros there. They differ if a task did better before its training than after.
     """
     last = len(matrix)
     if last < 2:
@@ -102,14 +101,14 @@ def forward_transfer(matrix: Matrix, untrained: Sequence[float]) -> float | None
 
 
 def describe_metric(metric: Metric) -> MetricKeys:
-    """Return the keys that say in a summary of what metric its values are; none for accuracy."""
+    """Return the keys that name a metric in a summary; none for accuracy."""
     if metric == ACCURACY_METRIC:
         return {}
     return {"metric": metric.name, "unit": metric.unit, "higher_is_better": metric.higher_is_better}
 
 
 def metric_of(summary: ProtocolMetrics) -> Metric:
-    """Return the metric that a summary's values are of, whose range it does not say."""
+    """Return the metric of a summary's values. Its range is not stored."""
     if "metric" not in summary:
         return ACCURACY_METRIC
     return Metric(summary["metric"], summary["unit"], summary["higher_is_better"])
@@ -118,17 +117,17 @@ def metric_of(summary: ProtocolMetrics) -> Metric:
 def summarise(
     matrix: Matrix, untrained: Sequence[float], in_step: bool = True, metric: Metric = ACCURACY_METRIC
 ) -> ProtocolMetrics:
-    """Return everything summary.json says of one protocol.
+    """Return the entry of one protocol in summary.json.
 
-    in_step: row t is the end of task t at all clients. Where it is not, forgetting and the transfers are undefined.
+    `in_step`: row t is the end of task t at all clients. Otherwise forgetting and the transfers are undefined.
     """
-    upward, before = [metric.better(row) for row in matrix], metric.better(untrained)
-    found: ProtocolMetrics = {
+    rising, initial = [metric.better(row) for row in matrix], metric.better(untrained)
+    metrics: ProtocolMetrics = {
         "accuracy": [list(row) for row in matrix],
         "average_accuracy": average_accuracy(matrix),
-        "forgetting": forgetting(upward) if in_step else None,
-        "final_forgetting": final_forgetting(upward) if in_step else None,
-        "backward_transfer": backward_transfer(upward) if in_step else None,
-        "forward_transfer": forward_transfer(upward, before) if in_step else None,
+        "forgetting": forgetting(rising) if in_step else None,
+        "final_forgetting": final_forgetting(rising) if in_step else None,
+        "backward_transfer": backward_transfer(rising) if in_step else None,
+        "forward_transfer": forward_transfer(rising, initial) if in_step else None,
     }
-    return {**describe_metric(metric), **found}
+    return {**describe_metric(metric), **metrics}

@@ -1,9 +1,9 @@
-"""Accuracy on clients' own data, task by task: each client is tested on samples in the proportions of what it holds.
+"""Accuracy per client and task: each client is tested on the class proportions of its training data.
 
-A client's accuracy on task i is sum_c p_k(c | i) a_k(i, c), with a_k(i, c) the accuracy of the model that it is tested
-with on the test samples of class c in task i, and p_k(c | i) the part of client k's training samples of task i, over
-the whole run, that are of class c (classes without test samples left out). So the whole test set is used and nothing is
-drawn. A task's figures are over the clients that hold samples of it, each counted once.
+A client's accuracy on task i is sum_c p_k(c | i) a_k(i, c). a_k(i, c) is the accuracy of the client's tested model on
+the test samples of class c in task i. p_k(c | i) is the fraction of class c in client k's training samples of task i
+in the whole run. Classes without test samples are omitted. So the whole test set is used, and nothing is drawn.
+A task's mean and spread are over the clients that hold samples of it, each counted once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,25 +17,25 @@ from raysim.federation.federation import Federation
 
 
 class Spread(TypedDict):
-    """Of each task: the accuracy of the client that does worst, and the clients' (population) standard deviation."""
+    """By task: the accuracy of the worst client, and the clients' population standard deviation."""
 
     worst: list[float]
     std: list[float]
 
 
-def own_accuracies(scores: Scores, federation: Federation) -> tuple[dict[str, list[float]], dict[str, Spread]]:
+def mean_client_accuracies(scores: Scores, federation: Federation) -> tuple[dict[str, list[float]], dict[str, Spread]]:
     """Return the clients' mean accuracy by protocol and task, and their spread; fractions.
 
-    The scores are one model's, which all clients are tested with (int64 [tasks, classes]), or each client's own one's
-    (int64 [clients, tasks, classes]). Every task has samples that some client holds, as the federation has checked.
+    The scores are of one model for all clients (int64 [tasks, classes]), or of each client's personalized model (int64
+    [clients, tasks, classes]). Some client holds samples of every task: the federation checks this.
     """
-    counts = federation.own_counts()
+    counts = federation.class_counts()
     held = counts.sum(axis=2)
     means: dict[str, list[float]] = {}
     spreads: dict[str, Spread] = {}
     for protocol, right in scores.items():
-        found = (counts * class_accuracies(right, federation)).sum(axis=2) / np.maximum(held, 1)
-        columns: Sequence[list[float]] = [found[held[:, task] > 0, task].tolist() for task in range(held.shape[1])]
+        of_clients = (counts * class_accuracies(right, federation)).sum(axis=2) / np.maximum(held, 1)
+        columns: Sequence[list[float]] = [of_clients[held[:, task] > 0, task].tolist() for task in range(held.shape[1])]
         means[protocol] = [fmean(column) for column in columns]
         spreads[protocol] = {
             "worst": [min(column) for column in columns],
@@ -45,6 +45,6 @@ def own_accuracies(scores: Scores, federation: Federation) -> tuple[dict[str, li
 
 
 def by_protocol(scores: Mapping[int, Scores]) -> Scores:
-    """Return the clients' scores, by their ids, as one array for each protocol: int64 [clients, tasks, classes]."""
-    own = [scores[client] for client in sorted(scores)]
-    return {protocol: np.stack([one[protocol] for one in own]) for protocol in own[0]}
+    """Return scores by client id as one array per protocol: int64 [clients, tasks, classes]."""
+    in_order = [scores[client] for client in sorted(scores)]
+    return {protocol: np.stack([of_client[protocol] for of_client in in_order]) for protocol in in_order[0]}

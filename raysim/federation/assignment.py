@@ -1,4 +1,4 @@
-"""From tasks to streams: which samples of which task reach which client, and in what portions."""
+"""From tasks to streams: assign the samples of each task to clients, and divide them into portions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from raysim.config import Config
 from raysim.data.dataset import Array, Dataset
-from raysim.data.partition import Labels, deal_rows, split_by_owner
+from raysim.data.partition import Labels, partition_rows, split_by_owner
 from raysim.data.scenario import Task
 from raysim.federation.availability import arrivals, departures
 from raysim.federation.blurring import blur_boundaries, in_times, in_windows_of
@@ -15,67 +15,65 @@ from raysim.federation.stream import Rows, Stream, in_windows, online
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
-STREAMS: Mapping[str, str] = {}  # raysim has no built-in streams; a user-defined one is package.module:function
+STREAMS: Mapping[str, str] = {}  # no built-in streams; a custom one is package.module:function
 NOTHING: Rows = np.empty(0, np.int32)
 
 
-def deal(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[Stream]:
-    """Deal every task's training samples to the clients present in it, and put each client's samples in order.
+def make_streams(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> list[Stream]:
+    """Assign each task's training samples to the clients present in it, and put each client's samples in order.
 
     Raises:
-        ConfigError: the samples cannot be dealt as configured, or no client is present in a task.
+        ConfigError: the configured partition is impossible, or no client is present in a task.
     """
     windows = config.scenario.windows
     if windows is not None and windows.windows is not None:
         positions = np.arange(windows.windows * windows.window, dtype=np.int32)
         return [in_windows([positions], [0], windows.window) for _ in range(config.clients.count)]
     count, labels = config.clients.count, dataset.train.y
-    owned = [[NOTHING] * len(tasks) for _ in range(count)]
-    once = _parts(config, labels, count, 0, dataset.train.clients) if config.partition_per == "run" else None
+    rows_of_clients = [[NOTHING] * len(tasks) for _ in range(count)]
+    run_parts = _partition(config, labels, count, 0, dataset.train.clients) if config.partition_per == "run" else None
     for number, task in enumerate(tasks):
-        there = _there(config, number)
-        if once is None:
-            parts = [task.train[part] for part in _parts(config, labels[task.train], len(there), number)]
+        present = _present_in(config, number)
+        if run_parts is None:
+            parts = [task.train[part] for part in _partition(config, labels[task.train], len(present), number)]
         elif len(task.train) == len(labels):
-            parts = [once[client] for client in there]  # not copied: a client's rows are shared by all tasks
+            parts = [run_parts[client] for client in present]  # not copied: all tasks share a client's rows
         else:
-            of_all = split_by_owner(_owners(once, len(labels))[task.train], count)
-            parts = [task.train[of_all[client]] for client in there]
-        for client, part in zip(there, parts, strict=True):
-            owned[client][number] = part
-    return [_stream(config, client, rows) for client, rows in enumerate(owned)]
+            in_task = split_by_owner(_owners(run_parts, len(labels))[task.train], count)
+            parts = [task.train[in_task[client]] for client in present]
+        for client, part in zip(present, parts, strict=True):
+            rows_of_clients[client][number] = part
+    return [_make_stream(config, client, rows) for client, rows in enumerate(rows_of_clients)]
 
 
 def _owners(parts: Sequence[Rows], rows: int) -> npt.NDArray[np.int64]:
-    """Return the client of each row, -1 where it is nobody's."""
+    """Return the client of each row, or -1 for none."""
     owners = np.full(rows, -1)
     for client, part in enumerate(parts):
         owners[part] = client
     return owners
 
 
-def _there(config: Config, task: int) -> list[int]:
-    """Return the clients present in some round of a task; under asynchronous boundaries, all clients."""
+def _present_in(config: Config, task: int) -> list[int]:
+    """Return the clients present in some round of a task. Under asynchronous boundaries these are all clients."""
     rounds = config.training.rounds_per_task
     if rounds is None:
         return list(range(config.clients.count))
     first, last = 1 + task * rounds, (task + 1) * rounds
-    times = enumerate(zip(arrivals(config), departures(config), strict=True))
-    there = [client for client, (arrival, gone) in times if arrival <= last and gone > first]
-    if not there:
+    periods = enumerate(zip(arrivals(config), departures(config), strict=True))
+    present = [client for client, (arrival, departure) in periods if arrival <= last and departure > first]
+    if not present:
         raise ConfigError(f"clients: nobody is there in task {task + 1}, allowed: at least one client in every task")
-    return there
+    return present
 
 
-def _parts(config: Config, labels: Labels, clients: int, number: int, ids: Array | None = None) -> list[Rows]:
+def _partition(config: Config, labels: Labels, clients: int, number: int, ids: Array | None = None) -> list[Rows]:
     draws = seeding.generator(config.seed, "partition", number)
-    return deal_rows(config.partition, labels, clients, draws, ids)
+    return partition_rows(config.partition, labels, clients, draws, ids)
 
 
-def _stream(config: Config, client: int, rows: Sequence[Rows]) -> Stream:
-    """Put a client's samples in order: by task, as far as boundaries are sharp, and in a task at random if windows
-    divide it.
-    """
+def _make_stream(config: Config, client: int, rows: Sequence[Rows]) -> Stream:
+    """Put a client's samples in order: by task unless boundaries are blurry, at random in a task of several windows."""
     tasks = list(range(len(rows)))
     if config.scenario.order == "per_client":
         tasks = [int(task) for task in seeding.generator(config.seed, "order", client).permutation(len(rows))]
@@ -83,7 +81,7 @@ def _stream(config: Config, client: int, rows: Sequence[Rows]) -> Stream:
     windows, rounds = config.scenario.windows, config.training.rounds_per_task
     divided = windows is not None or config.scenario.online
     if divided:
-        ordered = _shuffled(config, client, ordered)
+        ordered = _shuffle(config, client, ordered)
     if config.scenario.blur:
         times = blur_boundaries(ordered, tasks, config.scenario.blur, seeding.generator(config.seed, "blur", client))
         if windows is not None:
@@ -96,6 +94,6 @@ def _stream(config: Config, client: int, rows: Sequence[Rows]) -> Stream:
     return Stream(ordered, tasks)
 
 
-def _shuffled(config: Config, client: int, rows: Sequence[Rows]) -> list[Rows]:
+def _shuffle(config: Config, client: int, rows: Sequence[Rows]) -> list[Rows]:
     draws = seeding.generator(config.seed, "arrival", client)
     return [of_task[draws.permutation(len(of_task))] for of_task in rows]

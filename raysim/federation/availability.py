@@ -1,4 +1,4 @@
-"""Availability and data window of every client, by round, all known before the run starts."""
+"""The presence and the data window of every client in every round, known before the run starts."""
 
 import math
 from bisect import bisect_right
@@ -20,27 +20,31 @@ ALWAYS = 2**62  # a round that no run reaches
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is in a round: `round` (from 1) of `rounds`, in `task` (from 0).
-
-    The task began after the round `began` and has `lasts` rounds. Where nobody is told the task, the run is one.
-    """
+    """The progress of a run in a round. If clients do not know the tasks, the whole run counts as one task."""
 
     round: int
+    """The round, from 1."""
     rounds: int
+    """The number of rounds of the run."""
     task: int
+    """The task, from 0."""
     began: int
+    """The round after which the task began."""
     lasts: int
+    """The number of rounds of the task."""
 
 
 @dataclass(frozen=True)
 class Attendance:
-    """One client's times, in rounds from 1: the round in which each window of its stream begins, and its departure."""
+    """The times of one client, in rounds from 1."""
 
     begins: Sequence[int]
+    """The round in which each window of the client's stream begins."""
     gone: int = ALWAYS
+    """The first round after the client's departure."""
 
     def window(self, round: int) -> int | None:
-        """Return the window that the client has in a round, or None if it is absent."""
+        """Return the client's window in a round, or None if it is absent."""
         window = bisect_right(self.begins, round) - 1
         return None if window < 0 or round >= self.gone else window
 
@@ -48,8 +52,9 @@ class Attendance:
 class Availability:
     """The times of all clients, and of the evaluations.
 
-    `rounds` is the run's number of server updates; `rows[t]` the round after which row t of the accuracy matrix is
-    evaluated; under asynchronous boundaries, which have no common task, the rows divide the run into equal parts.
+    Attributes:
+        rows: the round after which each row of the accuracy matrix is evaluated. Asynchronous boundaries have no common
+            task, so their rows divide the run into equal parts.
     """
 
     def __init__(self, streams: Sequence[Stream], attendance: Sequence[Attendance], rows: Sequence[int]) -> None:
@@ -61,11 +66,11 @@ class Availability:
 
     @property
     def rounds(self) -> int:
-        """The run's number of rounds."""
+        """The number of rounds, which are server updates."""
         return self.rows[-1]
 
     def window(self, client: int, round: int) -> int | None:
-        """Return the window that a client has in a round, or None if it is absent or has no data."""
+        """Return a client's window in a round, or None if it is absent or has no data."""
         window = self._attendance[client].window(round)
         return window if window is not None and self._streams[client].size(window) else None
 
@@ -79,54 +84,54 @@ class Availability:
         self._changes = self._changes or self._find_changes()
         since = self._changes[bisect_right(self._changes, round) - 1]
         if self._present[0] != since:
-            there = (k for k in range(len(self._streams)) if self.window(k, since) is not None)
-            self._present = since, tuple(there)
+            clients = (k for k in range(len(self._streams)) if self.window(k, since) is not None)
+            self._present = since, tuple(clients)
         return self._present[1]
 
     def _find_changes(self) -> list[int]:
-        """Return the rounds at which clients may come or go, ascending: between two of them the same are present."""
-        found = {1}
-        for stream, there in zip(self._streams, self._attendance, strict=True):
+        """Return the rounds in which the set of present clients may change, ascending."""
+        changes = {1}
+        for stream, attendance in zip(self._streams, self._attendance, strict=True):
             present = False
-            for window, begin in enumerate(there.begins):
+            for window, begin in enumerate(attendance.begins):
                 if present != (present := stream.size(window) > 0):
-                    found.add(begin)
-            found.add(there.gone)
-        return sorted(found)
+                    changes.add(begin)
+            changes.add(attendance.gone)
+        return sorted(changes)
 
     def row(self, round: int) -> int:
-        """Return a round's row of the accuracy matrix, from 0; it is its task, if all clients have the same one."""
+        """Return a round's row of the accuracy matrix, from 0. It is the round's task if clients share one."""
         return bisect_right(self.rows, round - 1)
 
-    def progress(self, round: int, told: bool = True) -> Progress:
-        """Return how far the run is in a round; `told` says whether anybody knows the task."""
-        if not told:
+    def progress(self, round: int, tasks_known: bool = True) -> Progress:
+        """Return the progress in a round. `tasks_known` says whether clients know the task."""
+        if not tasks_known:
             return Progress(round, self.rounds, 0, 0, self.rounds)
         task = min(self.row(round), len(self.rows) - 1)
         began = self.rows[task - 1] if task else 0
         return Progress(round, self.rounds, task, began, self.rows[task] - began)
 
     def tasks(self, client: int, round: int) -> list[int]:
-        """Return the tasks of the samples that a client has in a round, ascending; none if it is absent."""
+        """Return the tasks of a client's samples in a round, ascending. An absent client has none."""
         window = self.window(client, round)
         return [] if window is None else self._streams[client].tasks_in(window, window + 1)
 
     def timeline(self) -> npt.NDArray[np.int64]:
-        """Return the task of every client by round: int64 [clients, rounds], -1 where a client is absent.
+        """Return the task of every client by round: int64 [clients, rounds], -1 if a client is absent.
 
-        For a window with samples of several tasks it is the task with most of them.
+        A window with samples of several tasks counts as the task with most of them.
         """
-        found = np.full((len(self._streams), self.rounds), -1)
+        timeline = np.full((len(self._streams), self.rounds), -1)
         for client, stream in enumerate(self._streams):
             windows = [self.window(client, round) for round in range(1, self.rounds + 1)]
             counts = {window: stream.counts_in(window, window + 1) for window in set(windows) if window is not None}
-            most = {window: max(of, key=of.__getitem__) for window, of in counts.items()}
-            found[client] = [-1 if window is None else most[window] for window in windows]
-        return found
+            main_task = {window: max(tasks, key=tasks.__getitem__) for window, tasks in counts.items()}
+            timeline[client] = [-1 if window is None else main_task[window] for window in windows]
+        return timeline
 
 
 def arrivals(config: Config) -> list[int]:
-    """Return the round, from 1, from which on each client is present."""
+    """Return each client's first round, from 1."""
     clients, rounds = config.clients, config.training.rounds_per_task or 0
     if clients.arrive is None:
         return [1] * clients.count
@@ -137,18 +142,18 @@ def arrivals(config: Config) -> list[int]:
 
 
 def departures(config: Config) -> list[int]:
-    """Return the round from which on each client has left."""
+    """Return the first round after each client's departure."""
     return _moments(config.clients.leave, config.clients.count, ALWAYS)
 
 
 def _moments(moments: Sequence[Moment], clients: int, otherwise: int) -> list[int]:
-    """Return every client's round; if a client has two, the later one in the list counts."""
+    """Return every client's round. The last moment that names a client counts."""
     rounds = {client: moment.round for moment in moments for client in moment.clients}
     return [rounds.get(client, otherwise) for client in range(clients)]
 
 
 def plan_availability(config: Config, streams: Sequence[Stream]) -> Availability:
-    """Plan the availability that a config describes.
+    """Return the availability that a config describes.
 
     Raises:
         ConfigError: the run would have too many rounds.
@@ -159,7 +164,7 @@ def plan_availability(config: Config, streams: Sequence[Stream]) -> Availability
         rounds = config.training.rounds_per_task
         assert rounds is not None
         return Availability(streams, attendance, [t * rounds for t in range(1, tasks + 1)])
-    last = max(max(there.begins[-1] for there in attendance) + windows.rounds_per_window - 1, tasks)
+    last = max(max(times.begins[-1] for times in attendance) + windows.rounds_per_window - 1, tasks)
     if last > MOST_ROUNDS:
         raise ConfigError(
             f"scenario.boundaries.asynchronous.rounds_per_window: found {windows.rounds_per_window}, with "
@@ -169,24 +174,26 @@ def plan_availability(config: Config, streams: Sequence[Stream]) -> Availability
 
 
 def _attend(config: Config, streams: Sequence[Stream]) -> Iterator[Attendance]:
-    """Yield every client's times; nothing begins before its arrival."""
+    """Yield every client's times. No window begins before the client's arrival."""
     windows = config.scenario.windows
-    for client, (stream, arrival, gone) in enumerate(zip(streams, arrivals(config), departures(config), strict=True)):
+    for client, (stream, arrival, departure) in enumerate(
+        zip(streams, arrivals(config), departures(config), strict=True)
+    ):
         if windows is None:
-            yield Attendance([max(begin, arrival) for begin in _boundaries(config, client)], gone)
+            yield Attendance([max(begin, arrival) for begin in _boundaries(config, client)], departure)
         else:
-            each = windows.rounds_per_window
-            begins = [arrival + each * window for window in range(stream.windows)]
-            exhausted = begins[-1] + each if windows.on_exhausted == "drop" else ALWAYS
-            yield Attendance(begins, min(gone, exhausted))
+            window_rounds = windows.rounds_per_window
+            begins = [arrival + window_rounds * window for window in range(stream.windows)]
+            exhausted = begins[-1] + window_rounds if windows.on_exhausted == "drop" else ALWAYS
+            yield Attendance(begins, min(departure, exhausted))
 
 
 def _boundaries(config: Config, client: int) -> list[int]:
-    """Return the rounds at which windows begin, all but the first shifted by up to jitter rounds, drawn uniformly."""
-    rounds, most = config.training.rounds_per_task or 0, config.scenario.jitter
-    each = rounds if config.scenario.online else 1
-    usual = [1 + task * rounds + part for task in range(config.scenario.tasks) for part in range(each)]
-    if not most:
+    """Return the rounds at which windows begin. All except the first are shifted by a uniform draw of up to jitter."""
+    rounds, jitter = config.training.rounds_per_task or 0, config.scenario.jitter
+    windows_per_task = rounds if config.scenario.online else 1
+    usual = [1 + task * rounds + part for task in range(config.scenario.tasks) for part in range(windows_per_task)]
+    if not jitter:
         return usual
     draws = seeding.generator(config.seed, "boundaries", client)
-    return [usual[0], *(begin + int(draws.integers(-most, most + 1)) for begin in usual[1:])]
+    return [usual[0], *(begin + int(draws.integers(-jitter, jitter + 1)) for begin in usual[1:])]

@@ -1,4 +1,4 @@
-"""The choice of a round's clients, by a sampler or a method: what it must be."""
+"""Check a round's clients, as chosen by a sampler or a method."""
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -12,10 +12,10 @@ from raysim.system.errors import WrongResult
 def check_chosen(
     chosen: object, present: Sequence[int], key: str, chooser: Callable[..., Any], least: int = 0
 ) -> list[int]:
-    """Return the clients, `least` or more, that `chooser` chose for a round; `key` is where the config names it.
+    """Return the clients that `chooser` chose for a round, at least `least`. `key` is its config key.
 
     Raises:
-        WrongResult: these are no ids of different clients out of those present.
+        WrongResult: the result is not ids of different clients that are present.
     """
     ids: list[int] | None = None
     if isinstance(chosen, Iterable):

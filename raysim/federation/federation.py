@@ -1,4 +1,4 @@
-"""The data of a run: the data set, its stream of tasks, and which client has which samples when."""
+"""The data of a run: the dataset, its stream of tasks, and each client's samples by round."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,18 +14,18 @@ from raysim.config.component import Component
 from raysim.config.component_blocks import ChannelStatistics
 from raysim.config.scenarios import ClassIncremental, OwnScenario
 from raysim.data.class_incremental import classes
-from raysim.data.custom_stream import Opener, UserStream
-from raysim.data.custom_tasks import own_tasks
+from raysim.data.custom_stream import CustomStream, Opener
+from raysim.data.custom_tasks import make_custom_tasks
 from raysim.data.dataset import Dataset, MissingData, stand_in, subsample
 from raysim.data.loading import load_dataset
 from raysim.data.pixels import Source
 from raysim.data.scenario import Task, domains, hold_out, permutations, rotations
-from raysim.data.transforms import AUGMENTATIONS, OwnAugmentation, check_augmentation, normalization
-from raysim.federation.assignment import deal
+from raysim.data.transforms import AUGMENTATIONS, CustomAugmentation, check_augmentation, normalization
+from raysim.federation.assignment import make_streams
 from raysim.federation.availability import Availability, plan_availability
 from raysim.federation.stream import Stream
 from raysim.federation.targets import make_objective
-from raysim.federation.unlabelled import Unlabelled, deal_unlabelled
+from raysim.federation.unlabelled import Unlabelled, assign_unlabeled
 from raysim.objectives import Objective
 from raysim.objectives.classification import Classification
 from raysim.system import seeding
@@ -37,7 +37,7 @@ CLASSIFICATION = Classification()
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """The data that all hosts of a run share, unchanged throughout; `streams[k]` is client k's stream."""
+    """The data of a run. All hosts share it, and it never changes. `streams[k]` is client k's."""
 
     dataset: Dataset
     tasks: Sequence[Task]
@@ -46,14 +46,18 @@ class Federation:
     protocols: tuple[Protocol, ...]
     normalization: ChannelStatistics | None
     augment: tuple[str, ...]
-    own_augment: tuple[OwnAugmentation, ...] = ()
+    """The names of all augmentations."""
+    custom_augment: tuple[CustomAugmentation, ...] = ()
+    """The functions of the custom augmentations, in the order of their names in `augment`."""
     opener: Opener | None = None
+    """Opens a client's custom stream, if there is one."""
     unlabelled: Unlabelled | None = None
+    """The second dataset, if there is one."""
     objective: Objective = CLASSIFICATION
 
     @cached_property
     def classes(self) -> int:
-        """The number of outputs of the model's head, which has all classes from the start."""
+        """The number of outputs of the model's head. The head has all classes from the start."""
         return self.objective.outputs(self.dataset.train.y, self.dataset.classes)
 
     @property
@@ -68,50 +72,52 @@ class Federation:
 
     @property
     def vocabulary(self) -> int | None:
-        """The number of ids, where samples are ids; else None."""
+        """The number of ids, or None if samples are not ids."""
         return self.dataset.vocabulary
 
     def source(self, split: Literal["train", "test"], device: torch.device) -> Source:
-        """Return a split on a device, with the tasks' transforms; only training data are augmented."""
+        """Return a split on a device, with the tasks' transforms. Only training data are augmented."""
         maps, training = [task.pixels for task in self.tasks], split == "train"
         data = self.dataset.train if training else self.dataset.test
-        augment, own = (self.augment, self.own_augment) if training else ((), ())
-        return Source(data, maps, device=device, normalization=self.normalization, augment=augment, own=own)
+        augment, custom = (self.augment, self.custom_augment) if training else ((), ())
+        return Source(data, maps, device=device, normalization=self.normalization, augment=augment, custom=custom)
 
     def unlabelled_source(self, device: torch.device) -> Source | None:
-        """Return the second data set on a device, scaled and normalised as the first, or None if there is none."""
+        """Return the second dataset on a device, normalized like the first, or None if there is none."""
         if self.unlabelled is None:
             return None
         return Source(self.unlabelled.split, [None], device=device, normalization=self.normalization)
 
-    def opened(self, client: int, device: torch.device) -> UserStream:
-        """Return what a client reads from the user-defined stream."""
+    def open_stream(self, client: int, device: torch.device) -> CustomStream:
+        """Return a client's custom stream."""
         assert self.opener is not None
         options = {"device": device, "normalization": self.normalization}
-        return UserStream(self.opener, client, self.dataset, augment=self.augment, own=self.own_augment, **options)
+        return CustomStream(
+            self.opener, client, self.dataset, augment=self.augment, custom=self.custom_augment, **options
+        )
 
     def admitted(self, stream: Stream, window: int, logits: Literal["all", "task", "seen"]) -> tuple[int, ...] | None:
-        """Return the classes in the training softmax of a client with this window, or None for all of them."""
+        """Return the classes in the training softmax of a client with this window, or None for all classes."""
         if logits == "all" or "class_il" not in self.protocols:
             return None
         present = stream.tasks_in(stream.stage(window) if logits == "task" else 0, window + 1)
         return tuple(sorted({label for task in present for label in self.tasks[task].classes}))
 
-    def own_counts(self) -> npt.NDArray[np.int64]:
-        """Return how many samples of each class clients have of each task, in the whole run: [clients, tasks, classes].
+    def class_counts(self) -> npt.NDArray[np.int64]:
+        """Return the training samples of the whole run by client, task and class: [clients, tasks, classes].
 
-        Classes of which a task has no test sample count nothing.
+        The count of a class without test samples in a task is 0.
         """
-        classes, labels = self.classes, self.dataset
+        classes, dataset = self.classes, self.dataset
         counts = np.zeros((len(self.streams), len(self.tasks), classes), np.int64)
-        for of_client, stream in zip(counts, self.streams, strict=True):
+        for counts_of_client, stream in zip(counts, self.streams, strict=True):
             for task, rows in zip(stream.tasks, stream.rows, strict=True):
-                of_client[task] += np.bincount(labels.train.y[rows], minlength=classes)
-        tested = [np.bincount(labels.test.y[task.test], minlength=classes) > 0 for task in self.tasks]
-        return counts * np.stack(tested)
+                counts_of_client[task] += np.bincount(dataset.train.y[rows], minlength=classes)
+        has_tests = [np.bincount(dataset.test.y[task.test], minlength=classes) > 0 for task in self.tasks]
+        return counts * np.stack(has_tests)
 
     def classes_before(self, stage: int) -> tuple[int, ...]:
-        """Return the classes of the first so many tasks of all clients, ascending; all where every task has all."""
+        """Return the classes of all clients' tasks before a stage, ascending. Without class-IL all classes count."""
         if "class_il" not in self.protocols:
             return tuple(range(self.classes))
         return self.classes_of({task for stream in self.streams for task in stream.tasks_before(stage)})
@@ -122,33 +128,33 @@ class Federation:
 
 
 def build_federation(config: Config, download: bool = True, pretend: bool = False) -> Federation:
-    """Load the data, make the tasks and deal them to the clients.
+    """Load the data, make the tasks and assign their samples to the clients.
 
-    With `pretend` a data set whose files are missing is replaced by one without values, if it declares its size.
+    With `pretend`, a placeholder without values replaces a dataset with missing files, if its size is published.
 
-    Every draw is from a separate random stream, so the data do not depend on methods, actors and aggregation.
+    Every draw is from a separate random stream, so the data do not depend on methods, actors or aggregation.
 
     Raises:
         ConfigError: the data are missing or do not suit the scenario.
     """
-    federation = undealt(config, download, pretend)
-    check_augmentation(federation.augment, federation.own_augment, federation.dataset.train)
-    streams = deal(config, federation.dataset, federation.tasks)
+    federation = federation_without_clients(config, download, pretend)
+    check_augmentation(federation.augment, federation.custom_augment, federation.dataset.train)
+    streams = make_streams(config, federation.dataset, federation.tasks)
     federation = replace(federation, streams=streams, availability=plan_availability(config, streams))
     if config.evaluation.model != "global":
-        _check_own_classes(config, federation)
+        _check_held_classes(config, federation)
     if config.dataset.unlabelled is None:
         return federation
     try:
-        second = _loaded(config, config.dataset.unlabelled, download, pretend)
+        second = _load_component(config, config.dataset.unlabelled, download, pretend)
     except ConfigError as error:
         raise type(error)(f"dataset.unlabelled: {error}") from error
     dataset = replace(federation.dataset, missing=(*federation.dataset.missing, *second.missing))
-    return replace(federation, dataset=dataset, unlabelled=deal_unlabelled(second, federation.dataset, config))
+    return replace(federation, dataset=dataset, unlabelled=assign_unlabeled(second, federation.dataset, config))
 
 
-def undealt(config: Config, download: bool = True, pretend: bool = False) -> Federation:
-    """Load the data and make the tasks for an evaluation, which has no clients and no rounds.
+def federation_without_clients(config: Config, download: bool = True, pretend: bool = False) -> Federation:
+    """Load the data and make the tasks, without clients and rounds, as for an evaluation.
 
     Raises:
         ConfigError: the data are missing or do not suit the scenario.
@@ -167,7 +173,7 @@ def undealt(config: Config, download: bool = True, pretend: bool = False) -> Fed
         protocols=_protocols(config, dataset, tasks),
         normalization=normalization(config.dataset.normalize, dataset),
         augment=tuple(augment.name for augment in config.dataset.augment),
-        own_augment=tuple(
+        custom_augment=tuple(
             augment.with_keys() for augment in config.dataset.augment if augment.name not in AUGMENTATIONS
         ),
         opener=None if windows is None or windows.stream is None else windows.stream.with_keys(),
@@ -176,7 +182,7 @@ def undealt(config: Config, download: bool = True, pretend: bool = False) -> Fed
 
 
 def _protocols(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> tuple[Protocol, ...]:
-    """Return how the tasks are tested: by domain where each has all classes, by task where each has a head."""
+    """Return the protocols: domain-IL if every task has all classes, only task-IL if every task has a head."""
     by_domain = config.scenario.kind == "domain_incremental"
     if isinstance(config.scenario, OwnScenario):
         by_domain = all(len(task.classes) == dataset.classes for task in tasks)
@@ -186,18 +192,18 @@ def _protocols(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> tuple
 
 
 def _check_top_k(top_k: int, tasks: Sequence[Task]) -> None:
-    """Check that every task has so many classes: task-IL predicts among them, and tasks by domain have all of them."""
+    """Check that every task has at least `top_k` classes, as task-IL predicts among a task's classes."""
     smallest = min(tasks, key=lambda task: len(task.classes))
     if top_k > len(smallest.classes):
-        found = f"evaluation.top_k: found {top_k}, allowed: 1 to {len(smallest.classes)}"
-        raise ConfigError(f"{found}, as many classes as the task with the fewest has ({smallest.name})")
+        message = f"evaluation.top_k: found {top_k}, allowed: 1 to {len(smallest.classes)}"
+        raise ConfigError(f"{message}, as many classes as the task with the fewest has ({smallest.name})")
 
 
-def _check_own_classes(config: Config, federation: Federation) -> None:
-    """Check that every task has test samples like those of some client."""
-    held: npt.NDArray[np.int64] = federation.own_counts().sum(axis=(0, 2))
+def _check_held_classes(config: Config, federation: Federation) -> None:
+    """Check that every task has test samples of a class that some client holds."""
+    samples_by_task: npt.NDArray[np.int64] = federation.class_counts().sum(axis=(0, 2))
     for number, task in enumerate(federation.tasks):
-        if not held[number]:
+        if not samples_by_task[number]:
             raise ConfigError(
                 f"evaluation.model: found {config.evaluation.model}, but no client has samples of the classes that "
                 f"{task.name or 'a task'} is tested on, allowed: global"
@@ -208,7 +214,7 @@ def _load(config: Config, download: bool, pretend: bool) -> tuple[Dataset, Seque
     spec = config.dataset
 
     def load(component: Component, number: int = 0) -> Dataset:
-        dataset = _loaded(config, component, download, pretend)
+        dataset = _load_component(config, component, download, pretend)
         if spec.train_samples is None:
             return dataset
         return subsample(dataset, spec.train_samples, seeding.generator(config.seed, "train_samples", number))
@@ -226,8 +232,8 @@ def _load(config: Config, download: bool, pretend: bool) -> tuple[Dataset, Seque
     return domains(named, reference)
 
 
-def _loaded(config: Config, component: Component, download: bool, pretend: bool) -> Dataset:
-    """Return a data set as its files have it, or its stand-in."""
+def _load_component(config: Config, component: Component, download: bool, pretend: bool) -> Dataset:
+    """Return a dataset, or its placeholder if its files are missing and `pretend` is true."""
     spec = config.dataset
     try:
         return load_dataset(component.function(), spec.root, spec.download and download, component.keys())
@@ -241,7 +247,7 @@ def _tasks(config: Config, dataset: Dataset) -> list[Task]:
     spec = config.scenario
     draws = seeding.generator(config.seed, "tasks")
     if isinstance(spec, OwnScenario):
-        return own_tasks(spec, dataset, draws)
+        return make_custom_tasks(spec, dataset, draws)
     if isinstance(spec, ClassIncremental):
         return classes(dataset, spec, draws)
     make = rotations if spec.shift == "rotation" else permutations

@@ -1,4 +1,4 @@
-"""Which client holds how many samples of what, and which task it is at when: counted before a run, for its records."""
+"""The samples of each client by task and class, and its tasks by round. They are counted before a run and recorded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,28 +12,27 @@ from raysim.federation.federation import Federation
 
 Counts = npt.NDArray[np.int64]
 
-MOST_CLIENTS = 200  # of more, so many are counted, evenly spaced by their ids
+MOST_CLIENTS = 200  # with more clients, this number is counted, evenly spaced by id
 
 
 @dataclass(frozen=True)
 class Holdings:
-    """What some clients hold, row by row: client `clients[k]` has `by_task[k][i]` training samples of task i and
-    `by_class[k][c]` different ones of class c over all tasks, or nothing where targets are no classes.
-
-    `at_tasks[k]` are pairs of a round and the task that the client is at from then on (both from 1; 0 where it is not
-    there); nothing where all change their tasks at once.
-    """
+    """The samples and the task changes of some clients. Row k of each field is of client `clients[k]`."""
 
     clients: Sequence[int]
     by_task: Sequence[Sequence[int]]
+    """by_task[k][i]: the number of training samples of task i."""
     by_class: Sequence[Sequence[int]]
+    """by_class[k][c]: the number of different samples of class c over all tasks. Empty if targets are not classes."""
     at_tasks: Sequence[Sequence[tuple[int, int]]]
+    """at_tasks[k]: pairs of a round and the client's task from then on, both from 1; task 0 means absent. Empty if all
+    clients change their tasks in the same rounds."""
 
 
 def find_holdings(federation: Federation, timeline: Counts | None) -> Holdings | None:
-    """Return what at most MOST_CLIENTS clients hold; None where they open streams of their own.
+    """Return the holdings of at most MOST_CLIENTS clients, or None with a custom stream.
 
-    timeline: as Availability's; None where all clients change their tasks at once.
+    `timeline` is as in Availability, or None if all clients change their tasks in the same rounds.
     """
     if federation.opener is not None:
         return None
@@ -48,22 +47,22 @@ def find_holdings(federation: Federation, timeline: Counts | None) -> Holdings |
 
 
 def count_by_task(federation: Federation, clients: Sequence[int]) -> Counts:
-    """Return the samples of these clients by task: [clients, tasks]."""
-    of_tasks = [stream.counts_in(0, stream.windows) for stream in map(federation.streams.__getitem__, clients)]
-    return np.asarray([[found.get(task, 0) for task in range(len(federation.tasks))] for found in of_tasks])
+    """Return the number of samples of these clients by task: [clients, tasks]."""
+    counts_of_clients = [stream.counts_in(0, stream.windows) for stream in map(federation.streams.__getitem__, clients)]
+    return np.asarray([[counts.get(task, 0) for task in range(len(federation.tasks))] for counts in counts_of_clients])
 
 
 def count_by_class(federation: Federation, clients: Sequence[int]) -> Counts:
-    """Return the samples of these clients by class, where a row that tasks share counts once: [clients, classes]."""
+    """Return the number of samples of these clients by class: [clients, classes]. A row of two tasks counts once."""
     labels = federation.dataset.train.y
     rows = [np.unique(np.concatenate([NOTHING, *federation.streams[client].rows])) for client in clients]
-    return np.asarray([np.bincount(labels[own], minlength=federation.classes) for own in rows])
+    return np.asarray([np.bincount(labels[rows_of_client], minlength=federation.classes) for rows_of_client in rows])
 
 
 def _changes(tasks: Sequence[int]) -> list[tuple[int, int]]:
     """Return a row of the timeline as pairs of a round and the task from then on, both from 1."""
-    found, round = [], 1
-    for task, same in groupby(tasks):
-        found.append((round, task + 1))
-        round += len(list(same))
-    return found
+    changes, round = [], 1
+    for task, run_of_rounds in groupby(tasks):
+        changes.append((round, task + 1))
+        round += len(list(run_of_rounds))
+    return changes

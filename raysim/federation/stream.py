@@ -1,8 +1,8 @@
-"""One client's data in order of arrival. A sample is a position in it: a rotated image counts as another sample.
+"""One client's data in order of arrival. A sample is a position in the stream, so a rotated image is another sample.
 
-A stream is divided in two ways: into tasks, which say how a sample looks, and into windows, of which a client has one
-at a time. A stage is what lies between two boundaries that the client is told of: a task, or, if clients are not told
-of boundaries, the whole stream.
+A stream is divided in two ways: into tasks, which transform the samples, and into windows, of which a client has one
+at a time. A stage is the part between two boundaries that the client knows: a task, or the whole stream if clients do
+not know the boundaries.
 """
 
 from bisect import bisect_right
@@ -21,11 +21,11 @@ class Stream:
     """The rows (of the train split) that reach one client.
 
     Args:
-        rows: for every portion in order of arrival, the int32 row numbers; a portion is of one task, and a task may
-            have several; portions may share one array.
-        tasks: the task of each portion; by default the first is of task 0, the second of task 1, ...
-        windows: the position at which each window ends; by default a window is a portion.
-        stages: the window at which each stage begins; by default each portion's first.
+        rows: the int32 row numbers of every portion, in order of arrival. A portion is of one task, and a task may have
+            several portions. Portions may share an array.
+        tasks: the task of each portion; by default 0, 1, ...
+        windows: the position at which each window ends; by default every portion is a window.
+        stages: the window at which each stage begins; by default every window is a stage.
     """
 
     def __init__(
@@ -63,15 +63,15 @@ class Stream:
         return self._windows[window + 1] - self._windows[window]
 
     def end(self, window: int) -> int:
-        """Return the number of samples that have arrived once this window has."""
+        """Return the number of samples up to the end of a window."""
         return self._windows[window + 1]
 
     def samples_of(self, task: int) -> int:
         """Return the number of samples of a task."""
-        return sum(len(rows) for of, rows in zip(self.tasks, self.rows, strict=True) if of == task)
+        return sum(len(rows) for task_of_rows, rows in zip(self.tasks, self.rows, strict=True) if task_of_rows == task)
 
     def tasks_before(self, stage: int) -> list[int]:
-        """Return the tasks of the samples that come before a stage, ascending; of all after the last stage."""
+        """Return the tasks of the samples before a stage, ascending. Past the last stage these are all tasks."""
         return self.tasks_in(0, self._stages[stage] if stage < len(self._stages) else self.windows)
 
     def stage(self, window: int) -> int:
@@ -89,15 +89,15 @@ class Stream:
         return {task: count for task, count in zip(self.tasks, inside, strict=True) if count > 0}
 
     def locate(self, positions: Tensor) -> tuple[Tensor, int | Tensor]:
-        """Return the rows (int64 [n]) at these positions, and their tasks: one number if all are of the same task."""
-        wanted = positions.numpy()
-        if len(wanted) and (only := self._portion(wanted.min())) == self._portion(wanted.max()):
-            return torch.from_numpy(self._rows(only, wanted)), self.tasks[only]
-        portions = np.searchsorted(self._portions, wanted, side="right") - 1
-        rows = np.empty_like(wanted)
+        """Return the rows (int64 [n]) at these positions, and their tasks: one number if all have the same task."""
+        indices = positions.numpy()
+        if len(indices) and (common := self._portion(indices.min())) == self._portion(indices.max()):
+            return torch.from_numpy(self._rows(common, indices)), self.tasks[common]
+        portions = np.searchsorted(self._portions, indices, side="right") - 1
+        rows = np.empty_like(indices)
         for portion in np.unique(portions):
-            mine = portions == portion
-            rows[mine] = self._rows(portion, wanted[mine])
+            in_portion = portions == portion
+            rows[in_portion] = self._rows(portion, indices[in_portion])
         return torch.from_numpy(rows), torch.tensor(self.tasks)[torch.from_numpy(portions)]
 
     def _portion(self, position: int) -> int:
@@ -108,14 +108,14 @@ class Stream:
 
 
 def in_windows(rows: Sequence[Rows], tasks: Sequence[int], size: int) -> Stream:
-    """Return a stream in windows of `size` samples of any tasks, the last possibly smaller. It has a single stage."""
+    """Return a stream of one stage in windows of `size` samples of any tasks. The last window may be smaller."""
     total = sum(len(r) for r in rows)
     ends = [min(start + size, total) for start in range(0, total, size)] or [0]
     return Stream(rows, tasks, ends, stages=[0])
 
 
 def online(rows: Sequence[Rows], tasks: Sequence[int], rounds: int) -> Stream:
-    """Return a stream in which every task arrives in `rounds` windows of nearly equal size; a task is a stage."""
+    """Return a stream in which every task is a stage of `rounds` windows of nearly equal size."""
     parts = [part for of_task in rows for part in np.array_split(of_task, rounds)]
     ends = [int(end) for end in np.cumsum([len(part) for part in parts])]
     return Stream(rows, tasks, ends, stages=range(0, len(parts), rounds))

@@ -1,4 +1,4 @@
-"""Whether a data set's targets suit the objective, which is tried on two of them where it is the user's own."""
+"""Make the objective and check that the dataset's targets suit it. A custom objective is tried on two targets."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,23 +20,23 @@ def make_objective(config: Config, dataset: Dataset, tasks: Sequence[Task]) -> O
     """Return the run's objective.
 
     Raises:
-        ConfigError: the data set's targets do not suit it.
-        RunError: an objective of the user's own failed, or returned something else than it must.
+        ConfigError: the dataset's targets do not suit it.
+        RunError: a custom objective failed, or returned an invalid result.
     """
     name = config.objective.named
     with locate_errors(f"objective {name}"):
         objective: Objective = config.objective.make()
-        for where, targets in _parts(dataset, tasks):
-            wrong = objective.check(targets, dataset.classes)
-            if wrong is not None:
-                raise ConfigError(f"objective: {name} in {where}: {wrong}")
+        for where, targets in _targets_by_split(dataset, tasks):
+            problem = objective.check(targets, dataset.classes)
+            if problem is not None:
+                raise ConfigError(f"objective: {name} in {where}: {problem}")
         if is_own(type(objective)):
             with locate_errors(f"objective {name}, tried on {TRIED} targets"):
                 _try(objective, dataset)
     return objective
 
 
-def _parts(dataset: Dataset, tasks: Sequence[Task]) -> Iterator[tuple[str, Array]]:
+def _targets_by_split(dataset: Dataset, tasks: Sequence[Task]) -> Iterator[tuple[str, Array]]:
     yield "the training samples", dataset.train.y
     for task in tasks:
         test = dataset.test.y
@@ -44,7 +44,7 @@ def _parts(dataset: Dataset, tasks: Sequence[Task]) -> Iterator[tuple[str, Array
 
 
 def _try(objective: Objective, dataset: Dataset) -> None:
-    """Have the objective compute on outputs of zeros."""
+    """Compute the loss and the metric of zero outputs."""
     if not isinstance(getattr(objective, "metric", None), Metric):
         allowed = "allowed: one, metric = raysim.objectives.Metric(name, ...)"
         raise WrongResult(f"objective: {place_of(type(objective))} has no metric, {allowed}")
@@ -59,31 +59,31 @@ def _try(objective: Objective, dataset: Dataset) -> None:
 
 
 def check_loss(objective: Objective, loss: object, outputs: Tensor) -> Tensor:
-    """Return what an objective's `loss` returned, checked but for its value, which a GPU would have to be waited for.
+    """Return an objective's `loss` after a check of its type. Checking its value would wait for the GPU.
 
     Raises:
-        WrongResult: it is no scalar of the outputs' dtype.
+        WrongResult: the loss is not a scalar of the outputs' dtype.
     """
     if not (isinstance(loss, Tensor) and not loss.shape and loss.dtype == outputs.dtype):
-        found = f"{loss.dtype} {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        kind = f"{loss.dtype} {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         allowed = f"the batch's mean loss, a tensor [] of {outputs.dtype}"
-        raise WrongResult(f"objective: {place_of(type(objective))}.loss returned {found}, allowed: {allowed}")
+        raise WrongResult(f"objective: {place_of(type(objective))}.loss returned {kind}, allowed: {allowed}")
     return loss
 
 
 def refuse_infinite(objective: Objective) -> None:
-    """Raise WrongResult, as an objective's loss was not finite although the model's outputs were."""
+    """Raise WrongResult for a loss that is not finite although the model's outputs are."""
     who, allowed = place_of(type(objective)), "allowed: finite losses of finite outputs"
     raise WrongResult(f"objective: {who}.loss returned what is not finite, {allowed}")
 
 
 def check_measured(objective: Objective, measured: object, samples: int) -> None:
-    """Check what an objective's `measure` returned, but for its values.
+    """Check the shape of an objective's `measure`.
 
     Raises:
-        WrongResult: it is no matrix with a row for each sample.
+        WrongResult: the result is not a matrix with a row for each sample.
     """
     if not (isinstance(measured, Tensor) and measured.dim() == 2 and len(measured) == samples):
-        found = f"{measured.dtype} {list(measured.shape)}" if isinstance(measured, Tensor) else type(measured).__name__
+        kind = f"{measured.dtype} {list(measured.shape)}" if isinstance(measured, Tensor) else type(measured).__name__
         allowed = f"numbers for each of the {samples} samples, a tensor [{samples}, m]"
-        raise WrongResult(f"objective: {place_of(type(objective))}.measure returned {found}, allowed: {allowed}")
+        raise WrongResult(f"objective: {place_of(type(objective))}.measure returned {kind}, allowed: {allowed}")

@@ -1,4 +1,4 @@
-"""A second data set, without labels, of which every client has an equal part."""
+"""A second, unlabeled dataset, of which every client has an equal part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,26 +15,26 @@ from raysim.system.errors import ConfigError
 
 @dataclass(frozen=True, eq=False)
 class Unlabelled:
-    """Samples whose labels nobody reads; `parts[k]` are client k's rows (int32)."""
+    """Samples without labels; `parts[k]` are client k's rows (int32)."""
 
     split: Split
     parts: Sequence[Rows]
 
 
-def deal_unlabelled(second: Dataset, first: Dataset, config: Config) -> Unlabelled:
-    """Deal a second data set's samples to the clients at random, in parts that differ by one sample at most.
+def assign_unlabeled(second: Dataset, first: Dataset, config: Config) -> Unlabelled:
+    """Assign a second dataset's samples to the clients at random, in parts that differ by at most one sample.
 
-    Texts get the first one's ids.
+    Texts get the first dataset's ids.
 
     Raises:
-        ConfigError: the samples are not like the first data set's, or fewer than the clients.
+        ConfigError: the samples are not like the first dataset's, or there are fewer samples than clients.
     """
     if first.words is not None and second.words is not None:
         second = reword(second, first.words)
-    split, found, clients = second.train, second.shape, config.clients.count
-    if found != first.shape:
+    split, shape, clients = second.train, second.shape, config.clients.count
+    if shape != first.shape:
         raise ConfigError(
-            f"dataset.unlabelled: found samples of shape {found}, allowed: {first.shape}, as in dataset; choose "
+            f"dataset.unlabelled: found samples of shape {shape}, allowed: {first.shape}, as in dataset; choose "
             "another data set, or bring its samples to that shape"
         )
     if (first.vocabulary is None) != (second.vocabulary is None) or (second.vocabulary or 0) > (first.vocabulary or 0):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raysim.config import Config
-from raysim.data.downloading import downloads_told
+from raysim.data.downloading import downloads_reported
 from raysim.engine.events import Event, RoundDone, Stage, Started
 from raysim.launch.display import RunDisplay, RunLines, accuracy_so_far, print_line
 from raysim.system.output import unfailing_stream
@@ -147,7 +147,7 @@ def show_downloads(lines: Iterable[str]) -> None:
     """Print lines as they come, and below them, on a terminal, how far a download is."""
     console = Console(file=unfailing_stream(sys.stdout))
     status = console.status("reading the data")
-    with status if console.is_terminal else nullcontext(), downloads_told(status.update):
+    with status if console.is_terminal else nullcontext(), downloads_reported(status.update):
         for line in lines:
             print_line(console, line)
 

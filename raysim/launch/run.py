@@ -13,7 +13,7 @@ from raysim.callbacks.callback import Callback
 from raysim.callbacks.callback_list import Named, make_callbacks
 from raysim.config import Config, load
 from raysim.config.comparison import label_run
-from raysim.data.downloading import downloads_told
+from raysim.data.downloading import downloads_reported
 from raysim.engine.compatibility import check_fit, check_methods
 from raysim.engine.events import Stage
 from raysim.engine.whole_run import simulate_here
@@ -105,7 +105,7 @@ def run(
             placement.check_gpus(resolved, capacity)
         elif resolved.resources.address is None:
             places = placement.place(resolved, capacity)
-        with downloads_told(lambda text: opened_display.take(Stage(text))):
+        with downloads_reported(lambda text: opened_display.take(Stage(text))):
             federation = build_federation(resolved)
         model = check_model(resolved, federation.shape, federation.classes, federation.vocabulary)
         check_fit(resolved, model, federation.classes)

@@ -1,5 +1,5 @@
-"""Models, one file each, building them with a run's initial weights on every host, and flat vectors of parameters.
-A model is a function, named in MODELS or as `package.module:function`, that returns a torch module."""
+"""Models, one file each, their construction with the run's initial weights, and flat vectors of parameters.
+A model is a function that returns a torch module. It is named in MODELS or as `package.module:function`."""
 
 MODELS = {
     "mnist_cnn": "raysim.models.mnist_cnn:mnist_cnn",
@@ -12,10 +12,10 @@ MODELS = {
 }
 """Name in YAML -> `module:function`, imported when a config asks for it.
 
-A model, one of these or a user's own, is a function
+A model, built in or custom, is a function
 
     f(shape: tuple[int, ...], classes: int, *, keys...) -> nn.Module
 
-whose keyword-only parameters are its YAML keys and whose docstring's first line is what `raysim list models` prints.
-Where samples are ids, a key `vocabulary` that is null is given their number.
+Its keyword-only parameters are its YAML keys. `raysim list models` prints the first line of its docstring. If samples
+are ids, a key `vocabulary` that is null is set to their number.
 """

@@ -1,4 +1,4 @@
-"""What a model's layers put out, read off a forward pass: on it depend memory and how many samples pass at a time."""
+"""Measure the sizes of a model's activations, for the estimate of memory and the size of evaluation chunks."""
 
 import torch
 from torch import Tensor, nn
@@ -7,13 +7,13 @@ from raysim.models.flat import FlatModel
 
 
 def measure_activations(model: FlatModel, x: Tensor) -> tuple[int, int]:
-    """Return the bytes of all layers' outputs for one sample like the two in x, and of the largest one.
+    """Return the bytes per sample of all layers' outputs, and of the largest one. x has two samples.
 
-    The model is in evaluation mode afterwards, and otherwise unchanged.
+    The model is in evaluation mode afterwards and otherwise unchanged.
     """
     sizes: list[int] = []
 
-    def note(module: nn.Module, given: object, output: object) -> None:
+    def note(module: nn.Module, inputs: object, output: object) -> None:
         if isinstance(output, Tensor):
             sizes.append(output.nbytes // 2)
 

@@ -1,4 +1,4 @@
-"""A bag of embeddings: a text is the mean of its tokens' vectors, whatever their order."""
+"""A bag of embeddings: a text is the mean of its tokens' vectors, in any order."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -27,9 +27,9 @@ class BagOfEmbeddings(nn.Module):
 
 
 def mean_of_tokens(x: Tensor, ids: Tensor) -> Tensor:
-    """Return the mean [B, W] of the vectors [B, L, W] of those ids [B, L] that are no padding; zeros if all are."""
-    known = (ids != PADDING_ID).unsqueeze(-1)
-    return (x * known).sum(1) / known.sum(1).clamp(min=1)
+    """Return the mean [B, W] of the vectors [B, L, W] whose ids [B, L] are not padding; zeros if all are padding."""
+    is_token = (ids != PADDING_ID).unsqueeze(-1)
+    return (x * is_token).sum(1) / is_token.sum(1).clamp(min=1)
 
 
 def bag_of_embeddings(

@@ -1,4 +1,4 @@
-"""Building a run's model with the same initial weights on every host, drawn from a separate random stream."""
+"""Build a run's model, with the same initial weights on every host. A separate random stream draws them."""
 
 import os
 from collections.abc import Sequence
@@ -23,36 +23,35 @@ SHOWN = 4  # tensors that an error names
 def build_model(
     config: Config, shape: tuple[int, ...], classes: int, vocabulary: int | None = None, *, new_head: bool = True
 ) -> nn.Module:
-    """Build the module for samples of `shape` with the run's initial weights; torch's generators are not changed.
+    """Build the module for samples of `shape` with the run's initial weights. torch's generators are unchanged.
 
-    Where samples are ids below `vocabulary`, the model's own key of that name gets this number, unless it is set. Where
-    a file of weights (model.weights) is for other classes, the head keeps its initial weights, if a `new_head` is
-    allowed.
+    If samples are ids below `vocabulary`, an unset model key `vocabulary` gets this number. If a file of weights
+    (model.weights) is for other classes and `new_head` is true, the head keeps its initial weights.
 
     Raises:
-        ConfigError: the model's function failed or returned no module, or the file of weights does not fit.
+        ConfigError: the model's function failed or did not return a module, or the file of weights does not fit.
     """
-    knobs = config.model
+    spec = config.model
     with seeding.torch_restored():
         seeding.seed_torch(config.seed, "initial weights")
         try:
-            keys = knobs.keys()
+            keys = spec.keys()
             if keys.get("vocabulary", 0) is None:
                 keys["vocabulary"] = vocabulary
-            module = knobs.function()(shape, classes, **keys)
+            module = spec.function()(shape, classes, **keys)
         except ConfigError:
             raise
         except (Exception, SystemExit) as error:
             raise ConfigError(
-                f"model.name: {knobs.name} could not be built for samples of shape {shape}: {describe_error(error)}"
+                f"model.name: {spec.name} could not be built for samples of shape {shape}: {describe_error(error)}"
             ) from error
         if not isinstance(module, nn.Module):
-            found = f"{name_model(config)} returned {type(module).__name__}"
-            raise ConfigError(f"model.name: {found}, allowed: a torch.nn.Module")
+            problem = f"{name_model(config)} returned {type(module).__name__}"
+            raise ConfigError(f"model.name: {problem}, allowed: a torch.nn.Module")
         if config.heads > 1:
             module = _with_heads(module, config, two_samples(module, shape, vocabulary))
-    if knobs.weights is not None:
-        _load(module, Path(knobs.weights).expanduser(), two_samples(module, shape, vocabulary) if new_head else None)
+    if spec.weights is not None:
+        _load(module, Path(spec.weights).expanduser(), two_samples(module, shape, vocabulary) if new_head else None)
     return module
 
 
@@ -61,11 +60,11 @@ def check_model(
 ) -> FlatModel:
     """Build the model and try it on two samples, so that an unsuitable one is refused before a run starts.
 
-    Its head is known then.
+    Sets the model's `head`.
 
     Raises:
-        ConfigError: see `build_model`; or the model cannot take the samples, or its output has not the objective's
-            shape, for classification [B, classes].
+        ConfigError: see `build_model`; or the model fails on the samples, or its output does not have the objective's
+            shape, such as [B, classes] for classification.
     """
     model = FlatModel(build_model(config, shape, classes, vocabulary, new_head=new_head))
     model.module.eval()
@@ -79,11 +78,11 @@ def check_model(
             f"model.name: {config.model.name} cannot take samples of shape {shape}{ids}: {describe_error(error)}; "
             "choose a model that fits the data set"
         ) from error
-    found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-    wanted = (2, *config.objective.make().output_shape(shape, classes))
-    if found != wanted:
+    actual = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+    expected = (2, *config.objective.make().output_shape(shape, classes))
+    if actual != expected:
         raise ConfigError(
-            f"model.name: {name_model(config)} returns {found} for 2 samples, allowed: a tensor of {wanted}"
+            f"model.name: {name_model(config)} returns {actual} for 2 samples, allowed: a tensor of {expected}"
         )
     if model.normalises and config.training.batch_size == 1:
         raise ConfigError("training.batch_size: found 1, allowed with BatchNorm in the model: 2 and more")
@@ -92,16 +91,16 @@ def check_model(
 
 
 def name_model(config: Config) -> str:
-    """Return the model's name for messages, and where it is defined if it is the user's own."""
+    """Return the model's name for messages, and the place of definition of a custom model."""
     function = config.model.function()
     return place_of(function) if is_own(function) else config.model.name
 
 
 def _with_heads(module: nn.Module, config: Config, x: Tensor) -> nn.Module:
-    """Return the model with a head for each task in place of its own, whose other weights are drawn now."""
+    """Return the model with a head for each task. The weights of additional heads are drawn here."""
     try:
         head = find_head(module, x)
-    except Exception:  # check_model tries the same, and says why
+    except Exception:  # check_model runs the same pass and reports the error
         return module
     if not head:
         raise ConfigError(
@@ -109,56 +108,56 @@ def _with_heads(module: nn.Module, config: Config, x: Tensor) -> nn.Module:
             f"{config.model.name}; looked for a trained nn.Linear, the last one of the forward pass, whose output is "
             "what the model returns; end the model with one, or set it to all"
         )
-    above, _, leaf = head[0].rpartition(".")[0].rpartition(".")
-    linear = module.get_submodule(f"{above}.{leaf}" if above else leaf)
+    owner, _, name = head[0].rpartition(".")[0].rpartition(".")
+    linear = module.get_submodule(f"{owner}.{name}" if owner else name)
     assert isinstance(linear, nn.Linear)
     heads = TaskHeads(linear, config.heads)
     if linear is module:
         return heads
-    setattr(module.get_submodule(above), leaf, heads)
+    setattr(module.get_submodule(owner), name, heads)
     return module
 
 
 def _load(module: nn.Module, path: Path, x: Tensor | None) -> None:
-    """Load a file of weights; a head that does not fit keeps its own ones where two samples x are given."""
-    state, own = _read(path), module.state_dict()
+    """Load a file of weights. With two samples x, a head that does not fit keeps its initial weights."""
+    state, initial = _read(path), module.state_dict()
     try:
-        unfit = {name for name in own if name not in state or state[name].shape != own[name].shape}
+        unfit = {name for name in initial if name not in state or state[name].shape != initial[name].shape}
         head = {*find_head(module, x)} if unfit and x is not None else set[str]()
         module.train()  # as it was built
         for name in head if head & unfit else ():
-            state.pop(name, None)  # in place, as torch keeps the layers' versions beside the items
-        other = [name for name in own if name in state and state[name].shape != own[name].shape]
-        found = None if other else module.load_state_dict(state, strict=False)
+            state.pop(name, None)  # in place, as the dict has an attribute with the layers' versions
+        other = [name for name in initial if name in state and state[name].shape != initial[name].shape]
+        result = None if other else module.load_state_dict(state, strict=False)
     except Exception as error:
         raise ConfigError(f"model.weights: {path} does not fit the model: {describe_error(error)}") from error
-    absent = [name for name in (own if found is None else found.missing_keys) if name not in {*state, *head}]
-    unknown = [name for name in state if name not in own] if found is None else found.unexpected_keys
-    shapes = [f"{name} {[*state[name].shape]} for {[*own[name].shape]}" for name in other]
+    absent = [name for name in (initial if result is None else result.missing_keys) if name not in {*state, *head}]
+    unknown = [name for name in state if name not in initial] if result is None else result.unexpected_keys
+    shapes = [f"{name} {[*state[name].shape]} for {[*initial[name].shape]}" for name in other]
     kinds = (("of another shape: ", shapes), ("not in the file: ", absent), ("not in the model: ", unknown))
-    if said := [kind + _list(names) for kind, names in kinds if names]:
-        raise ConfigError(f"model.weights: {path} does not fit the model: {'; '.join(said)}")
+    if problems := [kind + _list(names) for kind, names in kinds if names]:
+        raise ConfigError(f"model.weights: {path} does not fit the model: {'; '.join(problems)}")
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """Return the state_dict in a file. Nothing that is pickled beside tensors is made."""
-    if not os.path.isfile(path):  # pathlib's raises an error if the path is not a valid one
+    """Return the state_dict in a file. Pickled objects other than tensors are refused."""
+    if not os.path.isfile(path):  # Path.is_file raises an error for an invalid path
         raise ConfigError(f"model.weights: there is no file {shorten(str(path))}")
     allowed = "allowed: a state_dict that torch.save wrote"
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except PermissionError as error:
         raise ConfigError(f"model.weights: {path} cannot be read: {error.strerror}") from error
-    except Exception as error:  # torch says how to run what is in the file
-        words = "holds more than tensors, or is no file of torch's"
-        raise ConfigError(f"model.weights: {path} {words}; {allowed}") from error
+    except Exception as error:  # torch's message explains how to execute the file's code: not repeated
+        problem = "holds more than tensors, or is no file of torch's"
+        raise ConfigError(f"model.weights: {path} {problem}; {allowed}") from error
     if not isinstance(state, dict) or not state or not all(isinstance(value, Tensor) for value in state.values()):
-        found = f"a dict with the keys {_list([*map(str, state)])}" if isinstance(state, dict) else type(state).__name__
-        raise ConfigError(f"model.weights: {path} holds {found}; {allowed}, names and tensors and no dict around it")
+        kind = f"a dict with the keys {_list([*map(str, state)])}" if isinstance(state, dict) else type(state).__name__
+        raise ConfigError(f"model.weights: {path} holds {kind}; {allowed}, names and tensors and no dict around it")
     return state
 
 
 def _list(names: Sequence[str]) -> str:
-    """Return the first of some names in words."""
+    """Return the first names as text."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{', '.join(names[:SHOWN])}{more}"

@@ -1,4 +1,4 @@
-"""A model as flat vectors: its parameters, gradient and buffers, of which the module's tensors are views."""
+"""A model as flat vectors of parameters, gradient and buffers. The module's tensors are views of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from raysim.models.layers import name_layers, noted_inputs
+from raysim.models.layers import name_layers, recorded_inputs
 from raysim.system.errors import ConfigError
 
 DTYPES = {torch.float32, torch.float64}
@@ -21,15 +21,13 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 @dataclass(frozen=True)
 class Weights:
-    """A model's weights: trainable parameters [P], float buffers [B], integer buffers [I].
-
-    `local_bytes` are the bytes of what clients have of their own, and are not sent.
-    """
+    """A model's weights: trainable parameters [P], float buffers [B], integer buffers [I]."""
 
     parameters: Tensor
     buffers: Tensor
     integers: Tensor
     local_bytes: int = field(default=0, kw_only=True)
+    """The bytes that stay at the clients and are not sent."""
 
     @property
     def nbytes(self) -> int:
@@ -40,15 +38,21 @@ class Weights:
 class FlatModel:
     """A module whose tensors are views of flat vectors, so that one operation on a vector changes the whole model.
 
-    `parameters` and `gradient` [P] and `buffers` [B] (BatchNorm's statistics) are in the model's dtype, `integers` [I]
-    (BatchNorm's counts of batches) are int64. Frozen parameters and boolean buffers (constants) are in no vector, as
-    every host builds the same ones; they are not sent. `forward` is what a call of the model does: the module's forward
-    pass, or the same pass otherwise launched. `head` are the names of the weight and bias of the linear layer
-    that makes the logits, where a method wants to know; empty if there is none.
+    Frozen parameters and boolean buffers (constants) are in no vector and are not sent, as every host builds the same.
+
+    Attributes:
+        module: the torch module.
+        parameters: the trainable parameters [P] in the model's dtype; `gradient` [P] is their gradient.
+        buffers: the float buffers [B] (BatchNorm's statistics) in the model's dtype.
+        integers: the integer buffers [I] (BatchNorm's batch counts), int64.
+        forward: the forward pass of a call: the module, or an equal pass such as a CUDA graph.
+        head: the names of the weight and bias of the linear layer that makes the logits; empty if there is none.
+        layout: the shapes of the parameters by name.
+        normalises: whether the module has BatchNorm.
 
     Raises:
-        ConfigError: the module has nothing to train, parameters without a shape, of several dtypes or of low precision,
-            or a buffer that cannot be sent.
+        ConfigError: the module has no trainable parameters, parameters without a shape, of several dtypes or of low
+            precision, or a buffer that cannot be sent.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -62,9 +66,9 @@ class FlatModel:
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         dtypes = {p.dtype for p in trained.values()}
         if len(dtypes) != 1 or not dtypes <= DTYPES:
-            found = ", ".join(sorted(map(str, dtypes))) or "no trainable parameter"
+            dtype_names = ", ".join(sorted(map(str, dtypes))) or "no trainable parameter"
             allowed = "trainable parameters of one dtype, torch.float32 or torch.float64; torch.autocast in the forward"
-            raise ConfigError(f"model: found {found}, allowed: {allowed} pass computes in lower precision")
+            raise ConfigError(f"model: found {dtype_names}, allowed: {allowed} pass computes in lower precision")
         (self.dtype,) = dtypes
         device = next(iter(trained.values())).device
         floats = {name: b for name, b in module.named_buffers() if b.dtype == self.dtype}
@@ -93,7 +97,7 @@ class FlatModel:
         self.normalises = any(isinstance(m, BATCH_NORMS) for m in module.modules())
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the logits [n, classes] of x [n, ...], which autograd can follow."""
+        """Return the logits [n, classes] of x [n, ...], with an autograd graph."""
         return self.forward(x)
 
     @property
@@ -107,7 +111,7 @@ class FlatModel:
         return self.parameters, self.buffers, self.integers
 
     def named(self, vector: Tensor) -> dict[str, Tensor]:
-        """Return views of a vector [P] by the parameters' names and in their shapes, for methods that work by layer."""
+        """Return views of a vector [P] by parameter name, in the parameters' shapes, for methods that work by layer."""
         return _views(self.layout, vector)
 
     def gradient_of(self, loss: Tensor) -> Tensor:
@@ -117,73 +121,73 @@ class FlatModel:
 
     @property
     def widths(self) -> dict[str, int]:
-        """By the weights' names, the number of weights d that one output of a linear or convolutional layer has."""
+        """The number of weights d per output of each linear and convolutional layer, by the weight's name."""
         return {name: self.layout[name][1:].numel() for name in name_layers(self.module).values()}
 
     @property
     def layers(self) -> list[str]:
-        """The names of the modules that have trained parameters of their own, in the model's order."""
+        """The names of the modules that directly hold trained parameters, in the model's order."""
         return list(dict.fromkeys(name.rpartition(".")[0] for name in self.layout))
 
     def begin_of(self, layer: str) -> tuple[int, int, int]:
-        """Return where a layer, and all that the model has after it, begins in parameters, buffers and integers."""
+        """Return the offsets in parameters, buffers and integers at which a layer and all later ones begin."""
         places = {name: place for place, (name, _) in enumerate(self.module.named_modules())}
 
         def before(layout: Mapping[str, torch.Size]) -> int:
-            owned = ((places[name.rpartition(".")[0]], shape.numel()) for name, shape in layout.items())
-            return sum(size for place, size in owned if place < places[layer])
+            sizes = ((places[name.rpartition(".")[0]], shape.numel()) for name, shape in layout.items())
+            return sum(size for place, size in sizes if place < places[layer])
 
         return before(self.layout), before(self._buffer_layout), before(self._integer_layout)
 
     def logits(self, x: Tensor, parameters: Tensor, buffers: Tensor) -> Tensor:
-        """Return the logits [n, classes] of x [n, ...] under other parameters [P] and float buffers [B]: a teacher's.
+        """Return the logits [n, classes] of x [n, ...] under other parameters [P] and float buffers [B].
 
-        In evaluation mode and without a gradient. The model at hand, which may be between its forward and its backward
-        pass, keeps every bit, and so does each layer's mode.
+        The pass is in evaluation mode and without a gradient. The model keeps every bit and each layer's mode, even
+        between its forward and its backward pass.
         """
         with self._under(parameters, buffers):
-            found: Tensor = self.module(x)
-        return found
+            logits: Tensor = self.module(x)
+        return logits
 
     def inputs(self, x: Tensor, parameters: Tensor, buffers: Tensor, layers: Collection[str]) -> dict[str, Tensor]:
-        """Return what enters these layers (names as in `widths`) where x [n, ...] passes under these weights.
+        """Return the inputs of these layers (names as in `widths`) for x [n, ...] under these weights.
 
-        Rows [rows, d] that the layer's weight [outputs, d] is multiplied with, so of a convolution the patches; none
-        for a layer that is not passed. Nothing changes, as in `logits`.
+        The inputs are rows [rows, d], which the weight [outputs, d] multiplies. A convolution's rows are patches. A
+        layer that is not used has no rows. The model is unchanged, as in `logits`.
         """
         chosen = {layer: name for layer, name in name_layers(self.module).items() if name in layers}
-        with self._under(parameters, buffers), noted_inputs(chosen) as found:
+        with self._under(parameters, buffers), recorded_inputs(chosen) as recorded:
             self.module(x)
         widths = self.widths
-        return {name: torch.cat([x.new_zeros(0, widths[name]), *found[name]]) for name in layers}
+        return {name: torch.cat([x.new_zeros(0, widths[name]), *recorded[name]]) for name in layers}
 
     def with_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits [n, classes] of a pass as it is, and what entered the head in it, [n, d]."""
-        with noted_inputs(self._head_layer) as found:
+        """Return the logits [n, classes] of a pass in the current mode, and the head's inputs [n, d]."""
+        with recorded_inputs(self._head_layer) as recorded:
             logits: Tensor = self.module(x)
-        return logits, found[self.head[0]][-1]
+        return logits, recorded[self.head[0]][-1]
 
     @cached_property
     def _head_layer(self) -> dict[nn.Module, str]:
-        """The head's weight by its layer; once, as every step may ask for it."""
+        """The name of the head's weight by its layer; cached, as every step may need it."""
         return {layer: name for layer, name in name_layers(self.module).items() if name == self.head[0]}
 
     @contextmanager
     def _under(self, parameters: Tensor, buffers: Tensor) -> Iterator[None]:
-        """Point the module's tensors at other vectors meanwhile, in evaluation mode and without a gradient."""
+        """Use other vectors for the module's tensors in this context, in evaluation mode and without a gradient."""
         training = [module for module in self.module.modules() if module.training]
         tensors = [*self._trained, *self._statistics]
-        others = [*self.named(parameters).values(), *_views(self._buffer_layout, buffers).values()]
-        own = [tensor.data for tensor in tensors]
+        replacements = [*self.named(parameters).values(), *_views(self._buffer_layout, buffers).values()]
+        originals = [tensor.data for tensor in tensors]
         self.module.eval()
         try:
-            for tensor, other in zip(tensors, others, strict=True):
-                tensor.data = other  # not written to, which autograd would notice; functional_call loses tied layers
+            for tensor, replacement in zip(tensors, replacements, strict=True):
+                tensor.data = replacement  # not copied: autograd would notice. functional_call loses tied layers
             with torch.no_grad():
                 yield
         finally:
-            for tensor, mine in zip(tensors, own, strict=True):
-                tensor.data = mine
+            for tensor, original in zip(tensors, originals, strict=True):
+                tensor.data = original
             for module in training:
                 module.training = True
 
@@ -194,7 +198,7 @@ class FlatModel:
         self.integers.copy_(weights.integers)
 
     def copy(self) -> Weights:
-        """Return a copy of the weights, where they are."""
+        """Return a copy of the weights on their device."""
         return Weights(*(vector.clone() for vector in self.vectors))
 
     def weights(self) -> Weights:

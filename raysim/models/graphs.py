@@ -1,8 +1,8 @@
 """A model's training passes as CUDA graphs: a forward or a backward pass is one launch instead of one for each kernel.
 
-The kernels are the same, and so are the bits, which every graph is tried for. A graph works on tensors of its own at
-fixed addresses, so that it serves batches of one shape, and no second pass may begin in it while the first one's
-activations are still wanted.
+The kernels are the same, and so are the bits: every new graph is checked for this. A graph works on separate tensors at
+fixed addresses. It therefore serves batches of one shape, and no second pass may begin in it while the first pass's
+activations are in use.
 """
 
 import warnings
@@ -19,8 +19,8 @@ from raysim.models.flat import FlatModel
 from raysim.system.errors import RunError
 from raysim.system.seeding import torch_restored
 
-SEEN_BEFORE = 2  # how often a shape must have come before it is worth a graph
-MOST_GRAPHS = 8  # each has a gradient of its own; the other shapes are computed kernel by kernel
+SEEN_BEFORE = 2  # passes of a shape before a graph pays off
+MOST_GRAPHS = 8  # each holds a separate gradient; other shapes run kernel by kernel
 
 
 class Graphs:
@@ -68,15 +68,15 @@ class Graphs:
         return logits.clone()  # the graph's own are overwritten by its next pass
 
     def _capture(self, depth: int, x: Tensor) -> Callable[..., Tensor]:
-        """Capture the passes of a batch like x, and try them: no trace is left in the model or in generators."""
+        """Capture the passes of a batch like x and check them. The model and the generators stay unchanged."""
         if depth == len(self._pools):
             self._pools.append(torch.cuda.graph_pool_handle())
-        # leaves of autograd of its own: a pass that is pending would draw its stream into the capture
+        # separate autograd leaves: a pending pass would draw its CUDA stream into the capture
         leaves = [nn.Parameter(p.detach()) for p in self._parameters]
         with self._unmoved():
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", UserWarning)  # of the streams of the capture's own trials
+                    warnings.simplefilter("ignore", UserWarning)  # about the streams of the capture's warm-up passes
                     graph: Any = torch.cuda.make_graphed_callables(
                         self._pass_with, (x.clone(), *leaves), allow_unused_input=True, pool=self._pools[depth]
                     )
@@ -87,7 +87,7 @@ class Graphs:
         return cast(Callable[..., Tensor], graph)
 
     def _pass_with(self, x: Tensor, *parameters: nn.Parameter) -> Tensor:
-        """Return the logits of x, computed with other parameters in place of the model's."""
+        """Return the logits of x under other parameters than the model's."""
         try:
             for owner, leaf, number in self._owners:
                 setattr(owner, leaf, parameters[number])  # not into its dict, as recurrent layers keep a list too

@@ -1,4 +1,4 @@
-"""What enters a model: numbers in its own dtype, or ids, such as tokens of text, which it looks up in a table."""
+"""Model inputs: numbers in the model's dtype, or ids such as text tokens, which it looks up in a table."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from raysim.system.errors import ConfigError
 
 PADDING_ID = 0
-"""The id of what fills a text up, which a model leaves out."""
+"""The id of padding tokens, which a model masks."""
 
 
 def as_input(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -15,15 +15,15 @@ def as_input(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def two_samples(module: nn.Module, shape: tuple[int, ...], vocabulary: int | None = None) -> Tensor:
-    """Return samples [2, *shape] to try a model with: zeros of its dtype, or of ids the first and the last."""
+    """Return samples [2, *shape] to try a model on: zeros of its dtype, or the first and the last id."""
     if vocabulary is None:
         return torch.zeros(2, *shape, dtype=next((p.dtype for p in module.parameters() if p.requires_grad), None))
     return torch.stack([torch.full(shape, number, dtype=torch.int64) for number in (0, vocabulary - 1)])
 
 
 def expect_ids(model: str, shape: tuple[int, ...], vocabulary: int | None) -> tuple[int, int]:
-    """Return the length of a text and the number of ids, for a model of texts. Raises ConfigError: they are no ids."""
+    """Return the length of a text and the number of ids. Raises ConfigError if samples are not ids."""
     if vocabulary is None or len(shape) != 1:
-        what = "ids" if vocabulary is not None else "numbers"
-        raise ConfigError(f"model.name: found {what} of shape {shape}, allowed for {model}: token ids (int64) [length]")
+        kind = "ids" if vocabulary is not None else "numbers"
+        raise ConfigError(f"model.name: found {kind} of shape {shape}, allowed for {model}: token ids (int64) [length]")
     return shape[0], vocabulary

@@ -1,4 +1,4 @@
-"""A network's linear and convolutional layers: what enters each of them, as a matrix, and which one is the head."""
+"""A network's linear and convolutional layers: their inputs as matrices, and the head."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from raysim.models.task_heads import TaskHeads
 
 
 def name_layers(module: nn.Module) -> dict[nn.Module, str]:
-    """Return the linear and 2-d convolutional layers that are trained, in the module's order, and their weights' names.
+    """Return the trained linear and 2-d convolutional layers, in the module's order, with their weights' names.
 
     Layers that share a weight have the same name.
     """
@@ -21,10 +21,10 @@ def name_layers(module: nn.Module) -> dict[nn.Module, str]:
 
 
 def input_rows(layer: nn.Module, x: Tensor) -> Tensor:
-    """Return what a layer multiplies its weight with, row by row: [rows, d], d being the size of an output's weights.
+    """Return the rows [rows, d] that a layer multiplies with its weight. d is the number of weights per output.
 
-    A linear layer takes the last dimension of x [..., d]; a convolution takes patches of x [n, channels, H, W], each
-    group's for itself.
+    The rows of a linear layer are the last dimension of x [..., d]. The rows of a convolution are the patches of
+    x [n, channels, H, W], separately for each group.
     """
     if isinstance(layer, nn.Conv2d):
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
@@ -45,31 +45,31 @@ def _margins(layer: nn.Conv2d) -> list[int]:
 
 
 @contextmanager
-def noted_inputs(layers: Mapping[nn.Module, str]) -> Iterator[dict[str, list[Tensor]]]:
-    """Note what enters these layers meanwhile, as `input_rows`, by name."""
-    found: dict[str, list[Tensor]] = {name: [] for name in layers.values()}
+def recorded_inputs(layers: Mapping[nn.Module, str]) -> Iterator[dict[str, list[Tensor]]]:
+    """Record the inputs of these layers in this context, as `input_rows`, by name."""
+    recorded: dict[str, list[Tensor]] = {name: [] for name in layers.values()}
 
-    def noting(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        return lambda layer, given: found[name].append(input_rows(layer, given[0]))
+    def recorder(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        return lambda layer, inputs: recorded[name].append(input_rows(layer, inputs[0]))
 
-    hooks = [layer.register_forward_pre_hook(noting(name)) for layer, name in layers.items()]
+    hooks = [layer.register_forward_pre_hook(recorder(name)) for layer, name in layers.items()]
     try:
-        yield found
+        yield recorded
     finally:
         for hook in hooks:
             hook.remove()
 
 
 def find_head(module: nn.Module, x: Tensor) -> tuple[str, ...]:
-    """Return the names of the head's weight and, if it has one, its bias: of the linear layer that makes the logits.
+    """Return the names of the weight and the bias, if any, of the head: the linear layer that makes the logits.
 
-    Found by a pass over two samples x: the output of the last linear layer is what the model returns. Empty if that is
-    not so; all heads' where each task has one. The module is in evaluation mode afterwards.
+    A pass over two samples x finds it: the model returns the output of its last linear layer. Otherwise the result is
+    empty. If each task has a head, all of them are returned. The module is in evaluation mode afterwards.
     """
     layers = {layer: name for layer, name in name_layers(module).items() if isinstance(layer, nn.Linear)}
     outputs: list[tuple[nn.Linear, Tensor, int]] = []
 
-    def note(layer: nn.Linear, given: object, output: Tensor) -> None:
+    def note(layer: nn.Linear, inputs: object, output: Tensor) -> None:
         # the version is the only sign that a later layer overwrites an output in place, as ReLU(inplace=True) does:
         # neither the address nor, where all are positive, a value changes. torch has no public name for it
         outputs.append((layer, output, output._version))
@@ -86,6 +86,6 @@ def find_head(module: nn.Module, x: Tensor) -> tuple[str, ...]:
     layer, output, version = outputs[-1]
     if output.data_ptr() != logits.data_ptr() or output.shape != logits.shape or output._version != version:
         return ()
-    alike = next((h.heads for h in module.modules() if isinstance(h, TaskHeads) and layer in h.heads), [layer])
-    wanted = {id(p) for head in alike for p in (head.weight, head.bias)}
-    return tuple(name for name, p in module.named_parameters() if id(p) in wanted)
+    heads = next((h.heads for h in module.modules() if isinstance(h, TaskHeads) and layer in h.heads), [layer])
+    head_ids = {id(p) for head in heads for p in (head.weight, head.bias)}
+    return tuple(name for name, p in module.named_parameters() if id(p) in head_ids)

@@ -1,4 +1,4 @@
-"""ResNet-18 for small images: He et al., CVPR 2016, arXiv 1512.03385, with the stem that CIFAR-sized images need."""
+"""ResNet-18 for small images: He et al., CVPR 2016, arXiv 1512.03385, with a stem for CIFAR-sized images."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch.nn import functional
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions with BatchNorm beside a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions with BatchNorm and a shortcut. The shortcut is a 1x1 convolution if the shape changes."""
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class BasicBlock(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ReLU(shortcut(x) + conv(ReLU(conv(x)))), each convolution normalised."""
+        """Return ReLU(shortcut(x) + conv(ReLU(conv(x)))), each convolution normalized."""
         y = functional.relu(self.bn1(self.conv1(x)))
         return functional.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
 

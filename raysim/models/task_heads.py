@@ -1,4 +1,4 @@
-"""A head for each task over one trunk. A sample does not say its task, so which head answers is set from outside."""
+"""A head for each task on a common trunk. Samples do not carry their task, so the caller selects the head."""
 
 from copy import deepcopy
 
@@ -6,16 +6,16 @@ from torch import Tensor, nn
 
 
 class TaskHeads(nn.Module):
-    """As many linear layers as tasks, each with its own initial weights; `active` is the task whose layer is passed."""
+    """A linear layer for each task, each with separate initial weights. `active` is the task whose layer is used."""
 
     def __init__(self, head: nn.Linear, tasks: int) -> None:
         super().__init__()
         self.active = 0
         self.heads = nn.ModuleList([head])
         for _ in range(tasks - 1):
-            another = deepcopy(head)
-            another.reset_parameters()
-            self.heads.append(another)
+            added = deepcopy(head)
+            added.reset_parameters()
+            self.heads.append(added)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the active task's logits [n, classes]."""
@@ -23,8 +23,8 @@ class TaskHeads(nn.Module):
         return logits
 
 
-def turn_to(module: nn.Module, task: int) -> None:
-    """Have a task's own head answer, where each task has one."""
+def select_head(module: nn.Module, task: int) -> None:
+    """Select a task's head, if each task has one."""
     for heads in module.modules():
         if isinstance(heads, TaskHeads):
             heads.active = task

@@ -1,4 +1,4 @@
-"""A network of torchvision's, whose common files of weights fit it, for images of any size."""
+"""torchvision's classifiers, for images of any size. Their published files of weights fit."""
 
 from difflib import get_close_matches
 from typing import Annotated
@@ -17,9 +17,9 @@ NOT_ONE_TENSOR = {"googlenet", "inception_v3"}  # in training they return the lo
 
 
 class _Preparation:
-    """A hook before a network's forward pass: grey images become RGB, all are resized, then normalised.
+    """A hook before a network's forward pass: gray images become RGB, all are resized, then normalized.
 
-    Not a part of the network, so that its tensors keep the names that they have in torchvision's files; and not
+    It is not a module, so that the network's tensors keep their names in torchvision's files. Its tensors are not
     buffers, which would be sent.
     """
 
@@ -27,8 +27,8 @@ class _Preparation:
         self._size = size
         self._moments = torch.tensor([MEAN, STD])[..., None, None] if normalize else None
 
-    def __call__(self, network: nn.Module, given: tuple[Tensor]) -> Tensor:
-        (x,) = given
+    def __call__(self, network: nn.Module, inputs: tuple[Tensor]) -> Tensor:
+        (x,) = inputs
         x = x.expand(-1, 3, -1, -1) if x.shape[1] == 1 else x
         if self._size is not None and x.shape[2:] != (self._size, self._size):
             x = functional.interpolate(x, (self._size, self._size), mode="bilinear", antialias=True)
@@ -54,18 +54,18 @@ def torchvision_network(
 ) -> nn.Module:
     """Any classifier of torchvision by `architecture`, resized input; its files of weights fit (model.weights).
 
-    In the model, images [B, 1 or 3, H, W] of pixels from 0 to 1 become RGB, `input_size` x `input_size` (bilinear, as
-    Pillow does it) and normalised, which is what torchvision's weights expect, save that nothing is cropped.
+    The model converts images [B, 1 or 3, H, W] of pixels from 0 to 1 to RGB. It resizes them to `input_size` x
+    `input_size` (bilinear, as in Pillow) and normalizes them, as torchvision's weights expect. It does not crop.
 
     Raises:
         ConfigError: torchvision cannot be imported, or has no such classifier.
     """
     models = import_torchvision("models", "model torchvision")
-    known = sorted({*models.list_models(module=models)} - NOT_ONE_TENSOR)
-    if architecture not in known:
-        near = get_close_matches(architecture[:100].lower(), known, n=4) or ["resnet18", "vit_b_16"]
-        words = f"found {show(architecture)}, allowed: a classifier of torchvision's, such as {either(near)}"
-        raise ConfigError(f"model.architecture: {words}")
+    architectures = sorted({*models.list_models(module=models)} - NOT_ONE_TENSOR)
+    if architecture not in architectures:
+        near = get_close_matches(architecture[:100].lower(), architectures, n=4) or ["resnet18", "vit_b_16"]
+        problem = f"found {show(architecture)}, allowed: a classifier of torchvision's, such as {either(near)}"
+        raise ConfigError(f"model.architecture: {problem}")
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise ConfigError(f"model torchvision: found samples of shape {shape}, allowed: images, grey or RGB")
     network: nn.Module = models.get_model(architecture, weights=None, num_classes=classes)

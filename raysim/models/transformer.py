@@ -1,7 +1,7 @@
-"""A small transformer for texts: blocks of self-attention, in which padding is not seen. Vaswani et al., NeurIPS 2017.
+"""A small transformer for texts: blocks of self-attention with masked padding. Vaswani et al., NeurIPS 2017.
 
-Each block normalises before it computes (Xiong et al., ICML 2020). The attention is written out, in layers whose inputs
-and gradients methods can look at one by one.
+Blocks normalize their inputs (pre-norm: Xiong et al., ICML 2020). Attention is written out in plain layers, so that
+methods can access the inputs and gradients of each.
 """
 
 from math import sqrt
@@ -30,7 +30,7 @@ class AttentionBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
-        """Return x [B, L, W] after the block; `seen` (bool [B, 1, 1 or L, L]) are the tokens that a token looks at."""
+        """Return x [B, L, W] after the block. `seen` (bool [B, 1, 1 or L, L]) is what each token attends to."""
         x = x + self.dropout(self._attend(self.norm1(x), seen))
         x = x + self.dropout(self.narrow(self.gelu(self.wide(self.norm2(x)))))
         return x
@@ -39,13 +39,13 @@ class AttentionBlock(nn.Module):
         parts = self.qkv(x).chunk(3, -1)
         query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)  # [B, heads, L, d]
         scores = query @ key.transpose(2, 3) / sqrt(query.shape[-1])  # [B, heads, L, L]
-        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)  # finite: a text may be padding alone
+        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)  # finite, as a text may be only padding
         mixed: Tensor = self.mixed((self.softmax(scores) @ value).transpose(1, 2).flatten(2))
         return mixed
 
 
 class Transformer(nn.Module):
-    """Token and place embeddings - blocks - norm - mean over the tokens, or none - linear."""
+    """Token and position embeddings - blocks - norm - mean over the tokens, or none - linear."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class Transformer(nn.Module):
         self.tokens = nn.Embedding(vocabulary, width)
         self.places = nn.Embedding(length, width)
         for table in (self.tokens, self.places):
-            nn.init.normal_(table.weight, std=0.02)  # as in GPT and BERT: torch's, of 1, hardly moves at usual rates
+            nn.init.normal_(table.weight, std=0.02)  # as in GPT and BERT: torch's std of 1 hardly trains
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, outputs)
         self.causal, self.each = causal, each
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return the logits [B, outputs] of texts [B, L], or [B, L, outputs] of each of their tokens."""
+        """Return the logits [B, outputs] of texts [B, L], or [B, L, outputs] for each token."""
         length = ids.shape[1]
         seen = (ids != PADDING_ID)[:, None, None]
         if self.causal:
@@ -101,7 +101,7 @@ def transformer(
     """A small transformer encoder for texts; keys width, layers, heads, causal, output (Vaswani et al., 2017).
 
     Raises:
-        ConfigError: the samples are no token ids, or the heads do not share the width equally.
+        ConfigError: the samples are not token ids, or the number of heads does not divide the width.
     """
     length, ids = expect_ids("transformer", shape, vocabulary)
     if width % heads:

@@ -12,7 +12,7 @@ from raysim.config.scenarios import ClassIncremental
 from raysim.data.class_incremental import classes
 from raysim.data.dataset import Dataset, Split
 from raysim.data.scenario import Task
-from raysim.federation.federation import undealt
+from raysim.federation.federation import federation_without_clients
 from raysim.system.errors import ConfigError
 
 ANIMALS = ("ant", "bee", "cat", "dog")
@@ -109,7 +109,7 @@ def test_folders_of_images_have_names(tmp_path: Path) -> None:
             "training": {"rounds_per_task": 1},
         }
     )
-    assert [task.classes for task in undealt(config).tasks] == [(0, 2, 3), (1,)]
+    assert [task.classes for task in federation_without_clients(config).tasks] == [(0, 2, 3), (1,)]
 
 
 def test_a_number_is_a_label_and_a_string_a_name() -> None:

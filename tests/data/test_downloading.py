@@ -10,7 +10,7 @@ import pytest
 
 from raysim.cli import main
 from raysim.data import downloading
-from raysim.data.downloading import arriving_whole, downloads_told
+from raysim.data.downloading import downloads_reported, staged_download
 from raysim.data.mnist import mnist
 from raysim.system.errors import ConfigError
 
@@ -26,7 +26,7 @@ def test_files_take_their_places_when_all_are_there(tmp_path: Path) -> None:
     (root / "set").mkdir(parents=True)
     (root / "set" / "a.gz").write_text("old")
     (root / "notes.txt").write_text("mine")
-    with arriving_whole("x", root, "set/") as folder:
+    with staged_download("x", root, "set/") as folder:
         assert tree(folder) == ["set", "set/a.gz"]  # the archive that is there already
         (folder / "set" / "b").write_text("new")
         (folder / "deep" / "er").mkdir(parents=True)
@@ -54,7 +54,7 @@ def test_it_is_said_how_far_a_download_is(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(downloading, "SECONDS", 0.01)
     (tmp_path / "old.gz").write_bytes(bytes(2**22))
     said: list[str] = []
-    with downloads_told(said.append), arriving_whole("x", tmp_path, "") as folder:
+    with downloads_reported(said.append), staged_download("x", tmp_path, "") as folder:
         (folder / "file").write_bytes(bytes(3 * 2**19))
         while len(said) < 3:
             pass

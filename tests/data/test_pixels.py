@@ -131,7 +131,7 @@ def test_batches_that_would_not_begin_where_torch_begins_a_tensor_are_fetched_al
     odd = Source(features.train, [None])
     found = list(odd.fetch_each(torch.arange(7), 0, None, [3, 3, 1]))
     assert [x.untyped_storage().nbytes() for x in found] == [72, 72, 24]
-    source = Source(colours.train, [None], augment=["own"], own=[own])
+    source = Source(colours.train, [None], augment=["own"], custom=[own])
     drawn = torch.from_numpy(source.draw(np.random.default_rng(1), 5))
     assert [len(x) for x in source.fetch_each(torch.arange(5), 0, drawn, [2, 2, 1])] == given == [2, 2, 1]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from raysim.data.custom_stream import UserStream
+from raysim.data.custom_stream import CustomStream
 from raysim.data.dataset import Dataset, Split
 from raysim.system.errors import ConfigError, RunError
 
@@ -47,7 +47,7 @@ def number(client, start):
 @pytest.fixture
 def opened():
     OPENED.clear()
-    return UserStream(endless, 2, LIKE)
+    return CustomStream(endless, 2, LIKE)
 
 
 def test_a_window_is_read_once_and_what_is_kept_is_not_read_again(opened):
@@ -80,14 +80,14 @@ def test_what_is_no_longer_held_is_opened_at_its_position_and_moves_nothing(open
 )
 def test_what_is_wrong_with_a_stream_is_one_line(opener, words):
     with pytest.raises(RunError, match=words):
-        UserStream(opener, 2, LIKE).hold(torch.arange(20, 30))
+        CustomStream(opener, 2, LIKE).hold(torch.arange(20, 30))
 
 
 @pytest.mark.parametrize("largest", [4, 5])
 def test_ids_of_a_stream_are_the_data_sets(largest):
     """Of five ids, 0 to 4; what is no id would be looked up beyond a model's table."""
     like = Dataset(*(Split(np.zeros((3, 2), np.int64), np.zeros(3, np.int64)) for _ in range(2)), 1, vocabulary=5)
-    stream = UserStream(lambda client, start: iter([(np.array([0, largest]), 0)]), 2, like)
+    stream = CustomStream(lambda client, start: iter([(np.array([0, largest]), 0)]), 2, like)
     if largest < 5:
         rows = stream.held(torch.tensor([0]))
         assert stream.fetch(rows, 0).tolist() == [[0, 4]]
@@ -99,11 +99,11 @@ def test_ids_of_a_stream_are_the_data_sets(largest):
 
 def test_targets_are_like_the_tests():
     like = Dataset(*(Split(np.zeros((3, 6), np.float32), np.zeros((3, 2), np.float32)) for _ in range(2)), classes=1)
-    opened = UserStream(number, 0, like)
+    opened = CustomStream(number, 0, like)
     opened.hold(torch.arange(4, 7))
     assert opened.labels(opened.held(torch.tensor([6, 4]))).tolist() == [[1.5, 1], [1.0, 1]]
     with pytest.raises(RunError, match=r"sample 4 of client 0, a target of int64 \(\), allowed: float32 \(2,\)"):
-        UserStream(endless, 0, like).hold(torch.arange(4, 7))
+        CustomStream(endless, 0, like).hold(torch.arange(4, 7))
 
 
 def streamed(tiny, name="endless", **more):

@@ -18,7 +18,7 @@ from raysim.config import ConfigError
 from raysim.engine.host import ClientHost
 from raysim.estimate.dry_run import dry_run
 from raysim.estimate.memory import estimate_memory
-from raysim.evaluation.per_client import by_protocol, own_accuracies
+from raysim.evaluation.per_client import by_protocol, mean_client_accuracies
 from raysim.evaluation.scoring import client_accuracies
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
@@ -42,7 +42,7 @@ def test_one_model_on_every_clients_own_data():
         Stream([ZERO, rows(3, 4, 5)]),
         Stream([ZERO, rows(5)]),
     )
-    means, spreads = own_accuracies(RIGHT, federation)
+    means, spreads = mean_client_accuracies(RIGHT, federation)
     assert means == {"class_il": pytest.approx([(5 / 6 + 1 / 2) / 2, 1 / 3])}
     assert spreads["class_il"]["worst"] == pytest.approx([1 / 2, 1 / 3])
     assert spreads["class_il"]["std"] == pytest.approx([1 / 6, 0])
@@ -54,7 +54,7 @@ def test_every_client_has_a_model_of_its_own():
     own = {"class_il": np.array([[1, 2, 0, 0], [0, 0, 0, 0]])}
     scores = by_protocol({1: own, 0: RIGHT})
     assert scores["class_il"].shape == (2, 2, 4)
-    means, spreads = own_accuracies(scores, federation)
+    means, spreads = mean_client_accuracies(scores, federation)
     assert means == {"class_il": pytest.approx([(5 / 6 + 3 / 4) / 2, 0])}  # (1/2 + 1)/2 for client 1
     assert spreads["class_il"]["worst"] == pytest.approx([3 / 4, 0])
     assert client_accuracies(scores, federation) == {"class_il": pytest.approx([5 / 6, (1 / 2 + 1 + 0) / 3])}
