@@ -57,7 +57,7 @@ class HostedClient(Client):
         self.round, self.lr, self.share = phase.round, phase.lr, share
         self.trained, self.steps = len(self.arrived), 0
         self.forget()
-        self._streams.turn_to("model")
+        self._streams.select("model")
         self._receive()
         stage = self.stream.stage(phase.window)
         if stage != self.begun:

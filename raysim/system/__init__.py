@@ -1,2 +1,2 @@
-"""Code independent of federated learning: random streams, devices, files, locks, signals, memory, hardware, errors,
-and the bytes of a state."""
+"""Code independent of federated learning: random streams, devices, files, locks, signals, memory, hardware, errors
+and serialized state."""

@@ -1,4 +1,4 @@
-"""Command lines taken apart, what is wrong with them in one line."""
+"""Parse command lines, with one-line errors."""
 
 import argparse
 from typing import NoReturn
@@ -7,18 +7,18 @@ from raysim.system.errors import ConfigError
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """The arguments of one of raysim's commands.
+    """The argument parser of a raysim command.
 
     Args:
-        command: its name.
-        description: what it does.
+        command: the command's name.
+        description: the command's description.
     """
 
     def __init__(self, command: str, description: str) -> None:
         super().__init__(prog=f"raysim {command}", description=description, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        """Raise ConfigError: the command line is wrong."""
+        """Raise ConfigError for a wrong command line."""
         raise ConfigError(f"{self.prog}: {message}; see {self.prog} --help")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
@@ -27,7 +27,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 class HelpShown(Exception):
-    """--help was asked for, and printed."""
+    """--help was requested and printed."""
 
 
 def parse_count(text: str) -> int:

@@ -1,4 +1,4 @@
-"""CPUs, GPUs and memory that a cluster or a machine has."""
+"""The CPUs, GPUs and memory of a cluster or a machine."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ import psutil
 
 MIB = 2**20
 GIB = 2**30
-MOST_OF_MEMORY = 0.8  # the share of the memory that a run may take
-MOST_FOR_DATA = 0.5  # the share for the driver's arrays, of which the object store has another copy
+MOST_OF_MEMORY = 0.8  # the fraction of the memory that a run may use
+MOST_FOR_DATA = 0.5  # the fraction for the driver's arrays, as the object store holds a second copy
 CAN_FORK = sys.platform == "linux"  # macOS's frameworks do not work in a forked process
-GROUP = Path("/sys/fs/cgroup")  # Linux's limits on this process's use of its machine, for example in a container
+GROUP = Path("/sys/fs/cgroup")  # Linux's limits for this process, for example in a container
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """The resources of a cluster, all nodes together, or of one node; `memory` (bytes) is None if it is not known.
-
-    `custom` are the custom resources by name; `nodes` are those of each node, empty for a cluster of one node.
-    """
+    """The resources of a cluster, all nodes together, or of one node."""
 
     cpus: float
     gpus: float
     memory: int | None
+    """In bytes; None if unknown."""
     custom: Mapping[str, float] = field(default_factory=dict)
+    """The custom resources by name."""
     nodes: Sequence[Capacity] = ()
+    """The capacity of each node; empty for a cluster of one node."""
 
     def room(self, cpus: float, gpus: float, custom: Mapping[str, float]) -> float:
-        """Return how many actors with these requirements each there is room for; an actor is on a single node."""
+        """Return the number of actors with these requirements that fit. An actor is on a single node."""
         if self.nodes:
             return sum(node.room(cpus, gpus, custom) for node in self.nodes)
         fits: list[float] = [fit(gpus, self.gpus)] if gpus else []
-        wanted = [(cpus, self.cpus), *((share, self.custom.get(name, 0.0)) for name, share in custom.items())]
-        return min([*fits, *(int(has / share + 1e-9) for share, has in wanted if share)], default=math.inf)
+        demands = [(cpus, self.cpus), *((share, self.custom.get(name, 0.0)) for name, share in custom.items())]
+        return min([*fits, *(int(available / share + 1e-9) for share, available in demands if share)], default=math.inf)
 
 
 def this_machine() -> Capacity:
-    """Return the capacity of a cluster started on this machine: what this process may use of the machine."""
-    import torch  # takes seconds
+    """Return the part of this machine that this process may use, which is the capacity of a local cluster."""
+    import torch  # here, as it takes seconds
 
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limits = (GROUP / "memory.max", GROUP / "memory" / "memory.limit_in_bytes")  # of control groups, version 2 and 1
+    limits = (GROUP / "memory.max", GROUP / "memory" / "memory.limit_in_bytes")  # control groups, versions 2 and 1
     memory = int(min(psutil.virtual_memory().total, *map(_number, limits)))
     return Capacity(max(1, int(min(cpus, _quota()))), torch.cuda.device_count(), memory)
 
 
-def fit(share: float, whole: float) -> int:
-    """Return how many shares fit; a share of a GPU is on a single one."""
-    return int(whole) * int(1 / share + 1e-9) if share < 1 else int(whole / share + 1e-9)
+def fit(share: float, total: float) -> int:
+    """Return the number of shares that fit. A share below 1 is on a single GPU."""
+    return int(total) * int(1 / share + 1e-9) if share < 1 else int(total / share + 1e-9)
 
 
 def _quota() -> float:

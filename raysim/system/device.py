@@ -1,4 +1,4 @@
-"""Devices that torch computes on: their settings, copies to them, and their kinds, on which a run's bits depend."""
+"""torch devices: their settings, copies to them, and their kinds, on which a run's bits depend."""
 
 import os
 import platform
@@ -14,9 +14,9 @@ CPU_LIST = Path("/proc/cpuinfo")
 
 
 def to_device(value: AnyValue, device: torch.device) -> AnyValue:
-    """Return a tensor on a device, without waiting for the device's pending work; what is no tensor is returned as is.
+    """Return a tensor on a device, without waiting for the device's pending work. Other values are unchanged.
 
-    A copy from pinned memory is queued behind a GPU's other work; for a copy from other memory torch waits for it all.
+    torch queues a copy from pinned memory after a GPU's other work. For other memory it would wait for that work.
     """
     moved: Any = value
     if isinstance(value, Tensor):
@@ -26,7 +26,7 @@ def to_device(value: AnyValue, device: torch.device) -> AnyValue:
 
 
 def set_torch(device: torch.device, deterministic: bool) -> None:
-    """Set torch up for determinism: one thread per client computation, and on a GPU deterministic algorithms."""
+    """Configure torch: one thread per client computation, and deterministic algorithms on a GPU if requested."""
     torch.set_num_threads(1)
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; for deterministic products
@@ -37,7 +37,7 @@ def set_torch(device: torch.device, deterministic: bool) -> None:
 
 
 def describe_machine(device: torch.device) -> str:
-    """Return this machine's CPU, the instructions that torch uses on it, torch's version, and its GPU if used."""
+    """Return this machine's CPU, torch's instruction set on it, torch's version, and the GPU if used."""
     instructions = torch.backends.cpu.get_cpu_capability()
     gpu = f", {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
     return f"{_find_cpu()} with {instructions}, torch {torch.__version__}{gpu}"
@@ -51,15 +51,15 @@ def _find_cpu() -> str:
 
 
 def describe_differences(kinds: Mapping[str, str]) -> str | None:
-    """Describe the differences between nodes for the user; None if all are of one kind.
+    """Return a message about different kinds of nodes, or None if all are of one kind.
 
     Args:
-        kinds: `describe_machine` of each node, by its address.
+        kinds: `describe_machine` of each node, by address.
     """
     nodes: dict[str, list[str]] = {}
-    for node, found in kinds.items():
-        nodes.setdefault(found, []).append(node)
+    for node, kind in kinds.items():
+        nodes.setdefault(kind, []).append(node)
     if len(nodes) < 2:
         return None
-    listed = "; ".join(f"{found} ({', '.join(sorted(where))})" for found, where in sorted(nodes.items()))
+    listed = "; ".join(f"{kind} ({', '.join(sorted(addresses))})" for kind, addresses in sorted(nodes.items()))
     return f"the nodes compute with {listed}: another run may place clients otherwise and differ in its last bits"

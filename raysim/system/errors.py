@@ -1,4 +1,4 @@
-"""The errors that raysim shows a user in one line."""
+"""The errors that raysim shows as one-line messages."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ RAYSIM = Path(__file__).resolve().parents[1]
 
 
 def single_line(text: str) -> str:
-    """Return text with everything that could break or colour a terminal's line written as an escape."""
+    """Return text with all characters escaped that could break or color a terminal's line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 class ConfigError(Exception):
-    """The config or command line is wrong; str() is one line that says where, what was found, what is allowed."""
+    """The config or command line is wrong. The one-line message says where, what was found and what is allowed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(single_line(message))
@@ -29,7 +29,7 @@ class Unreachable(ConfigError):
 
 
 class RunError(Exception):
-    """The run failed; str() is one line that says where and what to do next. Exit status 1."""
+    """The run failed (exit status 1). The one-line message says where and what to do next."""
 
     def __init__(self, message: str) -> None:
         super().__init__(single_line(message))
@@ -40,17 +40,23 @@ class NotWritten(RunError):
 
 
 class Diverged(RunError):
-    """A client sent values not finite or too large to be added exactly, or the server's model is not finite."""
+    """A client sent values that are not finite or too large for exact sums, or the server's model is not finite."""
 
 
 class WrongResult(RunError):
-    """Code of the user's own returned what its kind must not; `locate_errors` adds where in the run."""
+    """Custom code returned an invalid result. `locate_errors` adds the place in the run."""
 
     located = False
 
 
 class Lost(RunError):
-    """A process of the run was lost with its state; the run can return to its last checkpoint."""
+    """A process of the run was lost with its state. The run can return to its last checkpoint.
+
+    Attributes:
+        who: the lost process.
+        how: how it died.
+        advice: what the user can do.
+    """
 
     def __init__(self, who: str, how: str, advice: str = "") -> None:
         super().__init__(f"{who} died: {how}")
@@ -64,7 +70,7 @@ class Lost(RunError):
 
 @contextmanager
 def locate_errors(where: str) -> Iterator[None]:
-    """Note on an exception where in the run it happened, such as `client 3, round 5`; the innermost place counts."""
+    """Add a note to an exception with its place in the run, such as `client 3, round 5`. The innermost place counts."""
     try:
         yield
     except WrongResult as error:
@@ -73,7 +79,7 @@ def locate_errors(where: str) -> Iterator[None]:
         located = WrongResult(f"{error}; {where}")
         located.located = True
         raise located from None
-    except (RunError, ConfigError):  # they say it themselves
+    except (RunError, ConfigError):  # their messages have the place
         raise
     except (Exception, SystemExit) as error:
         if vars(error).setdefault("where", where) is where:
@@ -83,7 +89,7 @@ def locate_errors(where: str) -> Iterator[None]:
 
 @contextmanager
 def convert_to_run_error(advice: str = "--local helps to debug it") -> Iterator[None]:
-    """Turn an exception of a method's or a model's own code into a RunError, with its traceback as a note."""
+    """Convert an exception of a method's or a model's code into a RunError, with the traceback as a note."""
     try:
         yield
     except (RunError, ConfigError):
@@ -95,13 +101,13 @@ def convert_to_run_error(advice: str = "--local helps to debug it") -> Iterator[
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an exception in one line: what it says, where in the user's own code it comes from, and its notes."""
-    said = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", ", ")
-    return "; ".join([said + _own_place(error), *getattr(error, "__notes__", ())])
+    """Return an exception as one line: its message, its place in custom code, and its notes."""
+    message = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", ", ")
+    return "; ".join([message + _custom_place(error), *getattr(error, "__notes__", ())])
 
 
-def _own_place(error: BaseException) -> str:
-    """Return the function of the user's own that raysim called, and the innermost line of their code, in brackets."""
+def _custom_place(error: BaseException) -> str:
+    """Return the custom function that raysim called and the innermost line of custom code, in parentheses."""
     function = place = ""
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
         code, file = frame.f_code, Path(frame.f_code.co_filename)

@@ -1,4 +1,4 @@
-"""Files written completely or not at all, write errors as one line, and directories locked by one process."""
+"""Atomic writes, one-line write errors, and directories locked by one process."""
 
 import errno
 import fcntl
@@ -14,20 +14,20 @@ WHOLE = ("config.yaml", "summary.json", "model.pt")  # files of a run's director
 
 
 def partial_path(path: Path) -> Path:
-    """Return the path at which a file is written until it is complete: hidden, in the same directory."""
+    """Return the hidden path, in the same directory, for a file that is not complete yet."""
     return path.with_name(f".{path.name}")
 
 
 def is_partial(path: Path) -> bool:
-    """Return whether this is a run's file that was left incomplete when its process was killed."""
+    """Return whether this is an incomplete file of a run that was killed."""
     return any(path.name == partial_path(Path(name)).name for name in WHOLE)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file atomically: it takes its place once it is complete and on disk.
+    """Write a file atomically: it replaces the previous one when it is complete and on disk.
 
     Raises:
-        OSError: it could not be written; the previous file is unchanged.
+        OSError: the file could not be written. The previous file is unchanged.
     """
     part = partial_path(path)
     try:
@@ -44,10 +44,10 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def convert_write_errors(what: Path | str, directory: Path) -> Iterator[None]:
-    """Convert an OSError while a run's directory is written into a RunError of one line.
+    """Convert an OSError during writes to a run's directory into a one-line RunError.
 
     Raises:
-        NotWritten: the disk is full, the directory is gone, or something else prevented writing.
+        NotWritten: the disk is full, the directory is missing, or another problem prevented writing.
     """
     try:
         yield
@@ -78,16 +78,16 @@ def is_locked(directory: Path) -> bool:
 
 @contextmanager
 def lock_directory(directory: Path, what: str) -> Iterator[None]:
-    """Make the directory, and lock it against other processes, which would resume what is in progress there.
+    """Create the directory and lock it, so that no other process resumes the same run.
 
-    The lock is released when its process ends. On a file system without locks, as some network ones, it has no effect.
+    The lock is released when its process ends. File systems without locks, such as some network ones, ignore it.
 
     Args:
         directory: the directory to lock.
-        what: what uses it, a run or a sweep.
+        what: its user, a run or a sweep.
 
     Raises:
-        ConfigError: another process (or this one) holds the lock, or nothing can be written there.
+        ConfigError: another process (or this one) holds the lock, or the directory is not writable.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -99,8 +99,8 @@ def lock_directory(directory: Path, what: str) -> Iterator[None]:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                words = f"--out {directory}: another {what} is at work there; wait for it, or give another --out"
-                raise ConfigError(words) from None
+                problem = f"--out {directory}: another {what} is at work there; wait for it, or give another --out"
+                raise ConfigError(problem) from None
         yield
     finally:
         os.close(lock)

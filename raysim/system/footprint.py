@@ -19,7 +19,7 @@ STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True)
 class Peak:
-    """The peak memory, in bytes, of one process, identified by `pid` and its machine."""
+    """The peak memory, in bytes, of one process on a machine."""
 
     machine: str
     pid: int
@@ -27,7 +27,7 @@ class Peak:
 
 
 def own_peak() -> Peak:
-    """Return this process's peak: its present PSS plus the difference of its highest and present resident memory."""
+    """Return this process's peak: the current PSS plus the difference between peak and current resident memory."""
     process = psutil.Process()
     resident = process.memory_info().rss
     now = resident
@@ -37,19 +37,20 @@ def own_peak() -> Peak:
 
 
 class Footprint:
-    """Sampler of the memory of this process and all its descendants (including Ray's and the actors) in a thread.
+    """Samples the memory of this process and all its descendants (including Ray and the actors) in a thread.
 
-    PSS counts a page shared by n processes as 1/n in each, so the sum counts it once. If the system has no PSS, the
-    unshared memory (USS) is summed. The kernel takes about 8 ms to count the PSS of a process that has imported torch
-    (10 actors: a tenth of a core, as measured), so it is counted again only for a process whose resident memory has
-    changed by more than TOLERANCE since, and for all processes if one has started or ended; and where a sample takes
-    longer (hundreds of actors), the next one waits so long that this thread has SHARE of a core at most.
+    PSS counts a page shared by n processes as 1/n in each, so the sum counts it once. Without PSS, the unshared memory
+    (USS) is summed.
+
+    The kernel takes about 8 ms to compute the PSS of a process that has imported torch (10 actors: a tenth of a core).
+    So a PSS is computed again only if the resident memory has changed by more than TOLERANCE, or if a process has
+    started or ended. With hundreds of actors, samples become rarer: the thread uses at most SHARE of a core.
     """
 
     def __init__(self, interval: float = 1.0) -> None:
         self._here = self._elsewhere = self._before = 0
         self._interval = interval
-        self._counted: dict[int, tuple[int, int]] = {}  # by process id: resident memory and PSS when last counted
+        self._counted: dict[int, tuple[int, int]] = {}  # by process id: resident memory and PSS at the last count
         self._present: set[int] = set()
         self._seen: set[int] = set()  # all processes so far
         self._one_at_a_time = threading.Lock()
@@ -76,19 +77,19 @@ class Footprint:
         return max(self._here + self._elsewhere, self._before)
 
     def reach(self, nbytes: int) -> None:
-        """Take into account a peak measured earlier, or by another process."""
+        """Include a peak from before a resume, or of another process."""
         self._before = max(self._before, nbytes)
 
     def add(self, peaks: Sequence[Peak]) -> None:
-        """Count processes that are not descendants of this one, such as those of a cluster that was joined.
+        """Count processes that are not descendants of this one, as in a joined cluster.
 
-        If there are none, nothing is sampled: only what another process reports by `reach` counts, as in a sweep.
+        Without any peaks no sample is taken: in a sweep, only the peaks passed to `reach` count.
         """
         if not peaks:
             return
         self.sample()  # descendants may have started since the last sample
-        own = socket.gethostname()
-        others = [peak.nbytes for peak in peaks if peak.machine != own or peak.pid not in self._seen]
+        this_machine = socket.gethostname()
+        others = [peak.nbytes for peak in peaks if peak.machine != this_machine or peak.pid not in self._seen]
         self._elsewhere = max(self._elsewhere, sum(others))
 
     def sample(self) -> None:
@@ -112,12 +113,12 @@ class Footprint:
     def _memory(self, process: psutil.Process) -> int:
         with suppress(psutil.Error):  # the process ended meanwhile
             resident = process.memory_info().rss
-            counted_at, known = self._counted.get(process.pid, (0, 0))
+            counted_at, pss = self._counted.get(process.pid, (0, 0))
             if abs(resident - counted_at) <= TOLERANCE * counted_at:
-                return known
-            known = _pss(process)
-            self._counted[process.pid] = resident, known
-            return known
+                return pss
+            pss = _pss(process)
+            self._counted[process.pid] = resident, pss
+            return pss
         return 0
 
 

@@ -1,9 +1,8 @@
 """Named random streams: every draw of a run comes from a stream that is identified by its name.
 
-A stream is named, not numbered: (seed, client, the client's own count of training phases, purpose) for what a client
-draws, (seed, server update, purpose) for what the server draws, (seed, purpose) for what the run draws. The name is
-hashed with BLAKE2b, so adding a client, a method or an actor changes no other stream, and no generator outlives a
-training phase or a server update.
+A client's streams are named (seed, client, the client's count of local trainings, purpose). The server's streams are
+named (seed, server update, purpose), and the run's (seed, purpose). BLAKE2b hashes the name, so adding a client, a
+method or an actor changes no other stream. No generator outlives a local training or a server update.
 """
 
 import hashlib
@@ -20,7 +19,7 @@ from raysim.system.errors import ConfigError, RunError
 
 
 def hashed(*name: int | str, bits: int = 128) -> int:
-    """Return a stream's number: the BLAKE2b digest of its name with `bits` bits. 1 and "1" are different names."""
+    """Return the BLAKE2b digest of a stream's name as an integer of `bits` bits. 1 and "1" are different names."""
     digest = hashlib.blake2b(digest_size=bits // 8)
     for part in name:
         encoded = f"{type(part).__name__}:{part}".encode(errors="surrogateescape")
@@ -29,59 +28,58 @@ def hashed(*name: int | str, bits: int = 128) -> int:
 
 
 def generator(*name: int | str) -> np.random.Generator:
-    """Return a NumPy generator at the start of the stream of that name."""
+    """Return a NumPy generator at the start of the named stream."""
     return np.random.Generator(np.random.PCG64(hashed(*name)))
 
 
 def seed_torch(*name: int | str) -> None:
-    """Set torch's default generators to the start of the stream of that name.
+    """Set torch's default generators to the start of the named stream.
 
-    torch takes 64 bits of a name (and its CPU generator uses 32 of them), so only what a model itself draws (dropout,
-    initial weights) comes from here; all draws of raysim itself are from `generator`.
+    torch takes 64 bits of a name, and its CPU generator uses 32 of them. Only a model's draws (dropout, initial
+    weights) use torch's generators. raysim draws from `generator`.
     """
-    # not torch.manual_seed, which records a stack trace for each kind of device that is absent, 0.2 ms and more
+    # torch.manual_seed would record a stack trace for each kind of absent device: 0.2 ms and more
     number = hashed(*name, bits=64)
     for source in _default_generators():
         source.manual_seed(number)
 
 
 class Streams:
-    """The random streams of one training phase, exchange or server update: those whose names begin in the same way.
+    """The random streams of one local training, exchange or server update. Their names begin in the same way.
 
-    They end with it, so no checkpoint holds them, and a run that resumes makes the same ones.
+    They end with it. So checkpoints need not store them, and a resumed run makes the same streams.
     """
 
     def __init__(self, *name: int | str) -> None:
         self._name = name
         self._generators: dict[str, np.random.Generator] = {}
         self._states: dict[str | None, list[Tensor]] = {}
-        self._present: str | None = None  # the purpose of the stream that torch draws from
+        self._current: str | None = None  # the purpose of torch's current stream
 
     def generator(self, purpose: str) -> np.random.Generator:
-        """Return the generator for a purpose: one object, which later calls do not rewind."""
+        """Return the generator for a purpose. Later calls return the same object and do not rewind it."""
         if purpose not in self._generators:
             self._generators[purpose] = generator(*self._name, purpose)
         return self._generators[purpose]
 
     @contextmanager
     def rng_scope(self, purpose: str) -> Iterator[None]:
-        """Have torch draw from the stream for a purpose, where it was left; what was drawn from before then goes on."""
-        before = self._present
-        self.turn_to(purpose)
+        """Let torch draw from a purpose's stream in this context. Both streams continue at their last positions."""
+        before = self._current
+        self.select(purpose)
         try:
             yield
         finally:
-            self.turn_to(before)
+            self.select(before)
 
-    def turn_to(self, purpose: str | None) -> None:
-        """Have torch draw from the stream for a purpose, where it was left; None is what it drew from at first."""
+    def select(self, purpose: str | None) -> None:
+        """Let torch draw from a purpose's stream, at its last position. None is torch's initial stream."""
         sources = _default_generators()
-        self._states[self._present] = [source.get_state() for source in sources]
-        self._present = purpose
+        self._states[self._current] = [source.get_state() for source in sources]
+        self._current = purpose
         if purpose in self._states:
-            for source, state in zip(
-                sources, self._states[purpose], strict=False
-            ):  # fewer if a GPU came into use since
+            # there are fewer states than sources if a GPU was initialized since
+            for source, state in zip(sources, self._states[purpose], strict=False):
                 source.set_state(state)
         elif purpose is not None:
             seed_torch(*self._name, purpose)
@@ -89,12 +87,12 @@ class Streams:
 
 @contextmanager
 def guard_globals(who: str, side: str | None, error: type[ConfigError | RunError] = RunError) -> Iterator[None]:
-    """Refuse code that draws from, or seeds, a generator of the whole process, whose state depends on what else ran.
+    """Refuse code that draws from or seeds a process-wide generator, as its state depends on other code.
 
     Args:
-        who: what the code is, for the message.
-        side: client or server, whose streams it may use instead; None where it is given a generator.
-        error: what to raise.
+        who: the name of the code, for the message.
+        side: client or server: its streams are the alternative. None if the code receives a generator.
+        error: the error to raise.
     """
     sources = _default_generators()
     before = _global_states(sources)
@@ -117,14 +115,14 @@ def torch_restored() -> AbstractContextManager[None]:
 
 @contextmanager
 def generators_restored() -> Iterator[None]:
-    """Restore the generators that all code of a process shares at the end of this context."""
-    of_numpy, of_python = np.random.get_state(legacy=False), random.getstate()
+    """Restore all process-wide generators at the end of this context."""
+    numpy_state, python_state = np.random.get_state(legacy=False), random.getstate()
     try:
         with torch_restored():
             yield
     finally:
-        np.random.set_state(of_numpy)
-        random.setstate(of_python)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
 
 
 @contextmanager
@@ -138,7 +136,7 @@ def torch_untouched() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-        if _deterministic() != deterministic:  # the call imports torch's compiler: seconds, 80 MB
+        if _deterministic() != deterministic:  # only if needed: the call imports torch's compiler (seconds, 80 MB)
             torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = (
             precision
@@ -146,12 +144,12 @@ def torch_untouched() -> Iterator[None]:
 
 
 def _default_generators() -> list[torch.Generator]:
-    """Return the generators that torch draws from unless it is given another: the CPU's and, if in use, the GPUs'."""
+    """Return torch's default generators: the CPU's and, if initialized, the GPUs'."""
     return [torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ())]
 
 
 def _global_states(sources: Sequence[torch.Generator]) -> Mapping[str, object]:
-    """Return the states of the generators that all code of a process shares, by their names in messages."""
+    """Return the states of all process-wide generators, by their names in messages."""
     return {
         "torch's default generator": [source.get_state().numpy().tobytes() for source in sources],
         "NumPy's global generator": pickle.dumps(np.random.get_state(legacy=False)),

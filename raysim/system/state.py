@@ -1,6 +1,6 @@
-"""State in a checkpoint: tensors, numbers, strings, None, and lists, tuples and dicts of them; nothing is pickled.
+"""State in a checkpoint: tensors, numbers, strings, None, and lists, tuples and dicts of them.
 
-Records are written by torch.save and read with weights_only=True, which builds these types and executes no code.
+torch.save writes the records. They are read with weights_only=True, which builds only these types and executes no code.
 """
 
 import io
@@ -18,29 +18,29 @@ ALLOWED = "a tensor, number, string, None, or a list, tuple or dict of them"
 
 
 class Stateful:
-    """An object whose attributes are its state: a checkpoint has all of them, except those in `transient`.
+    """An object whose attributes are its state. A checkpoint stores all of them except those in `transient`.
 
-    A new attribute is therefore kept by default; one that a checkpoint must not have is listed in `transient`.
+    A new attribute is therefore stored by default.
     """
 
     transient: ClassVar[frozenset[str]] = frozenset()
-    """The attributes that the constructor makes again, or that do not outlast a round."""
+    """The attributes that a checkpoint omits: the constructor makes them again, or they last for one round at most."""
 
     def state(self) -> dict[str, Any]:
-        """Return every attribute that lasts; for one that is itself a Stateful, its state."""
+        """Return all attributes that are not transient. Attributes that are Stateful are replaced by their states."""
         return {name: _state_of(value) for name, value in vars(self).items() if name not in self.transient}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the state of an object that was constructed in the same way."""
-        for name, kept in state.items():
+        for name, stored in state.items():
             value = vars(self).get(name)
             if isinstance(value, Stateful):
-                value.restore(kept)
+                value.restore(stored)
             elif _holds_kept(value):
                 for key, part in vars(self)[name].items():
-                    part.restore(kept[key])
+                    part.restore(stored[key])
             else:
-                vars(self)[name] = kept
+                vars(self)[name] = stored
 
 
 def _state_of(value: Any) -> Any:
@@ -59,8 +59,8 @@ def find_foreign(value: object) -> str | None:
         return next(filter(None, (find_foreign(part) for pair in value.items() for part in pair)), None)
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
         return next(filter(None, map(find_foreign, value)), None)
-    known = value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor)
-    return None if known else type(value).__name__
+    allowed = value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor)
+    return None if allowed else type(value).__name__
 
 
 def encode(state: Mapping[str, Any]) -> bytes:
@@ -71,25 +71,25 @@ def encode(state: Mapping[str, Any]) -> bytes:
 
 
 def decode(record: bytes, device: torch.device | None = None) -> Any:
-    """Return the state that was encoded, its floating-point tensors on a device, all others on the CPU.
+    """Return the encoded state, with floating-point tensors on a device and all others on the CPU.
 
-    The others are positions and counts, which a client has on the CPU too.
+    The others are positions and counts, which a client also has on the CPU.
 
     Raises:
-        RunError: this is not a valid record; no code in it was executed.
+        RunError: the record is invalid. No code in it was executed.
     """
     try:
         state = torch.load(io.BytesIO(record), map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        found = type(error).__name__  # torch's words say how to run what is in it
-        raise RunError(f"a checkpoint's record cannot be read ({found}); delete the newest checkpoint") from None
+        kind = type(error).__name__  # torch's message explains how to execute the record's code: not repeated
+        raise RunError(f"a checkpoint's record cannot be read ({kind}); delete the newest checkpoint") from None
     if device is None or device.type == "cpu":
         return state
     return map_tensors(lambda tensor: tensor.to(device) if tensor.is_floating_point() else tensor, state)
 
 
 def _compact(tensor: Tensor) -> Tensor:
-    """Return a tensor detached, and without the rest of a larger tensor's storage."""
+    """Return a detached tensor that does not share a larger tensor's storage."""
     whole = tensor.untyped_storage().nbytes() == tensor.nbytes
     return tensor.detach() if whole else tensor.detach().clone(memory_format=torch.contiguous_format)
 
