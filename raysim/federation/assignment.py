@@ -10,7 +10,7 @@ from raysim.data.dataset import Array, Dataset
 from raysim.data.partition import Labels, partition_rows, split_by_owner
 from raysim.data.scenario import Task
 from raysim.federation.availability import arrivals, departures
-from raysim.federation.blurring import blur_boundaries, in_times, in_windows_of
+from raysim.federation.blurring import blur_boundaries, in_mixed_windows, in_stages
 from raysim.federation.stream import Rows, Stream, in_windows, online
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
@@ -85,8 +85,8 @@ def _make_stream(config: Config, client: int, rows: Sequence[Rows]) -> Stream:
     if config.scenario.blur:
         times = blur_boundaries(ordered, tasks, config.scenario.blur, seeding.generator(config.seed, "blur", client))
         if windows is not None:
-            return in_windows_of(times, windows.window)
-        return in_times(times, rounds if divided and rounds else 1)
+            return in_mixed_windows(times, windows.window)
+        return in_stages(times, rounds if divided and rounds else 1)
     if windows is not None:
         return in_windows(ordered, tasks, windows.window)
     if divided and rounds is not None:

@@ -31,7 +31,7 @@ def blur_boundaries(rows: Sequence[Rows], tasks: Sequence[int], blur: float, dra
     return [*arrivals]
 
 
-def in_times(arrivals: Sequence[Parts], pieces: int = 1) -> Stream:
+def in_stages(arrivals: Sequence[Parts], pieces: int = 1) -> Stream:
     """Return a stream of a stage per task, in `pieces` windows each. Windows have equal shares of every part."""
     windows = [window for parts in arrivals for window in _cut(parts, pieces)]
     tasks, rows = zip(*(part for window in windows for part in window), strict=True)
@@ -39,7 +39,7 @@ def in_times(arrivals: Sequence[Parts], pieces: int = 1) -> Stream:
     return Stream(rows, tasks, ends.tolist(), range(0, len(windows), pieces))
 
 
-def in_windows_of(arrivals: Sequence[Parts], size: int) -> Stream:
+def in_mixed_windows(arrivals: Sequence[Parts], size: int) -> Stream:
     """Return a stream in windows of `size` samples, as `in_windows` does, with the parts of each task mixed evenly."""
     pieces = [piece for parts in arrivals for piece in _cut(parts, -(-sum(len(part) for _, part in parts) // size))]
     tasks, rows = zip(*(part for piece in pieces for part in piece), strict=True)

@@ -368,6 +368,6 @@ def test_they_stay_with_the_driver(tiny: Any) -> None:
 
 def test_list_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "callbacks"]) == 0
-    assert capsys.readouterr().out.startswith("early_stopping   Ends the run when a metric has not become better")
+    assert capsys.readouterr().out.startswith("early_stopping   Ends the run when a metric has not improved")
     assert main(["list", "callbacks", "early_stopping"]) == 0
     assert "so many in a row that are no better end the run" in capsys.readouterr().out

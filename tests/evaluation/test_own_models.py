@@ -242,8 +242,10 @@ def test_a_task_that_nobody_can_be_tested_on_is_refused(tiny, monkeypatch):
     """In task 2, which is tested on two classes, clients get those of task 1 again."""
     from raysim.federation import federation as module
 
-    deal = module.deal
-    monkeypatch.setattr(module, "deal", lambda *given: [Stream([s.rows[0], s.rows[0]]) for s in deal(*given)])
+    make_streams = module.make_streams
+    monkeypatch.setattr(
+        module, "make_streams", lambda *given: [Stream([s.rows[0], s.rows[0]]) for s in make_streams(*given)]
+    )
     with pytest.raises(
         ConfigError, match=r"evaluation\.model: found local, but no client has samples of the classes that"
     ):
