@@ -7,10 +7,10 @@ from typing import Any
 import ray
 
 from raysim.actors import liveness, workers
-from raysim.actors.coordinator import Driven, RemoteRun, waits_after
 from raysim.actors.actor_setup import set_up_actor
-from raysim.actors.session import Session
+from raysim.actors.coordinator import Driven, RemoteRun, waits_after
 from raysim.actors.serialization import register_tensors
+from raysim.actors.session import Session
 from raysim.config import Config
 from raysim.engine.events import Event, RoundDone, Stage
 from raysim.engine.whole_run import WholeRun
