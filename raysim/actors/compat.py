@@ -4,7 +4,7 @@ Each entry says four things:
 
 - What: the name, variable, or text that Ray does not document as stable.
 - Buys: what raysim gains by it.
-- Works with: the Ray versions that it is known to work with.
+- Works with: the Ray versions that it is known to work with; those in TESTED, unless the entry says otherwise.
 - Without: what a run does if Ray changes it.
 
 Two kinds of entries exist. Safety (loopback, the token, the private folder) is on in every mode, and `check_loopback`
@@ -53,7 +53,6 @@ CLUSTER_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """What: Ray's documented variable; 0 makes Ray take the loopback address for the address of this machine.
 
 Buys: safety. The GCS, the raylet, its agents, the driver, and the workers listen on the loopback interface alone.
-Works with: 2.52 to 2.60.
 Without: `check_loopback` finds out and the run is refused.
 """
 MODE, TOKEN, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
@@ -72,7 +71,6 @@ QUIET = (
 """What: beginnings of Ray's messages, for its undocumented RAY_DEDUP_LOGS_SKIP_REGEX.
 
 Buys: raysim reports a loss in one line; Ray does not add paragraphs, which `--quiet` cannot suppress.
-Works with: 2.52 to 2.60.
 Without: Ray prints these messages.
 """
 _own_token = secrets.token_hex(32)  # one for each process: Ray's C++ code keeps the first that it reads
@@ -161,7 +159,6 @@ WORKER_VARIABLES = {
 """What: variables of the workers. RAY_IGNORE_UNHANDLED_ERRORS is named in Ray's messages only.
 
 Buys: a coordinator whose hosts end prints no error that nobody reads.
-Works with: 2.52 to 2.60.
 Without: Ray prints such errors after a loss.
 """
 
@@ -186,7 +183,6 @@ def own_options(folder: Path, dashboard: bool) -> dict[str, Any]:
     "testing only".
     Buys: the first two are safety: the loopback interface and the private folder. The last saves 14 KiB of the GCS's
     memory each round (what every call did, for a dashboard), and half the time of replies of up to 1 MiB.
-    Works with: 2.52 to 2.60.
     Without: the first two are needed, and Ray does not start. The last is left out in the plain mode.
     """
     saving = {"max_direct_call_object_size": 2**20} | ({} if dashboard else {"task_events_report_interval_ms": 0})
@@ -214,7 +210,6 @@ def rays_address(loopback: bool) -> Iterator[None]:
 
     What: the constant that Ray sets from CLUSTER_VARIABLE when it is imported.
     Buys: safety, in a process that imported Ray before raysim did, or that starts a cluster and joins another.
-    Works with: 2.52 to 2.60.
     Without: `check_loopback` finds out and the run is refused.
     """
     import ray
@@ -237,7 +232,6 @@ def few_attempts() -> Iterator[None]:
 
     What: RAY_gcs_server_port_wait_time_s, the number of attempts, one a second.
     Buys: one line within seconds if the cluster does not answer.
-    Works with: 2.52 to 2.60.
     Without: the line comes after 20 seconds.
     """
     with variables({"RAY_gcs_server_port_wait_time_s": "3"}):
@@ -250,7 +244,6 @@ LONGEST_PARENT = 21
 Of the 103 bytes that macOS has for a socket's path (Linux: 107), 16 are /raysim-12345678, 2 are /r, 43 are
 /session_DATE_TIME_MICROSECONDS_PID, and 21 are /sockets/plasma_store.
 Buys: an error message that names TMPDIR, and /tmp in place of a TMPDIR that is too long.
-Works with: 2.52 to 2.60.
 Without: Ray does not start under a long TMPDIR.
 """
 
@@ -265,7 +258,6 @@ def vital_processes(children: Iterable[Any]) -> list[Any]:
 
     What: the names of Ray's processes. The agents count, as the raylet ends if one of them does.
     Buys: the loss of the cluster is noticed at once, and the run goes on with a new cluster.
-    Works with: 2.52 to 2.60.
     Without: Ray notices the loss after a minute and ends this process; `raysim run --resume` continues the run.
     """
     import psutil
@@ -318,14 +310,12 @@ RAYLET_VARIABLE, JOB_VARIABLE = "RAY_RAYLET_PID", "RAY_JOB_ID"
 """What: the variables by which the raylet tells a worker whose child it is and for which job it works.
 
 Buys: forked workers, see `forked_start`.
-Works with: 2.52 to 2.60.
 Without: a forked worker does not register, and the run fails after a minute; the plain mode has no forked workers.
 """
 WORKER_MODULE = "ray._private.workers.default_worker"
 """What: the script that Ray runs as a worker, imported before the fork.
 
 Buys: its memory is shared by all forked workers.
-Works with: 2.52 to 2.60.
 Without: the fork server ends, and workers start by themselves.
 """
 
@@ -336,7 +326,6 @@ def forked_start(command: str) -> dict[str, Any]:
     What: `py_executable` of the runtime environment, with a command that hands the start over to another process and
     ends. Ray learns the process id of a worker from the worker itself.
     Buys: 36 MB in place of 335 for each actor, and a start that is three times as fast.
-    Works with: 2.52 to 2.60.
     Without: the plain mode has Ray spawn workers.
     """
     return {"runtime_env": {"py_executable": command}}
@@ -350,7 +339,6 @@ def refused_token(error: BaseException) -> bool:
 
     What: the name of Ray's error, or a part of its text.
     Buys: a line that says where the token is.
-    Works with: 2.52 to 2.60.
     Without: the line says that no cluster answers, with Ray's text.
     """
     while error.__cause__ is not None:
@@ -380,7 +368,6 @@ def alive_actors() -> list[dict[str, Any]]:
     """Return Ray's records of all actors that are alive, with their process and their node.
 
     What: the table behind `ray.util.state.list_actors`, which itself needs Ray's dashboard.
-    Works with: 2.52 to 2.60.
     """
     import ray
 
