@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raysim.config.yaml_reading import read_yaml
-from raysim.config.yaml_writing import to_yaml
+from raysim.config.yaml_text import read_yaml, to_yaml
 from raysim.report.packed import FORMAT, SUFFIX, packed_directory, read_packed
 from raysim.sweeps.cells import SWEEP_FILE
 from raysim.sweeps.directory import read_labels

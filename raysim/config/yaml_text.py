@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
+from pydantic import BaseModel
 
 from raysim.config.document import DEEPEST, Document, Given, Keys, to_plain
 from raysim.config.error_text import shorten, show
@@ -176,8 +177,9 @@ def _refuse(node: Any, problem: str) -> NoReturn:
 
 def to_yaml(values: object, flow: bool = False) -> str:
     """Return plain values, or a config's, as YAML, in one line with braces where `flow`; reading it gives them back."""
+    plain = to_plain(values) if isinstance(values, BaseModel) else values
     text: str = yaml.dump(
-        to_plain(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=flow, width=2**31
+        plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=flow, width=2**31
     )
     return text
 

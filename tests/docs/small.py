@@ -16,9 +16,10 @@ def small(config: Config) -> list[str]:
     values: dict[str, object] = {
         "logging.tensorboard": False,
         "resources.gpus_per_actor": 0,
-        "training.local_epochs": 1,
         "model": {"name": "mlp", "hidden": [8]},
     }
+    if config.training.local_steps is None:
+        values["training.local_epochs"] = 1
     classes = CLASSES.get(config.dataset.name, 10)
     samples = 4 * max(classes, config.clients.count)
     made_up = {"name": "synthetic", "classes": classes, "train": samples, "test": max(classes, 20)}

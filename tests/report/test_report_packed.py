@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from pack_results import evaluated_rounds, pack, unpack
 
 from raysim.cli import main
-from raysim.config.yaml_writing import to_yaml
+from raysim.config.yaml_text import to_yaml
 from raysim.report.packed import read_packed
 from raysim.report.reading import FinishedRun, find_runs
 from raysim.report.write import write_report
