@@ -91,6 +91,8 @@ class Killer:
             self.old = actors("")  # which may take a moment to end
             self.say(f"{event.why}; going on from round {event.round}")
             return
+        if len(self.told) < len(self.killed):
+            return  # the run has not noticed the last loss yet: a second one would count as the same
         name, _, when = self.left[0].partition(" ") if self.left else ("", "", "")
         if (when == "at the start" and isinstance(event, Started)) or (
             when == "in a round" and isinstance(event, RoundDone) and event.round == self.after
