@@ -79,7 +79,7 @@ def at(commit: str, folder: PurePosixPath) -> Iterator[tuple[str, str]]:
         raise RuntimeError(ended.stderr.decode().strip())
     with tarfile.open(fileobj=io.BytesIO(ended.stdout)) as archive:
         for member in archive:
-            content = archive.extractfile(member)
+            content = archive.extractfile(member) if member.isfile() else None
             if content is not None and member.name.endswith(".py"):
                 yield member.name, content.read().decode("utf-8")
 
