@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from raysim.launch.run import run
     from raysim.records.result import Result
     from raysim.records.result import load_result as load
-    from raysim.report.figures import figures
-    from raysim.report.write import write_report as report
+    from raysim.reports.figures import figures
+    from raysim.reports.write import write_report as report
     from raysim.sweeps.sweep import sweep
     from raysim.system.errors import ConfigError, RunError
 
@@ -40,9 +40,9 @@ _HOMES = {
     "RunError": "raysim.system.errors:RunError",
     "check": "raysim.launch.checking:check_run",
     "evaluate": "raysim.evaluation.evaluate:evaluate",
-    "figures": "raysim.report.figures:figures",
+    "figures": "raysim.reports.figures:figures",
     "load": "raysim.records.result:load_result",
-    "report": "raysim.report",  # the package itself, which may be called
+    "report": "raysim.reports.write:write_report",
     "run": "raysim.launch.run:run",
     "sweep": "raysim.sweeps.sweep:sweep",
 }
@@ -53,5 +53,4 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'raysim' has no attribute {name!r}")
     module, _, attribute = _HOMES[name].partition(":")
-    found = import_module(module)
-    return getattr(found, attribute) if attribute else found
+    return getattr(import_module(module), attribute)

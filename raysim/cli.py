@@ -207,8 +207,8 @@ def _report(given: Sequence[str]) -> int:
     asked = parser.parse_args(given)
     with uncollected():
         from raysim.launch.display import result_console
-        from raysim.report.terminal import open_report_display, show_report
-        from raysim.report.write import write_report
+        from raysim.reports.terminal import open_report_display, show_report
+        from raysim.reports.write import write_report
 
     with open_report_display() as tell:
         report = write_report(asked.directories, asked.out, asked.against, tell=tell)

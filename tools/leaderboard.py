@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import fmean
 
 from raysim.evaluation.metrics import protocol_label
-from raysim.report.grouping import MethodGroup
-from raysim.report.reading import FinishedRun, find_runs
-from raysim.report.tables import ACCURACY, FORGETTING, NOTHING, Quantity
+from raysim.reports.grouping import MethodGroup
+from raysim.reports.reading import FinishedRun, find_runs
+from raysim.reports.tables import ACCURACY, FORGETTING, NOTHING, Quantity
 from raysim.sweeps.cells import SPLIT_KEY
 
 OPENS, CLOSES = "<!-- tables, written by tools/leaderboard.py -->", "<!-- end of tables -->"

@@ -2,7 +2,7 @@
 
 `python tools/pack_results.py DIR` writes DIR.jsonl.gz from the runs below DIR and leaves DIR as it is.
 `python tools/pack_results.py --unpack DIR.jsonl.gz` writes the runs' config.yaml and summary.json, and the sweep's
-sweep.yaml, below DIR. raysim/report/packed.py has the format. The same runs make the same bytes.
+sweep.yaml, below DIR. raysim/reports/packed.py has the format. The same runs make the same bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from raysim.config.yaml_text import read_yaml, to_yaml
-from raysim.report.packed import FORMAT, SUFFIX, packed_directory, read_packed
+from raysim.reports.packed import FORMAT, SUFFIX, packed_directory, read_packed
 from raysim.sweeps.cells import SWEEP_FILE
 from raysim.sweeps.directory import read_labels
 

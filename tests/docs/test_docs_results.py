@@ -17,8 +17,8 @@ import pytest
 from leaderboard import insert_tables, read_boards, render_boards
 from pages import GUIDES, ROOT, names
 
-from raysim.report.packed import SUFFIX, read_packed
-from raysim.report.published import load_paper
+from raysim.reports.packed import SUFFIX, read_packed
+from raysim.reports.published import load_paper
 
 TABLE = re.compile(r"<!-- (?P<mark>results/[^\n]*) -->\n\n?(?P<rows>(?:\|[^\n]*\n)+)")
 FIGURE = re.compile(r"-?\d+\.\d+(?: ± \d+\.\d+)?")

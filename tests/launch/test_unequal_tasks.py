@@ -10,7 +10,7 @@ import raysim
 from raysim.engine.events import RoundDone
 from raysim.evaluation.metrics import summarise
 from raysim.federation.federation import build_federation
-from raysim.report.write import write_report
+from raysim.reports.write import write_report
 
 DATA = {"name": "synthetic", "classes": 5, "shape": [6], "train": 60, "test": 30}
 LISTED = {"kind": "class_incremental", "tasks": 3, "classes": [[4], [0, 2, 3], [1]]}

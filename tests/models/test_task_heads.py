@@ -1,6 +1,6 @@
 """A head for each domain (training.logits=task): which one is trained, tested, sent and refused.
 
-What such a run computes is written a second time in tests/report/test_published_systems.py.
+What such a run computes is written a second time in tests/reports/test_published_systems.py.
 """
 
 import pytest

@@ -1,0 +1,146 @@
+"""Published figures beside measured ones: first the gains that a paper claims, then the levels."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from raysim.config.error_text import either, show
+from raysim.config.lookup import resolve
+from raysim.reports.claims import (
+    CHANGE,
+    MEANING,
+    QUANTITIES,
+    ComparedRow,
+    find_gains,
+    name_metric,
+    tabulate_claims,
+    to_cells,
+)
+from raysim.reports.content import ComparedPair, Comparison
+from raysim.reports.grouping import ExperimentSetting, MethodGroup, flatten
+from raysim.reports.published import PublishedColumn, PublishedPaper
+from raysim.reports.statistics import MeanOverSeeds
+from raysim.reports.tables import ACCURACY, NOTHING, ReportTable
+
+AGREE = "Agree: the difference is at most the sum of both standard deviations."
+
+
+def compare_with_paper(paper: PublishedPaper, setting: ExperimentSetting) -> list[Comparison]:
+    """Return a comparison for every setting of the paper that the runs are of, where a method of theirs is in it."""
+    return [
+        made
+        for name, candidate in paper.settings.items()
+        if candidate.config is not None and _holds(setting.runs[0].config, candidate.config)
+        if (made := _comparison(paper, name, setting))
+    ]
+
+
+def explain_misfit(paper: PublishedPaper, setting: ExperimentSetting) -> str:
+    """Say why a setting has no comparison: what keeps it from the nearest of the paper, its metrics or its methods."""
+    apart = {
+        name: [*_departures(candidate.config, setting.groups[0])]
+        for name, candidate in paper.settings.items()
+        if candidate.config is not None
+    }
+    nearest_one = min(apart, key=lambda name: len(apart[name]))
+    metrics = {column.metric for column in paper.tables if column.setting == nearest_one}
+    top_k = sorted({QUANTITIES[metric][1] for metric in metrics})
+    other = (
+        "" if setting.top_k in top_k else f"evaluation.top_k is {setting.top_k}, in the paper {either(map(str, top_k))}"
+    )
+    why = ", ".join(filter(None, [*apart[nearest_one], other])) or "none of the methods is in its tables"
+    return f"setting {setting.number}: no comparison with {paper.paper}; nearest {nearest_one}: {why}"
+
+
+def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) -> Comparison | None:
+    rows = [
+        (column, method, group)
+        for column in paper.tables
+        if column.setting == name and QUANTITIES[column.metric][1] == setting.top_k
+        for group in setting.groups
+        for method in column.cells
+        if _has_methods(group, paper.methods[method])
+    ]
+    if not rows:
+        return None
+    title = f"{paper.paper}, {name}"
+    gains = find_gains(paper, rows)
+    pairs = [*(gain.shown for one in gains for gain in one), *filter(None, (_level(*row) for row in rows))]
+    stated = paper.settings[name].stated
+    departures = dict.fromkeys(line for *_, group in rows for line in _departures(stated, group))
+    columns = [[row for row in rows if row[0] is column] for column in paper.tables]
+    measured = [one for one in columns if one]
+    tables = [  # how they are to be read stands below the first of each kind
+        *(tabulate_claims(title, one, MEANING * (one is gains[0])) for one in gains),
+        *(_tabulate_levels(title, one, f"{AGREE} {paper.note}" * (one is measured[0])) for one in measured),
+    ]
+    return Comparison(title, tables, pairs, [*departures], paper.citation)
+
+
+def _tabulate_levels(title: str, rows: Sequence[ComparedRow], note: str) -> ReportTable:
+    headings = ("in the paper", "here", "paper, %", "measured, %", "seeds", "difference", "agree")
+    table = [_level_row(*row) for row in rows]
+    judged = [row[-1] for row in table if row[-1] != NOTHING]
+    verdict = f"{judged.count('yes')} of {len(judged)} levels agree." if judged else "No level can be judged."
+    column = rows[0][0]
+    caption = f"{title}, Table {column.table}: {name_metric(column)}, published and measured"
+    return ReportTable(caption, headings, to_cells(table), note, texts=2, verdict=verdict)
+
+
+def _has_methods(group: MethodGroup, wanted: Mapping[str, object] | None) -> bool:
+    """Return whether a group has the wanted methods in the wanted order, and with the knobs that are named there.
+
+    A run from before a method had some knob is one with that knob's default.
+    """
+    if wanted is None or [*group.methods] != [*wanted]:
+        return False
+    return _holds({name: {**vars(resolve("method", name)()), **knobs} for name, knobs in group.methods.items()}, wanted)
+
+
+def _level(column: PublishedColumn, method: str, group: MethodGroup) -> ComparedPair | None:
+    quantity, published = QUANTITIES[column.metric][0], MeanOverSeeds(*column.cells[method])
+    measured = quantity.average_group(group, column.protocol)
+    bounds = (0.0, 100.0) if quantity == ACCURACY else CHANGE
+    if measured is None:
+        return None
+    return ComparedPair("level", name_metric(column), group.label, published, measured, bounds)
+
+
+def _level_row(column: PublishedColumn, method: str, group: MethodGroup) -> tuple[str, ...]:
+    quantity, (mean, std) = QUANTITIES[column.metric][0], column.cells[method]
+    measured = quantity.average_group(group, column.protocol)
+    return (
+        method,
+        group.label,
+        quantity.show_mean(MeanOverSeeds(mean, std)),
+        quantity.show_mean(measured),
+        str(len(group.runs)),
+        NOTHING if measured is None else quantity.show(measured.mean - mean, sign=True),
+        _agreement(mean, std, measured),
+    )
+
+
+def _agreement(mean: float, std: float | None, measured: MeanOverSeeds | None) -> str:
+    """Return yes or no, or a dash where one of the two has no standard deviation."""
+    if measured is None or measured.std is None or std is None:
+        return NOTHING
+    return "yes" if abs(measured.mean - mean) <= measured.std + std else "no"
+
+
+def _departures(stated: Mapping[str, object], group: MethodGroup) -> Iterator[str]:
+    """Yield where a group differs from what the paper states; of methods, only those that the group has."""
+    found = flatten(group.runs[0].config)
+    for key, value in flatten(stated).items():
+        of_methods = key.startswith("methods.")
+        if of_methods and key.split(".")[1] not in group.methods:
+            continue
+        if not _holds(found.get(key), value):
+            whose = f" ({group.label})" if of_methods else ""
+            yield f"{key} is {show(found.get(key))}, in the paper {show(value)}{whose}"
+
+
+def _holds(found: object, wanted: object) -> bool:
+    """Return whether a value has all that is wanted: blocks may have more keys, lists have as many items."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(_holds(found.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(_holds, found, wanted))
+    return found == wanted

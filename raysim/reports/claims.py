@@ -1,0 +1,141 @@
+"""The gains that a paper claims beside the measured ones, and what a paired test says of each."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raysim.evaluation.metrics import protocol_label
+from raysim.reports.content import ComparedPair
+from raysim.reports.grouping import MethodGroup
+from raysim.reports.published import PublishedColumn, PublishedPaper
+from raysim.reports.statistics import LEVEL, MeanOverSeeds, PairedDifference, compare_pairs, correct_by_holm
+from raysim.reports.tables import (
+    ACCURACY,
+    FINAL_FORGETTING,
+    LEARNING,
+    TEST,
+    Quantity,
+    ReportTable,
+    TableCell,
+    count_common_seeds,
+    show_change,
+)
+
+QUANTITIES = {quantity.key: (quantity, 1) for quantity in (*LEARNING, FINAL_FORGETTING)} | {
+    "top10_accuracy": (ACCURACY, 10)
+}
+"""By a column's metric: the quantity, and the evaluation.top_k of the runs that have it."""
+
+CHANGE = (-100.0, 100.0)  # of an accuracy in %
+
+VERDICTS = ("supported", "not supported", "reversed")
+MEANING = (
+    f"Supported: the measured gain has the sign of the published one, and a {TEST} over the gains in a metric tells it "
+    "from 0 (5%). Reversed: told from 0 with the other sign. Not supported: not told from 0, as by one common seed. "
+    "Measured are the mean of the paired differences, its 95% interval and p."
+)
+
+ComparedRow = tuple[PublishedColumn, str, MethodGroup]
+"""A column, the name of one of its cells, and a group of the same methods."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gain:
+    """A gain in a column of a paper, and as measured over common seeds, with its corrected p."""
+
+    column: PublishedColumn
+    group: MethodGroup
+    over: MethodGroup
+    published: float
+    measured: PairedDifference
+    p: float | None
+
+    @property
+    def quantity(self) -> Quantity:
+        """What the column has."""
+        return QUANTITIES[self.column.metric][0]
+
+    @property
+    def verdict(self) -> str:
+        """What the measured gain says of the published one, one of VERDICTS."""
+        told = self.measured.exact or (self.p is not None and self.p < LEVEL)
+        agreement = self.measured.mean * self.published
+        return VERDICTS[1] if not told or agreement == 0 else VERDICTS[0] if agreement > 0 else VERDICTS[2]
+
+    @property
+    def shown(self) -> ComparedPair:
+        """The gain as it is drawn, with half of its interval."""
+        measured = MeanOverSeeds(self.measured.mean, self.measured.half)
+        published = MeanOverSeeds(self.published, None)
+        return ComparedPair("gain", name_metric(self.column), self.group.label, published, measured, CHANGE)
+
+
+def find_gains(paper: PublishedPaper, rows: Sequence[ComparedRow]) -> list[list[Gain]]:
+    """Return the gains that the paper claims and of which both ends were measured, for every column that has some."""
+    found: list[list[Gain]] = []
+    for column in paper.tables:
+        here = [(method, group) for other, method, group in rows if other is column]
+        pairs = [
+            (method, group, other, over)
+            for method, group in here
+            for other, over in here
+            if other in paper.claims.get(method, ()) and _alike(paper, (method, group), (other, over))
+        ]
+        quantity = QUANTITIES[column.metric][0]
+        measured = [
+            compare_pairs(quantity.by_seed(over, column.protocol), quantity.by_seed(group, column.protocol))
+            for _, group, _, over in pairs
+        ]
+        corrected = correct_by_holm([None if one is None else one.p for one in measured])
+        gains = [
+            Gain(column, group, over, column.cells[method][0] - column.cells[other][0], difference, p)
+            for (method, group, other, over), difference, p in zip(pairs, measured, corrected, strict=True)
+            if difference is not None
+        ]
+        found += [gains] if gains else []
+    return found
+
+
+def _alike(paper: PublishedPaper, one: tuple[str, MethodGroup], other: tuple[str, MethodGroup]) -> bool:
+    """Return whether two groups have the same knobs where the paper names none, so that a gain is the method's."""
+    named = [paper.methods[method] or {} for method, _ in (one, other)]
+    mine, theirs = one[1].methods, other[1].methods
+    return all(
+        mine[name].get(key) == theirs[name].get(key)
+        for name in mine.keys() & theirs.keys()
+        for key in mine[name].keys() | theirs[name].keys()
+        if not any(key in block.get(name, {}) for block in named)
+    )
+
+
+def tabulate_claims(title: str, gains: Sequence[Gain], note: str) -> ReportTable:
+    """Return the table of the gains in a column of a paper, with how many of them are supported."""
+    headings = ("gain of", "over", "published, points", "measured, points", "seeds", "verdict")
+    rows = [
+        (
+            gain.group.label,
+            gain.over.label,
+            gain.quantity.show(gain.published, sign=True),
+            show_change(gain.quantity, gain.measured, gain.p),
+            str(count_common_seeds(gain.over, gain.group)),
+            gain.verdict,
+        )
+        for gain in gains
+    ]
+    counts = Counter(gain.verdict for gain in gains)
+    told = ", ".join(f"{counts[word]} {word}" for word in VERDICTS)
+    verdict = f"Of {len(gains)} published gain{'s' * (len(gains) > 1)}: {told}."
+    column = gains[0].column
+    caption = f"{title}, Table {column.table}: gains in {name_metric(column)}"
+    return ReportTable(caption, headings, to_cells(rows), note, texts=2, verdict=verdict)
+
+
+def to_cells(rows: Sequence[Sequence[str]]) -> list[list[TableCell]]:
+    """Return rows of texts as cells."""
+    return [[*map(TableCell, row)] for row in rows]
+
+
+def name_metric(column: PublishedColumn) -> str:
+    """Return what a column of a paper has, such as `class-IL average accuracy`."""
+    quantity, top_k = QUANTITIES[column.metric]
+    return f"{protocol_label(column.protocol, top_k)} {quantity.heading}"

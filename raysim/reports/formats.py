@@ -1,0 +1,139 @@
+"""The files of a report: documents, which are the templates filled in; report.csv, one row per run in summary.json's
+units; means.csv, the result tables with all their digits."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup, escape
+
+from raysim.reports.content import Plot, Report
+from raysim.reports.grouping import ExperimentSetting, MethodGroup
+from raysim.reports.latex import escape_latex, fold, split_columns
+from raysim.reports.plots.style import FAINT, INK
+from raysim.reports.reading import FinishedRun
+from raysim.reports.tables import COSTS, FAIRNESS, learning_of
+from raysim.system.errors import single_line
+
+OF_THE_RUN = (
+    *("rounds", "updates", "seconds", "seconds_per_round"),
+    *("bytes_up", "bytes_down", "peak_memory_bytes", "model_sha256"),
+)
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how text begins that spreadsheets compute
+
+
+def runs_to_csv(report: Report) -> str:
+    """Return the runs as CSV. Every number reads back as the one in summary.json; what a run does not have is empty."""
+    return _to_csv(
+        dict(_run_row(section.setting, group, run))
+        for section in report.sections
+        for group in section.setting.groups
+        for run in group.runs
+    )
+
+
+def means_to_csv(report: Report) -> str:
+    """Return mean and sample standard deviation over seeds of every quantity as CSV, a row per group and protocol.
+
+    Units are the tables'; what there is none of is empty.
+    """
+    return _to_csv(
+        dict(_mean_row(section.setting, group, protocol))
+        for section in report.sections
+        for protocol in section.setting.protocols
+        for group in section.setting.groups
+    )
+
+
+def _to_csv(rows: Iterator[Mapping[str, object]]) -> str:
+    """Return rows as CSV, with a column for every key that one of them has; None and what is absent are empty."""
+    every = list(rows)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in every for key in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _to_cell(value) for key, value in row.items()} for row in every)
+    return text.getvalue()
+
+
+def _to_cell(value: object) -> object:
+    """Return a value that a spreadsheet takes for no formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def _run_row(setting: ExperimentSetting, group: MethodGroup, run: FinishedRun) -> Iterator[tuple[str, object]]:
+    yield from (("directory", str(run.directory)), ("setting", setting.number), ("label", group.label))
+    yield from (("name", run.summary.name), ("seed", run.summary.seed), ("methods", json.dumps(run.methods)))
+    yield from _top_k(setting)
+    for key, value in setting.differing.items():
+        yield key, value if isinstance(value, str | int | float | None) else json.dumps(value)
+    for protocol, values in run.summary.evaluation.items():
+        yield from ((f"{protocol}.{key}", value) for key, value in values.items() if not isinstance(value, list))
+    for protocol, clients in (run.summary.per_client or {}).items():
+        yield from ((f"{protocol}.clients.{key}", value) for key, value in clients.items() if key != "accuracy")
+    yield from ((key, getattr(run.summary, key)) for key in OF_THE_RUN)
+
+
+def _top_k(setting: ExperimentSetting) -> Iterator[tuple[str, object]]:
+    """Yield by which top-k all accuracies of a setting are, if not by the largest logit alone."""
+    if setting.top_k > 1:
+        yield "top_k", setting.top_k
+
+
+def _mean_row(setting: ExperimentSetting, group: MethodGroup, protocol: str) -> Iterator[tuple[str, object]]:
+    yield from (("setting", setting.number), ("title", setting.title), ("protocol", protocol))
+    yield from (("methods", group.label), ("seeds", len(group.runs)))
+    yield from _top_k(setting)
+    for quantity in (*learning_of(setting.metric), *FAIRNESS, *COSTS):
+        found = quantity.average_group(group, protocol)
+        yield quantity.title, found and found.mean
+        yield f"{quantity.title}, std", found and found.std
+
+
+def fill_template(name: str, report: Report) -> str:
+    """Return report.md, report.tex or report.html.
+
+    Markdown links the plots relative to the report's directory; the page has them inside it and loads nothing. LaTeX
+    needs the packages booktabs and graphicx.
+    """
+    templates = Environment(
+        loader=PackageLoader("raysim.reports"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters |= {"markdown": escape_markdown, "latex": escape_latex, "inline": inline_svg}
+    templates.filters |= {"fold": fold, "in_columns": split_columns}
+    return templates.get_template(name).render(report=report)
+
+
+def escape_markdown(text: str) -> str:
+    """Return text in which nothing means anything to Markdown, for use in a line or in a table's cell."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", single_line(text))
+
+
+def inline_svg(plot: Plot) -> Markup:
+    """Return a plot as an element of the page, whose ids are its own, in the page's inks and with words for it."""
+    text = plot.file.read_text(encoding="utf-8")
+    text = re.sub(
+        r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL
+    )
+    used = {*re.findall(r"""(?:url\(|href=")#([^")]+)""", text)}
+    text = re.sub(r' id="([^"]*)"', lambda found: f' id="{plot.stem}-{found[1]}"' if found[1] in used else "", text)
+    text = re.sub(r"""((?:url\(|href=")#)""", rf"\g<1>{plot.stem}-", text)
+    text = text.replace("fill: #ffffff", "fill: none", 1)  # the paper
+    text = text.replace(INK, "currentColor").replace(FAINT, "var(--line)")
+    # what is in it was escaped when it was drawn
+    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{escape(plot.caption)}"', 1))
+
+
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "report.csv": runs_to_csv,
+    "means.csv": means_to_csv,
+    **{name: partial(fill_template, name) for name in ("report.md", "report.tex", "report.html")},
+}

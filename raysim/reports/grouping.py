@@ -1,0 +1,181 @@
+"""Which runs are compared: those of one setting, grouped by method; the seeds of a group are its replicates.
+
+Two runs are of the same setting where their configs agree in all but what a comparison varies (the methods, the seed)
+and what does not change results (the name, how the run was carried out).
+Groups and settings have the order of the sweep that they are of, and without one that of their methods and keys.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from raysim.config import load
+from raysim.config.lookup import only_named_by
+from raysim.evaluation.metrics import metric_of, protocol_label
+from raysim.objectives import Metric
+from raysim.objectives.classification import ACCURACY_METRIC
+from raysim.reports.naming import derive_label, entitle, row_axes, sweep_label, unique_names
+from raysim.reports.reading import FinishedRun, Methods
+from raysim.system.errors import ConfigError
+
+NOT_OF_THE_SETTING = ("name", "seed", "methods", "resources", "logging", "checkpoint", "evaluation.per_client")
+
+Flat = Mapping[str, object]
+
+
+@dataclass(frozen=True, eq=False)
+class MethodGroup:
+    """The runs of one combination of methods in one setting, by seed; no seed comes twice."""
+
+    label: str
+    methods: Methods
+    runs: Sequence[FinishedRun]
+
+
+@dataclass(frozen=True, eq=False)
+class ExperimentSetting:
+    """The groups that differ in their methods only. `differing`: the keys in which the settings of a report differ."""
+
+    number: int
+    title: str
+    differing: Flat
+    groups: Sequence[MethodGroup]
+
+    @property
+    def protocols(self) -> list[str]:
+        """The protocols by which its runs were evaluated."""
+        return list(dict.fromkeys(protocol for run in self.runs for protocol in run.summary.evaluation))
+
+    @property
+    def packed(self) -> bool:
+        """Whether some of its runs were read from a packed file."""
+        return any(run.packed for run in self.runs)
+
+    @property
+    def in_step(self) -> bool:
+        """Whether row t is the end of task t at all clients; where it is not, forgetting is undefined."""
+        evaluations = [values for run in self.runs for values in run.summary.evaluation.values()]
+        return self.tasks == 1 or all(values["forgetting"] is not None for values in evaluations)
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks, the same in all runs."""
+        return self.runs[0].summary.tasks
+
+    @property
+    def top_k(self) -> int:
+        """Among how many largest logits the label counts as right, the same in all runs."""
+        return self.runs[0].summary.top_k
+
+    @cached_property
+    def metric(self) -> Metric:
+        """What its runs are tested by, the same in all; its range is known where the objective is."""
+        found = metric_of(next(iter(self.runs[0].summary.evaluation.values())))
+        if found == ACCURACY_METRIC:
+            return found
+        try:
+            with only_named_by():
+                own = load(self.runs[0].config).objective.make().metric
+        except ConfigError:  # of a component of one's own, or of a version that is no longer read
+            return found
+        return replace(found, range=own.range) if own.name == found.name else found
+
+    def label(self, protocol: str) -> str:
+        """Return what the accuracies of a protocol are called."""
+        return protocol_label(protocol, self.top_k, self.runs[0].summary.tested)
+
+    @property
+    def runs(self) -> list[FinishedRun]:
+        """The runs of all groups."""
+        return [run for group in self.groups for run in group.runs]
+
+
+def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[ExperimentSetting]:
+    """Return the settings; of runs with the same config and seed the last counts, and a line says so of the others."""
+    by_setting: dict[tuple[object, ...], list[FinishedRun]] = {}
+    for run in runs:
+        # by size and protocols too, as a config.yaml that somebody changed may say something else than the results
+        metric = metric_of(next(iter(run.summary.evaluation.values())))
+        identity = (_identity(_of_the_setting(run)), run.summary.tasks, metric, *run.summary.evaluation)
+        by_setting.setdefault(identity, []).append(run)
+    members = list(by_setting.values())
+    flats = [_of_the_setting(alike[0]) for alike in members]
+    keys = _telling_keys(flats)
+    differing = [{key: flat[key] for key in flat if key in keys} for flat in flats]
+    axes = row_axes(members)
+    several = len({run.sweep for run in runs}) > 1
+    titles = [entitle(alike, axes, several) for alike in members]
+    found = sorted(
+        zip(titles, differing, members, strict=True),
+        key=lambda one: (_place(one[2]), [_rank(one[1].get(key)) for key in keys]),
+    )
+    return [
+        ExperimentSetting(number, title, apart, _groups(alike, axes, left_out))
+        for number, (title, apart, alike) in enumerate(found, 1)
+    ]
+
+
+def flatten(values: Mapping[str, object], above: str = "") -> dict[str, object]:
+    """Return the values of nested blocks by dotted keys; lists and empty blocks stay whole."""
+    found: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found |= flatten(value, f"{above}{key}.")
+        else:
+            found[f"{above}{key}"] = value
+    return found
+
+
+def _of_the_setting(run: FinishedRun) -> dict[str, object]:
+    left_out = tuple(f"{key}." for key in NOT_OF_THE_SETTING)
+    # older versions have no such keys
+    tested = {"evaluation.top_k": run.summary.top_k, "evaluation.model": run.summary.tested}
+    values = {**flatten({"objective": "classification", **run.config}), **tested}
+    return {key: value for key, value in values.items() if not f"{key}.".startswith(left_out)}
+
+
+def _identity(values: Flat) -> str:
+    """Return equal strings for equal values; a null or empty key is like one that an older version did not write."""
+    return json.dumps({key: value for key, value in values.items() if value not in (None, {})}, sort_keys=True)
+
+
+def _telling_keys(flats: Sequence[Flat]) -> list[str]:
+    """Return the keys in which settings that have them differ; where those do not tell all apart, all that differ."""
+    keys = dict.fromkeys(key for values in flats for key in values)
+    differing = [key for key in keys if len({_identity({key: values.get(key)}) for values in flats}) > 1]
+    telling = [key for key in differing if len({_identity({key: v[key]}) for v in flats if key in v}) > 1]
+    apart = {_identity({key: values.get(key) for key in telling}) for values in flats}
+    return telling if len(apart) == len(flats) else differing
+
+
+def _place(runs: Sequence[FinishedRun]) -> tuple[str, int]:
+    return min(run.place for run in runs)
+
+
+def _groups(runs: Sequence[FinishedRun], rows: set[str], left_out: list[str]) -> list[MethodGroup]:
+    by_methods: dict[str, dict[int, FinishedRun]] = {}
+    for run in runs:
+        identity = json.dumps([[name, _identity(knobs)] for name, knobs in run.methods.items()])
+        group = by_methods.setdefault(identity, {})
+        if earlier := group.get(run.summary.seed):
+            left_out.append(f"{earlier.directory}: the same config and seed as {run.directory}, which is counted")
+        group[run.summary.seed] = run
+    grouped = [[group[seed] for seed in sorted(group)] for group in by_methods.values()]
+    grouped.sort(key=lambda group: (_place(group), _rank_methods(group[0].methods)))
+    methods = [group[0].methods for group in grouped]
+    labels = unique_names([sweep_label(group, rows) for group in grouped])
+    labels = labels or unique_names([derive_label(one, methods) for one in methods])
+    labels = labels or [derive_label(one, methods, spelled=False) for one in methods]
+    return list(map(MethodGroup, labels, methods, grouped))
+
+
+def _rank_methods(methods: Methods) -> list[tuple[str, list[tuple[float, str]]]]:
+    return [(name, [*map(_rank, flatten(knobs).values())]) for name, knobs in methods.items()]
+
+
+def _rank(value: object) -> tuple[float, str]:
+    """Return what sorts values of a key: numbers by size, then all else by its text."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value), ""
+    return float("inf"), str(value)

@@ -1,0 +1,159 @@
+"""Plots over the course of runs: each task's accuracy over rounds, the average against what the runs cost by then."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import ceil
+
+import numpy as np
+
+from raysim.reports.plots import style
+from raysim.reports.plots.accuracy import MEAN_AND_BAND, make_average_chart
+from raysim.reports.plots.scene import Rounds, Scene
+from raysim.reports.plots.style import Array, Drawing
+
+MOST_BANDS = 4  # in a panel; more would hide one another
+WIDTH = 5.8  # inches, of the panels by task together
+MOST_TASKS = 10  # that have a panel each; of more, so many are drawn, evenly spaced
+
+
+@dataclass(frozen=True)
+class PlotAxis:
+    """What accuracy is drawn against: a stem for the file, words for the axis, one number per round, what it is."""
+
+    stem: str
+    words: str
+    of: Callable[[Rounds], Sequence[float]]
+    note: str = ""
+
+
+ROUNDS = PlotAxis("rounds", "round", lambda rounds: [line.round for line in rounds])
+BYTES = PlotAxis(
+    "bytes",
+    "sent up and down so far, all clients together (MiB)",
+    lambda rounds: [*accumulate((line.bytes_up + line.bytes_down) / 2**20 for line in rounds)],
+)
+SECONDS = PlotAxis(
+    "seconds",
+    "seconds of training so far",
+    lambda rounds: [*accumulate(line.seconds or 0.0 for line in rounds)],
+    " Seconds are those of the machines that the runs had, without evaluation.",
+)
+VIRTUAL_TIME = PlotAxis("virtual-time", "virtual time (s)", lambda rounds: [r.virtual_time or 0.0 for r in rounds])
+
+
+def draw_over_rounds(scene: Scene) -> Iterator[Drawing]:
+    """Yield the plots over the course of the runs for which they have the numbers: at least two evaluations.
+
+    Of each task; and of the average against rounds, where there are evaluations beyond those after tasks, which have a
+    plot already, against bytes, seconds, and virtual time, where clients' speed, bandwidth or schedule make it differ
+    from counting rounds.
+
+    Raises:
+        ConfigError: a rounds.jsonl is missing or broken.
+    """
+    setting, every = scene.setting, [rounds for group in scene.courses for rounds in group]
+    evaluations = min(sum(line.evaluation is not None for line in rounds) for rounds in every)
+    if evaluations < 2:
+        return
+    often = evaluations > (setting.tasks if setting.in_step else 0)
+    measured = all(line.seconds is not None for rounds in every for line in rounds)
+    timed = _has_own_time(setting.runs[0].config) and all(
+        r.virtual_time is not None for rounds in every for r in rounds
+    )
+    axes = [*([ROUNDS] if often else []), BYTES, *([SECONDS] if measured else []), *([VIRTUAL_TIME] if timed else [])]
+    for protocol in setting.protocols:
+        if setting.tasks > 1:
+            yield _draw_tasks(scene, protocol)
+        yield from (_draw_average(scene, protocol, axis) for axis in axes)
+
+
+def _has_own_time(config: Mapping[str, object]) -> bool:
+    schedule = config.get("schedule")
+    if not isinstance(schedule, Mapping):
+        return False
+    speeds = schedule.get("speeds")
+    equal = not isinstance(speeds, Mapping) or speeds.get("kind", "constant") == "constant"
+    return schedule.get("kind") == "asynchronous" or not equal or schedule.get("bandwidth") is not None
+
+
+def _evaluated(rounds: Rounds, protocol: str, axis: PlotAxis) -> list[tuple[float, Sequence[float], int]]:
+    """Return for every evaluation where it lies on the axis, the tasks' accuracies, and how many tasks were seen."""
+    return [
+        (x, line.evaluation[protocol], line.so_far or max(line.tasks))
+        for line, x in zip(rounds, axis.of(rounds), strict=True)
+        if line.evaluation is not None and protocol in line.evaluation and line.tasks
+    ]
+
+
+def _aligned(scene: Scene, protocol: str, axis: PlotAxis) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield for every group x [seeds, points], accuracies [seeds, points, tasks], tasks seen [seeds, points].
+
+    The k-th evaluations belong together, whose rounds differ where a run's length depends on its seed.
+    """
+    for runs in scene.courses:
+        found = [_evaluated(rounds, protocol, axis) for rounds in runs]
+        x, values, seen = zip(*(zip(*of[: min(map(len, found))], strict=True) for of in found), strict=True)
+        yield np.asarray(x), scene.setting.metric.scale * np.asarray(values), np.asarray(seen)
+
+
+def _draw_average(scene: Scene, protocol: str, axis: PlotAxis) -> Drawing:
+    setting = scene.setting
+    figure, axes = make_average_chart(scene, protocol, axis.words)
+    for group, look, (x, values, seen) in zip(
+        setting.groups, scene.looks, _aligned(scene, protocol, axis), strict=True
+    ):
+        counted = np.arange(setting.tasks) < seen[..., None] if setting.in_step else np.ones(values.shape, bool)
+        means = np.where(counted, values, 0).sum(axis=2) / counted.sum(axis=2)
+        where = {"rounds": "after round", "bytes": "after MiB"}.get(axis.stem, "after s")
+        style.draw_mean(axes, x.mean(axis=0), means, group.label, look, setting.metric, where)
+    style.put_legend_below(figure, axes)
+    words = f"Average {setting.metric.name} against {axis.stem.replace('-', ' ')}, {setting.label(protocol)}"
+    return Drawing(f"{setting.number}-{protocol}-accuracy-{axis.stem}", f"{words}: {MEAN_AND_BAND}{axis.note}", figure)
+
+
+def _draw_tasks(scene: Scene, protocol: str) -> Drawing:
+    """Draw a panel for each task, all with the same axes."""
+    setting, metric = scene.setting, scene.setting.metric
+    shown = sorted({round(task) for task in np.linspace(0, setting.tasks - 1, min(setting.tasks, MOST_TASKS))})
+    columns = 1 if len(shown) < 4 else 2
+    rows, labels = ceil(len(shown) / columns), [group.label for group in setting.groups]
+    figure = style.make_figure(WIDTH, 0.6 + 1.25 * rows + style.legend_height(labels, WIDTH))
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    boundaries, banded = _boundaries(scene), len(labels) <= MOST_BANDS
+    every = [*zip(labels, scene.looks, _aligned(scene, protocol, ROUNDS), strict=True)]
+    for task, axes in zip(shown, panels, strict=False):
+        for end in boundaries[1:-1]:
+            axes.axvline(end, color="#888888", linewidth=0.8, linestyle=":", zorder=0.5)
+        if boundaries:
+            axes.axvspan(boundaries[task], boundaries[task + 1], color="#888888", alpha=0.12, linewidth=0)
+        for label, look, (x, values, _) in every:
+            where = f"on task {task + 1} after round"
+            style.draw_mean(
+                axes, x.mean(axis=0), values[..., task], label, look | {"markersize": 3}, metric, where, banded
+            )
+        axes.set_title(f"task {task + 1}", loc="left", fontsize=9)
+    for axes in panels[len(shown) :]:
+        axes.remove()
+    for axes in panels[len(shown) - columns : len(shown)]:
+        axes.set_xlabel("round")
+        axes.xaxis.set_tick_params(labelbottom=True)
+    figure.supylabel(f"{metric.name}{metric.axis}, {setting.label(protocol)}", fontsize=10)
+    style.put_legend_below(figure, panels[0])
+    which = "Each task's" if len(shown) == setting.tasks else f"{len(shown)} of {setting.tasks} tasks'"
+    lines = " Dotted: where a task ends; grey: the task's own rounds." if boundaries else ""
+    means = MEAN_AND_BAND if banded else "mean over seeds."
+    words = f"{which} {metric.name} over rounds, {setting.label(protocol)}: {means}{lines}"
+    return Drawing(f"{setting.number}-{protocol}-accuracy-by-task", words, figure)
+
+
+def _boundaries(scene: Scene) -> Sequence[int]:
+    """Return the rounds after which tasks end, the first being 0; none where they end at no round or at several."""
+    setting = scene.setting
+    found = set()
+    for rounds in (rounds for group in scene.courses for rounds in group):
+        seen = [line.so_far or max(line.tasks, default=0) for line in rounds]
+        ends = [line.round for line, (now, then) in zip(rounds, pairwise(seen), strict=False) if then > now]
+        found.add((0, *ends, rounds[-1].round))
+    (only,) = found if len(found) == 1 else ((),)
+    return only if setting.in_step and len(only) == setting.tasks + 1 else ()

@@ -1,0 +1,161 @@
+"""How every plot of a report looks: colours, marks, sizes, titles to hover over; and how one becomes a file."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from raysim.objectives import Metric
+from raysim.reports.content import Plot
+from raysim.reports.plots.svg import HOVER, write_svg
+
+Array = npt.NDArray[np.float64]
+Look = dict[str, Any]
+Bounds = tuple[float | None, float | None]
+
+# Okabe and Ito's colours, told apart by colour-blind readers; without their yellow, which is too light for a line
+INK, FAINT = "#1a1a1a", "#dddddd"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", INK)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # as many as have no divisor in common with the colours
+DASHES = ("-", "--", "-.", ":")
+
+STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "legend.frameon": False,
+    # what a dark page draws in light ink; fields of colour, numbers and series have colours of their own
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+    "axes.facecolor": "none",
+    "svg.fonttype": "none",  # text stays text: to be read, found and copied; and files are small
+    "font.sans-serif": ["DejaVu Sans"],
+    "svg.hashsalt": "raysim",  # files are alike from one report to the next
+}
+
+LETTER = 0.085  # inches that a letter takes
+BAND = 0.13  # how dense a band of one standard deviation is
+MARKS = 12  # on a line, at most
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A finished drawing: the stem of its files, what it shows in words, and the figure."""
+
+    stem: str
+    caption: str
+    figure: Figure
+
+
+def choose_look(number: int) -> Look:
+    """Return the look of a line; colours come again with other marks, and with other dashes."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": DASHES[number // len(COLOURS) % len(DASHES)],
+    }
+
+
+def range_of(metric: Metric, change: bool = False) -> Bounds:
+    """Return the least and the largest value of a metric, or change of one, as shown; None where there is none."""
+    low, high = (None if end is None else float(metric.scale * end) for end in metric.range)
+    if not change:
+        return low, high
+    return (None, None) if low is None or high is None else (low - high, high - low)
+
+
+def spread(values: Array, bounds: Bounds) -> Array:
+    """Return the mean of values [seed, ...] less and plus their deviation, [2, ...], within what they can be at all."""
+    mean, std = values.mean(axis=0), values.std(axis=0, ddof=1)
+    low, high = (end if end is not None else outside for end, outside in zip(bounds, (-np.inf, np.inf), strict=True))
+    return np.stack([mean - std, mean + std]).clip(low, high)
+
+
+def make_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of this size in inches."""
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06))
+
+
+def make_chart(labels: Sequence[str], title: str, xlabel: str, ylabel: str, width: float = 5.8) -> tuple[Figure, Axes]:
+    """Return a figure with an empty chart and, below it, room for a legend with these labels."""
+    figure = make_figure(width, 3.9 + legend_height(labels, width))
+    axes = figure.add_subplot()
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    axes.set_title(title, loc="left")
+    return figure, axes
+
+
+def draw_mean(
+    axes: Axes, x: Array, values: Array, label: str, look: Look, metric: Metric, where: str, band: bool = True
+) -> None:
+    """Draw the mean of values [seeds, points] at x [points] as a line with marks, and a band of one standard deviation.
+
+    A mark's title begins with the label and ends with its x, which `where` stands before.
+    """
+    mean, every = values.mean(axis=0), -(-len(x) // MARKS)
+    (line,) = axes.plot(x, mean, label=label, markevery=every, **look)
+    if band and len(values) > 1:
+        axes.fill_between(x, *spread(values, range_of(metric)), color=look["color"], alpha=BAND, linewidth=0)
+    marks = range(0, len(x), every)
+    put_titles(line, label, [f"{label}: {describe_seeds(values[:, k], metric)} {where} {x[k]:.4g}" for k in marks])
+
+
+def describe_seeds(values: Array, metric: Metric) -> str:
+    """Return the mean of some values in words, with their deviation if they are several: `85.2 ± 0.4 %`."""
+    digits, unit = (".1f", " %") if metric.unit == "%" else (".3g", metric.unit and f" {metric.unit}")
+    std = f" ± {values.std(ddof=1):{digits}}" if len(values) > 1 else ""
+    return f"{values.mean():{digits}}{std}{unit}"
+
+
+def put_titles(artist: Artist, title: str, parts: Sequence[str] = ()) -> None:
+    """Give an artist a title, which an SVG shows where one hovers over it, and one to each mark or shape in it."""
+    artist.set_gid(HOVER + json.dumps([title, *parts]))
+
+
+def legend_height(labels: Sequence[str], width: float) -> float:
+    """Return the inches that a legend with these labels takes."""
+    return 0.21 * math.ceil(len(labels) / _columns(labels, width))
+
+
+def put_legend_below(figure: Figure, axes: Axes) -> None:
+    """Put the legend of some axes under all of them, in as many columns as there is room for."""
+    handles, labels = axes.get_legend_handles_labels()
+    put_legend(figure, dict(zip(labels, handles, strict=True)))
+
+
+def put_legend(figure: Figure, handles: Mapping[str, Any]) -> None:
+    """Put a legend of handles by label under all axes, in as many columns as there is room for."""
+    ncols = _columns([*handles], figure.get_figwidth())
+    figure.legend([*handles.values()], [*handles], loc="outside lower center", ncols=ncols)
+
+
+def _columns(labels: Sequence[str], width: float) -> int:
+    longest = 0.6 + LETTER * max(map(len, labels))
+    return max(1, min(4, len(labels), int(width / longest)))
+
+
+def choose_ticks(last: int, most: int = 12) -> Sequence[int]:
+    """Return at most so many ticks from 1 to `last`."""
+    return range(1, last + 1, -(-last // most))
+
+
+def save_drawing(drawing: Drawing, folder: Path) -> Plot:
+    """Write STEM.svg into a folder that exists."""
+    plot = Plot(folder, drawing.stem, drawing.caption, drawing.figure.get_figwidth())
+    write_svg(drawing.figure, plot.file)
+    return plot

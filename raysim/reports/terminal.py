@@ -1,0 +1,57 @@
+"""What `raysim report` prints: how far it is, then all tables, what was left out and where the files are."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from raysim.launch.display import print_line
+from raysim.reports.content import Report
+from raysim.reports.tables import ReportTable
+from raysim.system.errors import single_line
+from raysim.system.output import unfailing_stream
+
+
+@contextmanager
+def open_report_display() -> Iterator[Callable[[str], None]]:
+    """Yield what shows a line about the report that is being made, in place of the last one, on a terminal."""
+    console = Console(file=unfailing_stream(sys.stdout))
+    status = console.status("reading runs")
+    with status if console.is_terminal else nullcontext():
+        yield lambda text: status.update(single_line(text))
+
+
+def show_report(report: Report, console: Console) -> None:
+    """Print a report; the best of each column is bold where the console can show it."""
+    if report.settings:
+        _show_table(report.settings, console)
+    for section in report.sections:
+        print_line(console, section.heading)
+        for comparison in section.comparisons:
+            for table in comparison.tables:
+                _show_table(table, console)
+            for line in comparison.departures:
+                print_line(console, f"departure: {line}")
+        for table in section.tables:
+            _show_table(table, console)
+    for line in report.left_out:
+        print_line(console, f"left out: {line}")
+    print_line(console, f"report: {report.out / 'report.html'} (and .md, .tex, .csv, means.csv, plots/)")
+
+
+def _show_table(table: ReportTable, console: Console) -> None:
+    print_line(console, table.caption)
+    if table.verdict:
+        print_line(console, table.verdict)
+    shown = Table(box=SIMPLE, padding=(0, 1, 0, 0))
+    for index, heading in enumerate(table.headings):
+        shown.add_column(Text(single_line(heading)), justify="left" if index < table.texts else "right")
+    for row in table.rows:
+        shown.add_row(*(Text(single_line(cell.text), style="bold" if cell.best else "") for cell in row))
+    console.print(shown)
+    if table.note:
+        print_line(console, table.note)

@@ -1,0 +1,114 @@
+"""A report from its runs to its files: sections with their tables and plots, then every format."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from matplotlib import rc_context
+
+from raysim.reports.against import compare_with_paper, explain_misfit
+from raysim.reports.content import Comparison, Plot, Report, Section
+from raysim.reports.formats import FORMATS
+from raysim.reports.grouping import ExperimentSetting, group_runs
+from raysim.reports.packed import packed_directory
+from raysim.reports.plots.compared import draw_compared
+from raysim.reports.plots.drawing import draw_setting
+from raysim.reports.plots.scene import Scene, set_scenes
+from raysim.reports.plots.style import STYLE, save_drawing
+from raysim.reports.published import PublishedPaper, load_paper
+from raysim.reports.reading import find_runs
+from raysim.reports.tables import tabulate_gains, tabulate_results
+from raysim.system.errors import ConfigError, single_line
+
+Tell = Callable[[str], None]
+
+
+def write_report(
+    directories: Sequence[str | Path] | str | Path,
+    out: str | Path | None = None,
+    against: str | None = None,
+    *,
+    tell: Tell = lambda text: None,
+) -> Report:
+    """Write a report and return what it says.
+
+    Args:
+        directories: where finished runs are looked for, at any depth; one, or several.
+        out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory. The directory
+            of a packed file NAME.jsonl.gz is NAME.
+        against: the name of a paper whose published figures stand beside the measured ones.
+        tell: is called with a line at every step, such as `reading runs: 12`.
+
+    Raises:
+        ConfigError: no finished run was found, the paper is not known, or `out` cannot be written to.
+    """
+    directories = [directories] if isinstance(directories, str | Path) else directories
+    paper = None if against is None else load_paper(against)
+    left_out: list[str] = []
+    settings = group_runs(find_runs([Path(directory) for directory in directories], left_out, tell), left_out)
+    target = packed_directory(Path(directories[0])) if out is None else Path(out)
+    try:
+        (target / "plots").mkdir(parents=True, exist_ok=True)
+        sections = [
+            _make_section(scene, target / "plots", paper, left_out, _telling(tell, scene.setting, len(settings)))
+            for scene in set_scenes(settings)
+        ]
+        report = Report([*_show_once(sections)], [single_line(line) for line in left_out], target)
+        for name, convert in FORMATS.items():
+            tell(f"writing {name}")
+            (target / name).write_text(convert(report), encoding="utf-8")
+    except OSError as error:
+        found = f"{error.filename or target}: {error.strerror}"
+        raise ConfigError(f"--out {target}: {found}; allowed: a directory that can be written to") from None
+    return report
+
+
+def _telling(tell: Tell, setting: ExperimentSetting, settings: int) -> Tell:
+    return lambda text: tell(f"setting {setting.number} of {settings}: {text}")
+
+
+def _make_section(scene: Scene, folder: Path, paper: PublishedPaper | None, left_out: list[str], tell: Tell) -> Section:
+    setting = scene.setting
+    results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
+    gains = [table for protocol in setting.protocols if (table := tabulate_gains(setting, protocol))]
+    comparisons = compare_with_paper(paper, setting) if paper else []
+    if paper and not comparisons:
+        left_out.append(explain_misfit(paper, setting))
+    comparisons = [_with_plot(scene, *one, folder) for one in enumerate(comparisons, 1)]
+    plots, missing = draw_plots(scene, folder, tell)
+    left_out += missing
+    return Section(setting, [*results, *gains], comparisons, plots)
+
+
+def _with_plot(scene: Scene, number: int, comparison: Comparison, folder: Path) -> Comparison:
+    if not comparison.pairs:
+        return comparison
+    with rc_context(STYLE):
+        return replace(comparison, plots=[save_drawing(draw_compared(scene, comparison, number), folder)])
+
+
+def draw_plots(scene: Scene, folder: Path, tell: Tell = lambda text: None) -> tuple[list[Plot], list[str]]:
+    """Draw a setting's plots into a folder that exists; return them, and a line for each kind that cannot be drawn."""
+    left_out: list[str] = []
+    plots: list[Plot] = []
+    with rc_context(STYLE):
+        for drawing in draw_setting(scene, left_out):
+            plots.append(save_drawing(drawing, folder))
+            tell(f"plots: {len(plots)}")
+    return plots, left_out
+
+
+def _show_once(sections: Sequence[Section]) -> Iterator[Section]:
+    """Yield the sections, with a line in place of every plot that is one of an earlier section; its file is deleted."""
+    first: dict[bytes, Plot] = {}
+    for section in sections:
+        plots: list[Plot] = []
+        before: list[str] = []
+        for plot in section.plots:
+            earlier = first.setdefault(plot.file.read_bytes(), plot)
+            if earlier is plot:
+                plots.append(plot)
+            else:
+                plot.file.unlink()
+                before.append(f"{plot.caption} It is the same as setting {earlier.stem.partition('-')[0]}'s.")
+        yield replace(section, plots=plots, shown_before=before)

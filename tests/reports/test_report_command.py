@@ -1,0 +1,189 @@
+"""`raysim report` as a user types it: what it prints, what it writes, and what it refuses in one line."""
+
+import json
+import re
+from io import StringIO
+from pathlib import Path
+from statistics import fmean, stdev
+
+import pytest
+from made_runs import hold, make_run
+from matplotlib.figure import Figure
+from written_report import Written
+
+import raysim
+from raysim.cli import main
+from raysim.config import load
+from raysim.reports.write import write_report
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # what is written is looked at elsewhere
+    monkeypatch.setattr("raysim.reports.write.draw_plots", lambda *given: ([], []))
+
+
+def test_a_real_run_is_reported_with_the_numbers_of_its_summary(written: Written) -> None:
+    summaries = [json.loads((written.runs / name / "summary.json").read_text()) for name in ("real", "real-1")]
+    accuracies = [100 * one["evaluation"]["domain_il"]["average_accuracy"] for one in summaries]
+    (row,) = [line for line in written.elsewhere.splitlines() if line.split()[:2] == ["FedAvg", "2"]]
+    assert f" {fmean(accuracies):.2f} ± {stdev(accuracies):.2f} " in row
+    assert f" {summaries[0]['bytes_up'] / 2**20:.2f} ± 0.00 " in row
+
+
+def test_the_config_in_a_command_is_the_run_s(written: Written) -> None:
+    run = next(run for run in written.report.sections[0].setting.runs if run.directory.name == "real")
+    assert run.command == "raysim run runs/real/config.yaml"
+    again = load(written.out.parent / "runs/real/config.yaml")
+    assert (again.seed, again.evaluation.every_rounds) == (0, 1)
+    assert raysim.load(written.runs / "real").status == "done"
+
+
+def test_bold_is_for_terminals(written: Written) -> None:
+    best = [cell.text for row in written.report.sections[0].tables[0].rows for cell in row if cell.best]
+    assert best != []
+    assert re.findall(r"\x1b\[1m *(-?\d[^\x1b]*)\x1b\[0m", written.on_a_terminal) == best
+    assert "\x1b" not in written.elsewhere
+    assert "left out: runs/<b>failed</b>: found the status failed, counted: done\n" in written.elsewhere
+    assert written.elsewhere.endswith("report: out/report.html (and .md, .tex, .csv, means.csv, plots/)\n")
+    assert "domain-IL: what each add-on changes\n" in written.elsewhere
+
+
+def test_all_files_are_there(written: Written) -> None:
+    assert sorted(path.name for path in written.out.iterdir()) == [
+        "means.csv",
+        "plots",
+        "report.csv",
+        "report.html",
+        "report.md",
+        "report.tex",
+    ]
+
+
+@pytest.mark.usefixtures("_here")
+def test_the_first_directory_is_where_the_report_goes(capsys: Captured) -> None:
+    make_run(Path("a/run"))
+    make_run(Path("b/run"), {"seed": 1})
+    assert main(["report", "b", "a"]) == 0
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    assert "Setting 1: made\n" in output
+    assert "domain-IL: mean ± standard deviation over seeds\n" in output
+    assert Path("b/report.csv").read_text().count("\n") == 3
+    assert main(["report", "b", "a", "--out", "new/one"]) == 0
+    assert Path("new/one/report.csv").read_text() == Path("b/report.csv").read_text()
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_report_may_be_made_again_in_its_place(capsys: Captured) -> None:
+    make_run(Path("run"))
+    for _ in range(2):
+        assert main(["report", "run"]) == 0
+    assert Path("run/report.md").exists()
+
+
+@pytest.mark.usefixtures("_here")
+def test_what_is_wrong_is_told_in_one_line(capsys: Captured) -> None:
+    make_run(Path("good"))
+    make_run(Path("bad"), status="failed")
+    Path("file").write_text("")
+    Path("empty").mkdir()
+    Path("taken/report.md").mkdir(parents=True)
+    for argv, fragment in [
+        ([], "required: DIR"),
+        (["gone"], "gone: there is no such directory"),
+        (["file"], "file: this is a file"),
+        (["empty"], "empty: found no finished run"),
+        (["bad"], "bad: found no finished run (1 left out; bad: found the status failed"),
+        (["good", "--out", "file"], "--out file: file/plots: "),
+        (["good", "--out", "file/below"], "--out file/below: "),
+        (["good", "--out", "taken"], "--out taken: taken/report.md: Is a directory; allowed: a directory that can be"),
+        (["good", "--against", "special_c"], "did you mean 'special'?"),
+        (["good", "--against", "../published/special"], "allowed: c_flag, fed_a_gem, re_fed, special"),
+        (["good", "--ou", "x"], "--ou"),
+    ]:
+        assert main(["report", *argv]) == 2, argv
+        output, errors = capsys.readouterr()
+        assert (output, errors.count("\n")) == ("", 1)
+        assert fragment in errors
+
+
+class Terminal(StringIO):
+    """A screen, of which all that was ever on it stays."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_terminal_is_told_how_far_it_is_and_a_pipe_is_not(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in (0, 1):
+        make_run(Path(f"run/{seed}"), {"seed": seed})
+    assert main(["report", "run"]) == 0
+    assert "writing" not in capsys.readouterr().out
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["report", "run"]) == 0
+    assert "writing report.html" in screen.getvalue()
+    assert "domain-IL: mean ± standard deviation over seeds" in screen.getvalue()
+
+
+def test_every_step_is_told(tmp_path: Path) -> None:
+    """Two runs read; four plots of one setting: matrices, by task, forgetting, who holds what."""
+    for seed in (0, 1):
+        hold(make_run(tmp_path / "runs" / str(seed), {"seed": seed}))
+    told: list[str] = []
+    report = write_report(tmp_path / "runs", tmp_path / "out", tell=told.append)
+    assert told == [
+        "reading runs: 1",
+        "reading runs: 2",
+        *(f"setting 1 of 1: plots: {number}" for number in range(1, 5)),
+        *(f"writing {name}" for name in ("report.csv", "means.csv", "report.md", "report.tex", "report.html")),
+    ]
+    assert len(report.sections[0].plots) == 4
+
+
+def test_a_figure_that_is_another_setting_s_is_there_once(tmp_path: Path) -> None:
+    """Both settings deal the same samples to the same clients, and train on them at different rates."""
+    for rate in (0.1, 0.2):
+        matrix = [[rate, 0.0], [0.0, rate]]
+        rounds = [{"tasks": [t], "evaluation": {"domain_il": row}} for t, row in enumerate(matrix, 1)]
+        hold(make_run(tmp_path / f"runs/{rate}", {"training.optimizer.lr": rate}, {"domain_il": matrix}, rounds))
+    first, second = write_report(tmp_path / "runs", tmp_path / "out").sections
+    stems = [f"accuracy-{axis}" for axis in ("matrix", "after-task", "by-task", "bytes", "seconds")]
+    stems.insert(2, "forgetting")
+    assert [plot.stem for plot in second.plots] == [f"2-domain_il-{stem}" for stem in stems]
+    assert [plot.stem for plot in first.plots][-1] == "1-who-holds-what"
+    assert not (tmp_path / "out" / "plots" / "2-who-holds-what.svg").exists()
+    (line,) = second.shown_before
+    assert line.endswith("seed 0. It is the same as setting 1's.")
+    for name in ("report.html", "report.md"):
+        assert (tmp_path / "out" / name).read_text().count("It is the same as setting 1") == 1
+
+
+def test_a_directory_without_finished_runs_leaves_the_report_that_is_there(tmp_path: Path) -> None:
+    make_run(tmp_path / "bad", status="failed")
+    out = tmp_path / "out"
+    (out / "plots").mkdir(parents=True)
+    (out / "report.html").write_text("an earlier one")
+    with pytest.raises(raysim.ConfigError, match="found no finished run"):
+        write_report(tmp_path / "bad", out)
+    assert [path.name for path in sorted(out.iterdir())] == ["plots", "report.html"]
+    assert (out / "report.html").read_text() == "an earlier one"
+
+
+@pytest.mark.usefixtures("_here")
+def test_from_python_the_package_is_called(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "one")
+    report = raysim.report("runs", tmp_path / "paper")
+    assert [section.setting.tasks for section in report.sections] == [2]
+    assert (tmp_path / "paper" / "report.html").is_file()
+    drawn = raysim.figures(raysim.load("runs/one"))
+    assert [name for name in drawn if name.endswith("accuracy-matrix")] == list(drawn)[:1]
+    assert {type(figure) for figure in drawn.values()} == {Figure}
+    with pytest.raises(raysim.ConfigError, match="found no finished run"):
+        raysim.figures(tmp_path / "paper")

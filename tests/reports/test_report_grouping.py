@@ -1,0 +1,193 @@
+"""What is one setting, what is one group in it, and what both are called by their configs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from made_runs import make_run
+
+from raysim.reports.grouping import ExperimentSetting, group_runs
+from raysim.reports.naming import derive_label
+from raysim.reports.reading import find_runs
+from raysim.reports.tables import tabulate_settings
+
+
+def settings(directory: Path, *overrides: Mapping[str, object]) -> list[ExperimentSetting]:
+    for number, given in enumerate(overrides):
+        make_run(directory / f"run-{number:02}", given)
+    return group_runs(find_runs([directory], []), [])
+
+
+def shape(found: list[ExperimentSetting]) -> list[tuple[str, list[tuple[str, list[int]]]]]:
+    """Titles, labels and seeds."""
+    return [(s.title, [(g.label, [run.summary.seed for run in g.runs]) for g in s.groups]) for s in found]
+
+
+def test_seeds_methods_names_and_resources_make_no_setting(tmp_path: Path) -> None:
+    found = settings(
+        tmp_path,
+        {"seed": 2},
+        {"seed": 0, "name": "other", "resources": {"clients_per_actor": "auto"}, "logging": {"tensorboard": False}},
+        {"seed": 1, "methods": {"er": {}}, "evaluation": {"per_client": True}},
+    )
+    assert shape(found) == [("made, other", [("FedAvg", [0, 2]), ("ER", [1])])]
+
+
+def test_settings_are_called_by_their_runs_and_what_differs_is_a_table(tmp_path: Path) -> None:
+    found = settings(
+        tmp_path,
+        {"partition": {"kind": "dirichlet", "alpha": 10.0, "min_samples": 1}},
+        {"partition": {"kind": "dirichlet", "alpha": 0.5, "min_samples": 1}},
+        {},
+        {"training.rounds_per_task": 9},
+    )
+    assert [setting.title for setting in found] == ["made"] * 4
+    table = tabulate_settings(found)
+    assert table is not None
+    assert table.headings == ("setting", "partition.kind", "partition.alpha", "training.rounds_per_task")
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["1: made", "dirichlet", "0.5", "2"],
+        ["2: made", "dirichlet", "10.0", "2"],
+        ["3: made", "iid", "-", "2"],
+        ["4: made", "iid", "-", "9"],
+    ]
+    assert tabulate_settings(found[:1]) is None
+
+
+def test_keys_that_only_one_setting_has_tell_settings_apart_where_no_other_does(tmp_path: Path) -> None:
+    domains = {"domains": [{"name": "synthetic", "seed": 0}, {"name": "synthetic", "seed": 1}]}
+    own = {"name": "synthetic", "classes": 10, "seed": 0}
+    found = settings(tmp_path, {"dataset": own, "scenario.shift": domains}, {"dataset": own})
+    assert [next(iter(setting.differing)) for setting in found] == ["scenario.shift", "scenario.shift.domains"]
+
+
+def test_runs_with_another_top_k_are_no_replicates(tmp_path: Path) -> None:
+    """Nor does the later of two runs with one seed stand for both."""
+    for top_k in (1, 3):
+        for seed in (0, 1):
+            make_run(tmp_path / f"{top_k}-{seed}", {"seed": seed, "evaluation.top_k": top_k}, top_k=top_k)
+    left_out: list[str] = []
+    found = group_runs(find_runs([tmp_path], []), left_out)
+    assert shape(found) == [("made", [("FedAvg", [0, 1])])] * 2
+    assert [setting.differing for setting in found] == [{"evaluation.top_k": k} for k in (1, 3)]
+    assert (left_out, [setting.label("class_il") for setting in found]) == ([], ["class-IL", "class-IL top-3"])
+
+
+def test_runs_from_before_top_k_are_top_1(tmp_path: Path) -> None:
+    make_run(tmp_path / "new", {"seed": 1}, top_k=1)
+    config = make_run(tmp_path / "old", {"seed": 0}) / "config.yaml"
+    assert "top_k: 1" in config.read_text()
+    config.write_text(config.read_text().replace(", top_k: 1", "").replace("  top_k: 1\n", ""))
+    assert "top_k" not in config.read_text()
+    assert shape(group_runs(find_runs([tmp_path], []), [])) == [("made", [("FedAvg", [0, 1])])]
+
+
+def test_a_key_that_an_older_raysim_did_not_write_is_null(tmp_path: Path) -> None:
+    make_run(tmp_path / "new", {"seed": 1})
+    config = make_run(tmp_path / "old", {"seed": 0}) / "config.yaml"
+    text = config.read_text()
+    assert "  train_samples: null\n" in text
+    config.write_text(text.replace("  train_samples: null\n", ""))
+    (setting,) = group_runs(find_runs([tmp_path], []), [])
+    assert [len(group.runs) for group in setting.groups] == [2]
+
+
+def test_the_same_config_and_seed_counts_once_and_the_last_counts(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_run(tmp_path / name, {"seed": 4})
+    left_out: list[str] = []
+    (setting,) = group_runs(find_runs([tmp_path], []), left_out)
+    assert [run.directory.name for run in setting.runs] == ["b"]
+    assert left_out == [f"{tmp_path}/a: the same config and seed as {tmp_path}/b, which is counted"]
+
+
+def test_knobs_make_groups_and_their_order_is_by_size(tmp_path: Path) -> None:
+    found = settings(
+        tmp_path,
+        {"methods": {"special": {"lam": 0.25}}},
+        {"methods": {"special": {"lam": 0.05}}},
+        {"methods": {"special": {"lam": 0.1, "global_rate": 1.0}}},
+        {"methods": {"der": {}, "fed_a_gem": {}}},
+        {"methods": {"fed_a_gem": {}, "der": {}}},
+    )
+    assert [group.label for group in found[0].groups] == [
+        "DER + Fed-A-GEM",
+        "Fed-A-GEM + DER",
+        "SPECIAL lam=0.05 global_rate=1/task",
+        "SPECIAL lam=0.1 global_rate=1.0",
+        "SPECIAL lam=0.25 global_rate=1/task",
+    ]
+
+
+def test_labels_show_only_knobs_in_which_groups_differ() -> None:
+    der, fed = {"alpha": 1.0, "beta": 0.0}, {"sample_size": 32}
+    assert labels({}, {"der": der}, {"der": der, "fed_a_gem": fed}) == ["FedAvg", "DER", "DER + Fed-A-GEM"]
+    assert labels({"der": der}, {"der": {**der, "beta": 0.5}, "fed_a_gem": fed}) == [
+        "DER beta=0.0",
+        "DER++ beta=0.5 + Fed-A-GEM",
+    ]
+    assert labels({"mine.parts:Still": {"on": True}}, {"mine.parts:Still": {"on": "a\nb"}}) == [
+        "Still on=true",
+        "Still on=a\\nb",
+    ]
+
+
+def labels(*groups: Mapping[str, Mapping[str, object]]) -> list[str]:
+    return [derive_label(methods, groups) for methods in groups]
+
+
+def test_results_of_another_size_are_another_setting(tmp_path: Path) -> None:
+    make_run(tmp_path / "a")
+    make_run(tmp_path / "b", {"seed": 1}, {"domain_il": [[0.5]]}, tasks=1)
+    assert [len(setting.runs) for setting in group_runs(find_runs([tmp_path], []), [])] == [1, 1]
+
+
+def in_sweep(directory: Path, **names: str) -> list[str]:
+    """Two groups, er with seeds 0 and 1 and FedAvg with seed 0, in a sweep that calls them so."""
+    runs = {"er/seed-0": {"methods": {"er": {}}}, "er/seed-1": {"seed": 1, "methods": {"er": {}}}, "fl/seed-0": {}}
+    for folder, overrides in runs.items():
+        make_run(directory / folder, overrides)
+    lines = [f"  {folder}: {{methods: '{names[folder[:2]]}', seed: '0'}}" for folder in runs]
+    (directory / "sweep.yaml").write_text("\n".join(["name: made", "runs:", *lines, ""]))
+    (setting,) = group_runs(find_runs([directory], []), [])
+    return [group.label for group in setting.groups]
+
+
+def test_groups_are_called_what_a_sweep_calls_their_methods(tmp_path: Path) -> None:
+    """And stand in the sweep's order, not in that of their names."""
+    assert in_sweep(tmp_path, er="FL + replay", fl="FL") == ["FL + replay", "FL"]
+
+
+def test_settings_are_called_what_a_sweep_calls_them(tmp_path: Path) -> None:
+    lines = ["name: made", "runs:"]
+    for rate, name in ((0.1, "slow"), (0.5, "fast")):
+        make_run(tmp_path / name, {"training.optimizer.lr": rate})
+        lines.append(f"  {name}: {{methods: FL, seed: '0', pace: {name}}}")
+    assert [one.title for one in group_runs(find_runs([tmp_path], []), [])] == ["made", "made"]
+    (tmp_path / "sweep.yaml").write_text("\n".join([*lines, ""]))
+    assert [one.title for one in group_runs(find_runs([tmp_path], []), [])] == ["slow", "fast"]
+
+
+def test_where_a_sweep_calls_two_groups_the_same_their_methods_tell_them_apart(tmp_path: Path) -> None:
+    assert in_sweep(tmp_path, er="FL", fl="FL") == ["ER", "FedAvg"]
+
+
+def test_a_file_of_that_name_that_no_sweep_wrote_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text("runs: 3\n")
+    assert shape(settings(tmp_path, {}, {"methods": {"er": {}}})) == [("made", [("FedAvg", [0]), ("ER", [0])])]
+
+
+def test_runs_from_before_a_key_are_of_the_same_setting(tmp_path: Path) -> None:
+    """What a run did before a key was there is the key's default; another value is another setting."""
+    for name, overrides in (
+        ("now", {"seed": 1}),
+        ("then", {}),
+        ("other", {"training.optimizer.nesterov": True, "training.optimizer.momentum": 0.9}),
+    ):
+        make_run(tmp_path / name, overrides)
+    path = tmp_path / "then" / "config.yaml"
+    kept = [
+        line for line in path.read_text().splitlines() if line.split(":")[0].strip() not in ("nesterov", "precision")
+    ]
+    path.write_text("\n".join(kept) + "\n")
+    found = group_runs(find_runs([tmp_path], []), [])
+    assert sorted(len(one.runs) for one in found) == [1, 2]

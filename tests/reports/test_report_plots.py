@@ -1,0 +1,176 @@
+"""Which plots a setting gets, what their numbers are, and what is said where one cannot be drawn."""
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from made_runs import OFTEN, make_run, one_scene
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from written_report import Written
+
+from raysim.objectives import Metric
+from raysim.objectives.classification import ACCURACY_METRIC
+from raysim.reports.plots.accuracy import draw_over_tasks
+from raysim.reports.plots.courses import draw_over_rounds
+from raysim.reports.plots.scene import Scene
+from raysim.reports.plots.style import choose_look, choose_ticks, range_of, spread
+from raysim.reports.plots.tradeoffs import draw_tradeoffs
+from raysim.reports.write import draw_plots
+
+
+def axes_of(figure: Figure) -> Axes:
+    return figure.axes[0]
+
+
+def test_every_figure_is_a_file(written: Written) -> None:
+    plots = [plot for section in written.report.sections for plot in section.plots]
+    assert [plot.stem for plot in plots] == [
+        "1-domain_il-accuracy-matrix",
+        "1-domain_il-accuracy-after-task",
+        "1-domain_il-forgetting",
+        "1-domain_il-accuracy-by-task",
+        "1-domain_il-accuracy-rounds",
+        "1-domain_il-accuracy-bytes",
+        "1-domain_il-accuracy-seconds",
+        "1-who-holds-what",
+    ]
+    assert sorted(path.name for path in (written.out / "plots").iterdir()) == sorted(plot.file.name for plot in plots)
+    for plot in plots:
+        assert ElementTree.parse(written.out / "plots" / plot.file.name).getroot().tag.endswith("svg")
+        assert plot.caption.endswith(".")
+
+
+def test_curves_show_means_and_bands_over_seeds(tmp_path: Path) -> None:
+    """After task 1: 80 and 60, mean 70; after task 2: (60 + 70)/2 = 65 and (40 + 50)/2 = 45, mean 55.
+
+    The deviations of two values are their distance over sqrt 2: 20 / sqrt 2.
+    """
+    make_run(tmp_path / "a", {"seed": 0}, {"domain_il": [[0.8, 0.2], [0.6, 0.7]]})
+    make_run(tmp_path / "b", {"seed": 1}, {"domain_il": [[0.6, 0.2], [0.4, 0.5]]})
+    matrix, curve, forgetting = draw_over_tasks(one_scene(tmp_path))
+    (line,) = axes_of(curve.figure).lines
+    np.testing.assert_allclose(line.get_ydata(), [70, 55])
+    (band,) = axes_of(curve.figure).collections
+    corners: Any = band.get_paths()[0].vertices
+    assert corners[:, 1].max() == pytest.approx(70 + 20 / np.sqrt(2))
+    assert corners[:, 1].min() == pytest.approx(55 - 20 / np.sqrt(2))
+    assert [text.get_text() for text in axes_of(matrix.figure).texts] == ["70", "20", "50", "60"]
+    np.testing.assert_allclose(axes_of(forgetting.figure).lines[0].get_ydata(), [20])
+    assert axes_of(curve.figure).get_ylabel() == "average accuracy over the tasks so far (%)"
+
+
+def test_bands_and_bars_end_where_the_metric_does(tmp_path: Path) -> None:
+    """100 and 60: mean 80, deviation 40 / sqrt 2 = 28.3, so the band would end at 108. Forgetting 100 and 60 alike."""
+    make_run(tmp_path / "a", {"seed": 0}, {"domain_il": [[1.0, 0.0], [0.0, 1.0]]})
+    make_run(tmp_path / "b", {"seed": 1}, {"domain_il": [[0.6, 0.0], [0.0, 0.6]]})
+    _, curve, forgetting = draw_over_tasks(one_scene(tmp_path))
+    (band,) = axes_of(curve.figure).collections
+    corners: Any = band.get_paths()[0].vertices
+    assert corners[:, 1].max() == pytest.approx(100)
+    assert corners[:, 1].min() == pytest.approx(40 - 20 / np.sqrt(2))  # after task 2: 50 and 30
+    (bar,) = axes_of(forgetting.figure).collections
+    ends: Any = bar.get_paths()[0].vertices
+    np.testing.assert_allclose(ends[:, 1], [80 - 40 / np.sqrt(2), 100])
+
+
+def test_what_a_metric_can_be_at_all() -> None:
+    """Fractions in %; R2 has no least value and so no largest change; perplexity starts at 1."""
+    error = Metric("perplexity", higher_is_better=False, range=(1.0, None))
+    assert [range_of(ACCURACY_METRIC), range_of(ACCURACY_METRIC, change=True)] == [(0, 100), (-100, 100)]
+    assert [range_of(error), range_of(error, change=True)] == [(1, None), (None, None)]
+    assert spread(np.array([[0.9, 0.5], [0.7, 0.5]]), (None, 0.85)).tolist() == [
+        [pytest.approx(0.8 - 0.1 * np.sqrt(2)), 0.5],
+        [0.85, 0.5],
+    ]
+
+
+def test_a_task_that_got_better_at_last_has_been_forgotten_by_less_than_nothing(tmp_path: Path) -> None:
+    """60 before the last task, 80 after it: -20, as the best is taken of the rows before the last."""
+    make_run(tmp_path / "a", {}, {"domain_il": [[0.6, 0.2], [0.8, 0.7]]})
+    *_, forgetting = draw_over_tasks(one_scene(tmp_path))
+    np.testing.assert_allclose(axes_of(forgetting.figure).lines[0].get_ydata(), [-20])
+
+
+def test_one_task_has_a_matrix_only(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {"scenario.tasks": 1}, {"domain_il": [[0.5]]})
+    assert [drawn.stem for drawn in draw_over_tasks(one_scene(tmp_path))] == ["1-domain_il-accuracy-matrix"]
+
+
+UNDEFINED = {"forgetting": None, "final_forgetting": None, "backward_transfer": None, "forward_transfer": None}
+
+
+def out_of_step(directory: Path) -> Scene:
+    """A run under asynchronous boundaries, where rows are parts of the run and only the accuracies are defined."""
+    matrix = [[0.8, 0.2], [0.6, 0.7]]
+    overrides = {
+        "scenario": {"kind": "class_incremental", "tasks": 2, "boundaries": {"asynchronous": {"window": 6}}},
+        "training": {"batch_size": 4},
+    }
+    values = {"accuracy": matrix, "average_accuracy": 0.65, **UNDEFINED}
+    make_run(directory / "a", overrides, rounds=OFTEN[1:], evaluation={"domain_il": values})
+    return one_scene(directory)
+
+
+def test_out_of_step_there_is_accuracy_over_all_tasks_and_no_forgetting(tmp_path: Path) -> None:
+    """After rounds 2 and 3: (80 + 20) / 2 and (60 + 70) / 2, though only one task was seen by round 2."""
+    scene = out_of_step(tmp_path)
+    assert [drawn.stem for drawn in draw_over_tasks(scene)] == ["1-domain_il-accuracy-matrix"]
+    assert list(draw_tradeoffs(scene)) == []
+    by_task, rounds, *_ = draw_over_rounds(scene)
+    assert [len(axes.lines) for axes in by_task.figure.axes] == [1, 1]  # no task ends for all
+    np.testing.assert_allclose(axes_of(rounds.figure).lines[0].get_ydata(), [50, 65])
+    assert axes_of(rounds.figure).get_ylabel() == "average accuracy over all tasks (%)"
+
+
+def test_a_swept_knob_is_drawn_and_two_are_not(tmp_path: Path) -> None:
+    """Accuracy 65 and backward transfer -20 at lam 0.1; 80 and -10 at lam 0.5. The third group differs in two knobs."""
+    for lam, rate, matrix in (
+        (0.5, 1.0, [[0.9, 0], [0.8, 0.8]]),
+        (0.1, 1.0, [[0.8, 0], [0.6, 0.7]]),
+        (0.3, 0.5, [[0.8, 0], [0.6, 0.7]]),
+    ):
+        make_run(
+            tmp_path / f"{lam}", {"methods": {"special": {"lam": lam, "global_rate": rate}}}, {"domain_il": matrix}
+        )
+    (drawn,) = draw_tradeoffs(one_scene(tmp_path))
+    points: Any = axes_of(drawn.figure).collections[0].get_offsets()
+    np.testing.assert_allclose(points, [[65, -20], [80, -10]])
+    assert [text.get_text() for text in axes_of(drawn.figure).texts] == ["0.1", "0.5"]
+    assert drawn.stem == "1-domain_il-tradeoff-special-lam-of-special"
+
+
+def test_sweeps_of_one_knob_at_several_others_share_a_plot(tmp_path: Path) -> None:
+    for lam in (0.1, 0.5):
+        for rate in (0.5, 1.0):
+            make_run(tmp_path / f"{lam}-{rate}", {"methods": {"special": {"lam": lam, "global_rate": rate}}})
+    drawn = list(draw_tradeoffs(one_scene(tmp_path)))
+    assert [one.stem.partition("-tradeoff-")[2] for one in drawn] == [
+        "special-lam-of-special",
+        "special-global_rate-of-special",
+    ]
+    labels = [text.get_text() for text in drawn[0].figure.legends[0].get_texts()]
+    assert labels == ["SPECIAL global_rate=0.5", "SPECIAL global_rate=1.0"]
+
+
+def test_plots_that_cannot_be_drawn_are_left_out_with_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raysim.reports.write.save_drawing", lambda drawing, folder: drawing)
+    (make_run(tmp_path / "runs" / "a") / "rounds.jsonl").write_text('{"round": 1}\n')
+    plots, left_out = draw_plots(one_scene(tmp_path / "runs"), tmp_path)
+    assert [plot.stem for plot in plots][-1] == "1-domain_il-forgetting"
+    rounds, holdings = left_out
+    assert rounds.startswith(f"setting 1: plots over rounds: {tmp_path}/runs/a/rounds.jsonl:1: tasks: ")
+    assert holdings.startswith(f"setting 1: who holds what: {tmp_path}/runs/a/clients.json: not recorded")
+
+
+def test_no_two_groups_look_alike() -> None:
+    found = [tuple(choose_look(number).values()) for number in range(40)]
+    assert len(set(found)) == len(found)
+    assert len({(colour, marker) for colour, marker, _ in found}) == len(found)
+
+
+def test_ticks_are_whole_numbers_and_few() -> None:
+    assert [*choose_ticks(5)] == [1, 2, 3, 4, 5]
+    assert [*choose_ticks(30)] == [1, 4, 7, 10, 13, 16, 19, 22, 25, 28]

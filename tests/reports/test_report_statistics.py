@@ -1,0 +1,107 @@
+"""Means, deviations and the paired t-test against numbers derived by hand."""
+
+import math
+
+import pytest
+
+from raysim.reports.statistics import (
+    MeanOverSeeds,
+    average,
+    compare_pairs,
+    correct_by_holm,
+    mark_best,
+    quantile_of_t,
+    within_t,
+)
+
+
+def test_the_deviation_is_the_sample_s() -> None:
+    """50, 60, 70: mean 60; squares of the differences 100 + 0 + 100 over n - 1 = 2 give 100, whose root is 10."""
+    assert average([50, 60, 70]) == MeanOverSeeds(60, 10)
+
+
+def test_one_value_has_no_deviation_and_none_no_mean() -> None:
+    assert average([42.5]) == MeanOverSeeds(42.5, None)
+    assert average([]) is None
+
+
+def test_the_paired_test_over_common_seeds() -> None:
+    """Differences 3, 4, 5: mean 4, deviation 1, t = 4 / (1 / sqrt 3), t^2 = 48.
+
+    With 2 degrees of freedom P(|T| > t) = 1 - t / sqrt(t^2 + 2) = 1 - sqrt(48/50) = 0.0202041. That is 0.05 at
+    t^2 = 2 * 0.95^2 / (1 - 0.95^2), so half the interval is sqrt(1.805 / 0.0975 / 3).
+    """
+    found = compare_pairs({0: 50, 1: 60, 2: 70, 7: 0}, {2: 75, 1: 64, 0: 53, 8: 0})
+    assert found is not None
+    assert (found.mean, found.std) == (4, 1)
+    assert found.half == pytest.approx(math.sqrt(1.805 / 0.0975 / 3), rel=1e-9)
+    assert found.p == pytest.approx(1 - math.sqrt(48 / 50), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "std"),
+    [({3: 50.0}, {3: 57.0}, None), ({0: 0.1, 1: 0.2, 2: 0.4}, {0: 0.2, 1: 0.3, 2: 0.5}, pytest.approx(0, abs=1e-15))],
+    ids=["one pair", "equal differences"],
+)
+def test_without_a_deviation_there_is_no_p(before: dict[int, float], after: dict[int, float], std: object) -> None:
+    found = compare_pairs(before, after)
+    assert found is not None
+    assert (found.std, found.half, found.p) == (std, None, None)
+    assert found.exact == (std is not None)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "t"),
+    [(1, 12.7062), (2, 4.30265), (3, 3.18245), (4, 2.77645), (9, 2.26216), (10, 2.22814), (29, 2.04523)],
+)
+def test_students_t_has_its_tabled_quantiles(freedom: int, t: float) -> None:
+    """95% lies within t: the column of any table of the distribution, to its five digits or six."""
+    assert within_t(t, freedom) == pytest.approx(0.95, abs=2e-6)
+    assert within_t(-t, freedom) == within_t(t, freedom)
+    assert quantile_of_t(0.95, freedom) == pytest.approx(t, rel=2e-6)
+
+
+@pytest.mark.parametrize("t", [0.0, 0.3, 1.0, 7.0])
+def test_students_t_with_few_degrees_of_freedom_in_closed_form(t: float) -> None:
+    """One degree is Cauchy's distribution, 2/pi atan(t); two, t / sqrt(t^2 + 2)."""
+    assert within_t(t, 1) == pytest.approx(2 / math.pi * math.atan(t))
+    assert within_t(t, 2) == pytest.approx(t / math.sqrt(t**2 + 2))
+
+
+def test_no_common_seed_is_no_difference() -> None:
+    assert compare_pairs({0: 1.0}, {1: 2.0}) is None
+
+
+def test_holms_correction_by_hand() -> None:
+    """0.01, 0.03, 0.04 times 3, 2, 1 are 0.03, 0.06, 0.04; no p is below a smaller one's, so the last is 0.06."""
+    corrected = correct_by_holm([0.04, 0.01, None, 0.03])
+    assert corrected == [pytest.approx(0.06), pytest.approx(0.03), None, pytest.approx(0.06)]
+    assert correct_by_holm([0.6, 0.9]) == [1.0, 1.0]
+
+
+def seeds(*values: float) -> dict[int, float]:
+    return dict(enumerate(values))
+
+
+def test_the_best_is_marked_where_tests_support_it() -> None:
+    """Against 60, 60, 60: 50, 49, 51 has t = 10 / (1 / sqrt 3), p = 1 - sqrt(300/302) = 0.0033, doubled by Holm 0.0066;
+    and 57, 60, 54 has t = 3 / (3 / sqrt 3), p = 1 - sqrt(3/5) = 0.23."""
+    best, worse, near = seeds(60, 60, 60), seeds(50, 49, 51), seeds(57, 60, 54)
+    assert mark_best([worse, best], True) == ["", "best"]
+    assert mark_best([worse, best], False) == ["best", ""]
+    assert mark_best([worse, best, near], True) == ["", "tied", "tied"]
+    assert mark_best([near, best], True) == ["", ""]  # all tied: nothing is said
+    assert mark_best([seeds(60), seeds(50)], True) == ["", ""]  # one seed: no test
+    assert mark_best([{}, best, worse], True) == ["", "best", ""]
+
+
+def test_holm_decides_what_is_best() -> None:
+    """t = 20 / (4 / sqrt 3), p = 1 - sqrt(75/77) = 0.0131: times three 0.039, times four 0.052. 50 is apart by fact."""
+    best, worse, fact = seeds(60, 60, 60), seeds(40, 36, 44), seeds(50, 50, 50)
+    assert mark_best([best, worse, worse, worse, fact], True) == ["best", "", "", "", ""]
+    assert mark_best([best, *[worse] * 4, fact], True) == ["tied"] * 5 + [""]
+
+
+def test_differences_without_deviation_are_facts() -> None:
+    assert mark_best([seeds(2, 2), seeds(3, 3), seeds(2, 2)], False) == ["tied", "", "tied"]
+    assert mark_best([seeds(2, 2), seeds(2, 2)], False) == ["", ""]
