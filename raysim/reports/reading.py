@@ -5,7 +5,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import cast
@@ -15,7 +15,7 @@ from raysim.config.document import Document, to_plain
 from raysim.config.lookup import only_named_by
 from raysim.config.yaml_text import read_yaml, to_yaml
 from raysim.records.result import Result, describe_unfinished, load_result
-from raysim.reports.packed import SUFFIX, PackedFile, PackedRun, find_packed, packed_directory, read_packed
+from raysim.reports.packed import SUFFIX, PackedFile, PackedRun, PackedSweep, find_packed, packed_directory, read_packed
 from raysim.reports.round_records import RoundRecord, read_rounds
 from raysim.sweeps.cells import SWEEP_FILE
 from raysim.sweeps.directory import RunLabels, read_labels
@@ -23,21 +23,6 @@ from raysim.system.errors import ConfigError, single_line
 
 Methods = Mapping[str, Mapping[str, object]]
 """By method, in their order: its knobs."""
-
-
-@dataclass(frozen=True)
-class NamedRuns:
-    """A sweep and the names of its runs.
-
-    Attributes:
-        directory: the sweep's directory.
-        name: the sweep's name.
-        runs: by the folder of each run, in the sweep's order, its names on the axes.
-    """
-
-    directory: Path
-    name: str
-    runs: Mapping[str, RunLabels]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +42,7 @@ class FinishedRun:
     directory: Path
     summary: Result
     config: Mapping[str, object]
-    names: RunLabels
+    names: RunLabels = field(default_factory=dict)
     sweep: str = ""
     place: tuple[str, int] = ("", 0)
     packed: PackedRun | None = None
@@ -111,7 +96,7 @@ def find_runs(
         ConfigError: a directory or a packed file among `directories` cannot be read, or no finished run is below any.
     """
     runs: list[FinishedRun] = []
-    for read in _candidates(directories, left_out):
+    for read in _list_runs(directories, left_out):
         try:
             runs.append(read())
             tell(f"reading runs: {len(runs)}")
@@ -127,52 +112,61 @@ def find_runs(
     return runs
 
 
-def _candidates(directories: Sequence[Path], left_out: list[str]) -> Iterator[Callable[[], FinishedRun]]:
+def _list_runs(directories: Sequence[Path], left_out: list[str]) -> Iterator[Callable[[], FinishedRun]]:
     """Yield a function for each run that reads it; the arguments and errors are those of find_runs."""
     walked: set[Path] = set()
-    unpacked: set[Path] = set()
+    listed: set[Path] = set()
     sweep_in = cache(_sweep_in)  # many runs belong to one sweep
-    named: list[tuple[Path, PackedFile | None]] = []
-    for directory in directories:
-        file = find_packed(directory)
-        if file is None and not directory.is_dir():
-            found = "this is a file" if directory.exists() else "there is no such directory"
-            raise ConfigError(f"{directory}: {found}, allowed: a directory with runs below it")
-        named.append((packed_directory(directory), _read_named(file, directory, left_out) if file else None))
+
+    def of_packed(packed: PackedFile, below: Path) -> Iterator[Callable[[], FinishedRun]]:
+        for run in packed.runs:
+            directory = packed.directory / run.path
+            if not directory.is_relative_to(below) or (directory / "summary.json").is_file():
+                continue
+            if directory.resolve() not in listed:
+                listed.add(directory.resolve())
+                yield partial(_unpack_run, run, directory, packed)
+
+    named = [(packed_directory(directory), _read_named(directory, left_out)) for directory in directories]
     for directory, packed in named:
-        for path, below in _walk(directory, walked, left_out):
-            if below is None:
+        for path, files in _walk(directory, walked, left_out):
+            if "summary.json" in files:
                 yield partial(_read_run, path, sweep_in)
-            else:
-                yield from _packed_candidates(below, path, unpacked)
+            elif {"config.yaml", "rounds.jsonl"} <= files:
+                left_out.append(describe_unfinished(path))
+            for name in sorted(name.removesuffix(SUFFIX) for name in files if name.endswith(SUFFIX)):
+                file = path / (name + SUFFIX)
+                try:
+                    if file.is_file():  # reading a pipe would block
+                        yield from of_packed(read_packed(file), path / name)
+                except ConfigError as error:
+                    left_out.append(str(error))
         if packed:
-            yield from _packed_candidates(packed, directory, unpacked)
+            yield from of_packed(packed, directory)
 
 
-def _read_named(file: Path, directory: Path, left_out: list[str]) -> PackedFile | None:
-    """Read the packed file of a place; if it is broken, only a directory of runs in that place is left."""
+def _read_named(directory: Path, left_out: list[str]) -> PackedFile | None:
+    """Return the packed file that has a directory's runs, if any.
+
+    Raises:
+        ConfigError: there is neither a readable packed file nor a directory.
+    """
+    file = find_packed(directory)
     try:
-        return read_packed(file)
+        if file:
+            return read_packed(file)
     except ConfigError as error:
         if not directory.is_dir():
             raise
         left_out.append(str(error))
-        return None
+    if not directory.is_dir():
+        found = "this is a file" if directory.exists() else "there is no such directory"
+        raise ConfigError(f"{directory}: {found}, allowed: a directory with runs below it")
+    return None
 
 
-def _is_new(path: Path, seen: set[Path]) -> bool:
-    """Say whether a place was not seen before, and note it."""
-    place = path.resolve()
-    new = place not in seen
-    seen.add(place)
-    return new
-
-
-def _walk(directory: Path, seen: set[Path], left_out: list[str]) -> Iterator[tuple[Path, PackedFile | None]]:
-    """Yield the directories with a summary.json, and the packed files with the directories that they stand for.
-
-    `left_out` receives a line for what cannot be read, and for runs that were only begun.
-    """
+def _walk(directory: Path, walked: set[Path], left_out: list[str]) -> Iterator[tuple[Path, set[str]]]:
+    """Yield each directory at or below a directory with its files, except those in `walked`, which it adds to."""
 
     def unreadable(error: OSError) -> None:
         left_out.append(f"{error.filename}: the directory cannot be read: {error.strerror}")
@@ -180,46 +174,24 @@ def _walk(directory: Path, seen: set[Path], left_out: list[str]) -> Iterator[tup
     for where, below, files in os.walk(directory, onerror=unreadable) if directory.exists() else ():
         below.sort()
         path = Path(where)
-        if not _is_new(path, seen):
-            continue
-        if "summary.json" in files:
-            yield path, None
-        elif {"config.yaml", "rounds.jsonl"} <= set(files):
-            left_out.append(describe_unfinished(path))
-        for name in sorted(name.removesuffix(SUFFIX) for name in files if name.endswith(SUFFIX)):
-            file = path / (name + SUFFIX)
-            try:
-                if file.is_file():  # a pipe would never end
-                    yield path / name, read_packed(file)
-            except ConfigError as error:
-                left_out.append(str(error))
+        if path.resolve() not in walked:
+            walked.add(path.resolve())
+            yield path, set(files)
 
 
-def _packed_candidates(packed: PackedFile, below: Path, seen: set[Path]) -> Iterator[Callable[[], FinishedRun]]:
-    """Yield a function for each run of a packed file that is at or below a place and has no directory there."""
-    named = packed.sweep
-    sweep = NamedRuns(packed.directory, named.name, named.runs) if named else None
-    for run in packed.runs:
-        directory = packed.directory / run.path
-        if not directory.is_relative_to(below) or (directory / "summary.json").is_file():
-            continue
-        if _is_new(directory, seen):
-            yield partial(_unpack_run, run, directory, sweep)
-
-
-def _read_run(directory: Path, sweep_in: Callable[[Path], NamedRuns | None]) -> FinishedRun:
+def _read_run(directory: Path, sweep_in: Callable[[Path], PackedSweep | None]) -> FinishedRun:
     summary = load_result(directory)
     _check_finished(directory, summary)
-    config = _complete(read_yaml(directory / "config.yaml"))
-    sweep = next(filter(None, map(sweep_in, directory.parents)), None)  # the nearest one above a run names it
-    return _name_run(FinishedRun(directory, summary, config, {}), sweep)
+    run = FinishedRun(directory, summary, _complete(read_yaml(directory / "config.yaml")))
+    named = ((parent, sweep) for parent in directory.parents if (sweep := sweep_in(parent)))
+    return _name_run(run, *next(named, (directory, None)))  # the nearest sweep above a run names it
 
 
-def _unpack_run(packed: PackedRun, directory: Path, sweep: NamedRuns | None) -> FinishedRun:
+def _unpack_run(packed: PackedRun, directory: Path, file: PackedFile) -> FinishedRun:
     summary = replace(packed.summary, directory=directory)
     _check_finished(directory, summary)
     config = _complete(Document(str(directory / "config.yaml"), copy.deepcopy(packed.config)))
-    return _name_run(FinishedRun(directory, summary, config, {}, packed=packed), sweep)
+    return _name_run(FinishedRun(directory, summary, config, packed=packed), file.directory, file.sweep)
 
 
 def _check_finished(directory: Path, summary: Result) -> None:
@@ -236,12 +208,12 @@ def _check_finished(directory: Path, summary: Result) -> None:
             raise ConfigError(f"{path}: evaluation.{protocol}.accuracy: found no matrix of {size}")
 
 
-def _name_run(run: FinishedRun, sweep: NamedRuns | None) -> FinishedRun:
-    """Return the run with its names and its place in its sweep, if the sweep lists it."""
-    folder = "" if sweep is None else run.directory.relative_to(sweep.directory).as_posix()
+def _name_run(run: FinishedRun, directory: Path, sweep: PackedSweep | None) -> FinishedRun:
+    """Return the run with its names and its place in the sweep of a directory, if the sweep lists it."""
+    folder = run.directory.relative_to(directory).as_posix()
     if sweep is None or folder not in sweep.runs:
         return run
-    place = (str(sweep.directory), [*sweep.runs].index(folder))
+    place = (str(directory), [*sweep.runs].index(folder))
     return replace(run, names=sweep.runs[folder], sweep=sweep.name, place=place)
 
 
@@ -254,10 +226,10 @@ def _complete(document: Document) -> Mapping[str, object]:
         return document.values
 
 
-def _sweep_in(directory: Path) -> NamedRuns | None:
+def _sweep_in(directory: Path) -> PackedSweep | None:
     """Return what a directory's sweep.yaml says; None where there is none, or one of another program."""
     if (directory / SWEEP_FILE).is_file():
         with suppress(ConfigError):
             name = read_yaml(directory / SWEEP_FILE).values.get("name", "")
-            return NamedRuns(directory, str(name), read_labels(directory))
+            return PackedSweep(name=str(name), runs=read_labels(directory))
     return None
