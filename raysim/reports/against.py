@@ -51,28 +51,32 @@ def explain_misfit(paper: PublishedPaper, setting: ExperimentSetting) -> str:
 
 
 def _comparison(paper: PublishedPaper, name: str, setting: ExperimentSetting) -> Comparison | None:
-    rows = [
-        (column, method, group)
+    columns = [
+        rows
         for column in paper.tables
         if column.setting == name and QUANTITIES[column.metric][1] == setting.top_k
-        for group in setting.groups
-        for method in column.cells
-        if _has_methods(group, paper.methods[method])
+        if (rows := [*_rows(paper, column, setting)])
     ]
-    if not rows:
+    if not columns:
         return None
     title = f"{paper.paper}, {name}"
-    gains = find_gains(paper, rows)
-    pairs = [*(gain.shown for one in gains for gain in one), *filter(None, (_level(*row) for row in rows))]
+    gains = [found for rows in columns if (found := find_gains(paper, rows))]
+    levels = [level for rows in columns for row in rows if (level := _level(*row))]
     stated = paper.settings[name].stated
-    departures = dict.fromkeys(line for *_, group in rows for line in _departures(stated, group))
-    columns = [[row for row in rows if row[0] is column] for column in paper.tables]
-    measured = [one for one in columns if one]
-    tables = [  # how they are to be read stands below the first of each kind
-        *(tabulate_claims(title, one, MEANING * (one is gains[0])) for one in gains),
-        *(_tabulate_levels(title, one, f"{AGREE} {paper.note}" * (one is measured[0])) for one in measured),
+    departures = dict.fromkeys(line for rows in columns for *_, group in rows for line in _departures(stated, group))
+    tables = [  # only the first table of each kind has a note
+        *(tabulate_claims(title, found, MEANING * (found is gains[0])) for found in gains),
+        *(_tabulate_levels(title, rows, f"{AGREE} {paper.note}" * (rows is columns[0])) for rows in columns),
     ]
+    pairs = [*(gain.shown for found in gains for gain in found), *levels]
     return Comparison(title, tables, pairs, [*departures], paper.citation)
+
+
+def _rows(paper: PublishedPaper, column: PublishedColumn, setting: ExperimentSetting) -> Iterator[ComparedRow]:
+    for group in setting.groups:
+        for method in column.cells:
+            if _has_methods(group, paper.methods[method]):
+                yield column, method, group
 
 
 def _tabulate_levels(title: str, rows: Sequence[ComparedRow], note: str) -> ReportTable:

@@ -70,30 +70,26 @@ class Gain:
         return ComparedPair("gain", name_metric(self.column), self.group.label, published, measured, CHANGE)
 
 
-def find_gains(paper: PublishedPaper, rows: Sequence[ComparedRow]) -> list[list[Gain]]:
-    """Return the gains that the paper claims and of which both ends were measured, for every column that has some."""
-    found: list[list[Gain]] = []
-    for column in paper.tables:
-        here = [(method, group) for other, method, group in rows if other is column]
-        pairs = [
-            (method, group, other, over)
-            for method, group in here
-            for other, over in here
-            if other in paper.claims.get(method, ()) and _alike(paper, (method, group), (other, over))
-        ]
-        quantity = QUANTITIES[column.metric][0]
-        measured = [
-            compare_pairs(quantity.by_seed(over, column.protocol), quantity.by_seed(group, column.protocol))
-            for _, group, _, over in pairs
-        ]
-        corrected = correct_by_holm([None if one is None else one.p for one in measured])
-        gains = [
-            Gain(column, group, over, column.cells[method][0] - column.cells[other][0], difference, p)
-            for (method, group, other, over), difference, p in zip(pairs, measured, corrected, strict=True)
-            if difference is not None
-        ]
-        found += [gains] if gains else []
-    return found
+def find_gains(paper: PublishedPaper, rows: Sequence[ComparedRow]) -> list[Gain]:
+    """Return the gains in a column that the paper claims and of which both ends were measured."""
+    column = rows[0][0]
+    quantity = QUANTITIES[column.metric][0]
+    pairs = [
+        (method, group, other, over)
+        for _, method, group in rows
+        for _, other, over in rows
+        if other in paper.claims.get(method, ()) and _alike(paper, (method, group), (other, over))
+    ]
+    measured = [
+        compare_pairs(quantity.by_seed(over, column.protocol), quantity.by_seed(group, column.protocol))
+        for _, group, _, over in pairs
+    ]
+    corrected = correct_by_holm([None if one is None else one.p for one in measured])
+    return [
+        Gain(column, group, over, column.cells[method][0] - column.cells[other][0], difference, p)
+        for (method, group, other, over), difference, p in zip(pairs, measured, corrected, strict=True)
+        if difference is not None
+    ]
 
 
 def _alike(paper: PublishedPaper, one: tuple[str, MethodGroup], other: tuple[str, MethodGroup]) -> bool:

@@ -28,14 +28,9 @@ def figures(runs: Runs | Sequence[Runs]) -> dict[str, Figure]:
     Raises:
         ConfigError: no finished run was found.
     """
-    left_out: list[str] = []
-    settings = group_runs(find_runs(directories_of(runs), left_out), left_out)
-    with rc_context(STYLE):
-        scenes = set_scenes(settings)
-        return {drawing.stem: drawing.figure for scene in scenes for drawing in draw_setting(scene, left_out)}
-
-
-def directories_of(runs: Runs | Sequence[Runs]) -> list[Path]:
-    """Return the directories that stand for some runs."""
     several = [runs] if isinstance(runs, Runs) else runs
-    return [one.directory if isinstance(one, Result) else Path(one) for one in several]
+    directories = [one.directory if isinstance(one, Result) else Path(one) for one in several]
+    left_out: list[str] = []
+    scenes = set_scenes(group_runs(find_runs(directories, left_out), left_out))
+    with rc_context(STYLE):
+        return {drawing.stem: drawing.figure for scene in scenes for drawing in draw_setting(scene, left_out)}

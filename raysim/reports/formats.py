@@ -67,7 +67,8 @@ def _to_cell(value: object) -> object:
 def _run_row(setting: ExperimentSetting, group: MethodGroup, run: FinishedRun) -> Iterator[tuple[str, object]]:
     yield from (("directory", str(run.directory)), ("setting", setting.number), ("label", group.label))
     yield from (("name", run.summary.name), ("seed", run.summary.seed), ("methods", json.dumps(run.methods)))
-    yield from _top_k(setting)
+    if setting.top_k > 1:
+        yield "top_k", setting.top_k
     for key, value in setting.differing.items():
         yield key, value if isinstance(value, str | int | float | None) else json.dumps(value)
     for protocol, values in run.summary.evaluation.items():
@@ -77,16 +78,11 @@ def _run_row(setting: ExperimentSetting, group: MethodGroup, run: FinishedRun) -
     yield from ((key, getattr(run.summary, key)) for key in OF_THE_RUN)
 
 
-def _top_k(setting: ExperimentSetting) -> Iterator[tuple[str, object]]:
-    """Yield by which top-k all accuracies of a setting are, if not by the largest logit alone."""
-    if setting.top_k > 1:
-        yield "top_k", setting.top_k
-
-
 def _mean_row(setting: ExperimentSetting, group: MethodGroup, protocol: str) -> Iterator[tuple[str, object]]:
     yield from (("setting", setting.number), ("title", setting.title), ("protocol", protocol))
     yield from (("methods", group.label), ("seeds", len(group.runs)))
-    yield from _top_k(setting)
+    if setting.top_k > 1:
+        yield "top_k", setting.top_k
     for quantity in (*learning_of(setting.metric), *FAIRNESS, *COSTS):
         found = quantity.average_group(group, protocol)
         yield quantity.title, found and found.mean

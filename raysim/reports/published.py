@@ -71,7 +71,11 @@ class PublishedPaper(_Strict):
     def _whole(cls, settings: dict[str, PublishedSetting]) -> dict[str, PublishedSetting]:
         whole: dict[str, PublishedSetting] = {}
         for name, setting in settings.items():
-            whole[name] = setting if setting.like is None else _over(whole[setting.like], setting)
+            if setting.like is not None:
+                below, own = whole[setting.like], setting.config or {}
+                stated = _merged(_merged(below.stated, setting.stated), own)  # `config` wins over `stated`
+                setting = PublishedSetting(config=_merged(below.config or {}, own), stated=stated)
+            whole[name] = setting
         return whole
 
 
@@ -87,13 +91,6 @@ def load_paper(paper: str) -> PublishedPaper:
         near = nearest(paper, known)
         raise ConfigError(f"--against {paper}: found no figures of such a paper, allowed: {', '.join(known)}{near}")
     return PublishedPaper.model_validate(parse_value((folder / f"{paper}.yaml").read_text(encoding="utf-8")))
-
-
-def _over(below: PublishedSetting, above: PublishedSetting) -> PublishedSetting:
-    """Return a setting with what it leaves to another; what its own config asks for is not `stated` otherwise."""
-    own = above.config or {}
-    stated = _merged(_merged(below.stated, above.stated), own)
-    return PublishedSetting(config=_merged(below.config or {}, own), stated=stated)
 
 
 def _merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from matplotlib import rc_context
 
 from raysim.reports.against import compare_with_paper, explain_misfit
-from raysim.reports.content import Comparison, Plot, Report, Section
+from raysim.reports.content import Plot, Report, Section
 from raysim.reports.formats import FORMATS
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.packed import packed_directory
@@ -47,10 +48,14 @@ def write_report(
     left_out: list[str] = []
     settings = group_runs(find_runs([Path(directory) for directory in directories], left_out, tell), left_out)
     target = packed_directory(Path(directories[0])) if out is None else Path(out)
+
+    def tell_of(setting: ExperimentSetting, text: str) -> None:
+        tell(f"setting {setting.number} of {len(settings)}: {text}")
+
     try:
         (target / "plots").mkdir(parents=True, exist_ok=True)
         sections = [
-            _make_section(scene, target / "plots", paper, left_out, _telling(tell, scene.setting, len(settings)))
+            _make_section(scene, target / "plots", paper, left_out, partial(tell_of, scene.setting))
             for scene in set_scenes(settings)
         ]
         report = Report([*_show_once(sections)], [single_line(line) for line in left_out], target)
@@ -63,10 +68,6 @@ def write_report(
     return report
 
 
-def _telling(tell: Tell, setting: ExperimentSetting, settings: int) -> Tell:
-    return lambda text: tell(f"setting {setting.number} of {settings}: {text}")
-
-
 def _make_section(scene: Scene, folder: Path, paper: PublishedPaper | None, left_out: list[str], tell: Tell) -> Section:
     setting = scene.setting
     results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
@@ -74,17 +75,14 @@ def _make_section(scene: Scene, folder: Path, paper: PublishedPaper | None, left
     comparisons = compare_with_paper(paper, setting) if paper else []
     if paper and not comparisons:
         left_out.append(explain_misfit(paper, setting))
-    comparisons = [_with_plot(scene, *one, folder) for one in enumerate(comparisons, 1)]
+    with rc_context(STYLE):
+        comparisons = [
+            replace(one, plots=[save_drawing(draw_compared(scene, one, number), folder)]) if one.pairs else one
+            for number, one in enumerate(comparisons, 1)
+        ]
     plots, missing = draw_plots(scene, folder, tell)
     left_out += missing
     return Section(setting, [*results, *gains], comparisons, plots)
-
-
-def _with_plot(scene: Scene, number: int, comparison: Comparison, folder: Path) -> Comparison:
-    if not comparison.pairs:
-        return comparison
-    with rc_context(STYLE):
-        return replace(comparison, plots=[save_drawing(draw_compared(scene, comparison, number), folder)])
 
 
 def draw_plots(scene: Scene, folder: Path, tell: Tell = lambda text: None) -> tuple[list[Plot], list[str]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from raysim.reports.plots.cells import Counts, draw_cells
-from raysim.reports.plots.scene import Rounds, Scene
+from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing, make_figure
 
 MOST_ROWS = 8  # methods whose memories differ; of more, the first
@@ -20,10 +20,11 @@ def draw_memories(scene: Scene) -> Iterator[Drawing]:
         ConfigError: a rounds.jsonl is missing or broken.
     """
     setting = scene.setting
-    alike: dict[bytes, tuple[list[str], list[int], Counts]] = {}
+    alike: dict[bytes, tuple[list[str], list[int], Counts]] = {}  # held: [rounds, tasks, classes]
     for group, courses in zip(setting.groups, scene.courses, strict=True):
         for rounds in courses:
-            at, held = _recorded(rounds)
+            found = [(line.round, line.memory) for line in rounds if line.memory is not None]
+            at, held = [at for at, _ in found], np.asarray([held for _, held in found], np.int64)
             if len(at) > 1 and held.any():
                 alike.setdefault(repr((at, held.tolist())).encode(), ([], at, held))[0].append(group.label)
                 break
@@ -48,9 +49,3 @@ def draw_memories(scene: Scene) -> Iterator[Drawing]:
     more = f", {len(every)} of {len(alike)} different ones" if len(alike) > len(every) else ""
     words = f"Samples in all clients' memories together at the evaluations, by {' and by '.join(k[0] for k in kinds)}"
     yield Drawing(f"{setting.number}-memories", f"{words}{more}; first seed.", figure)
-
-
-def _recorded(rounds: Rounds) -> tuple[list[int], Counts]:
-    """Return the rounds that say what memories hold, and that: int64 [rounds, tasks, classes]."""
-    found = [(line.round, line.memory) for line in rounds if line.memory is not None]
-    return [at for at, _ in found], np.asarray([held for _, held in found], np.int64)

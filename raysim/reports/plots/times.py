@@ -7,11 +7,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from raysim.reports.grouping import MethodGroup
 from raysim.reports.plots import style
-from raysim.reports.plots.scene import Rounds, Scene
+from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing
-from raysim.reports.reading import FinishedRun
 
 MOST_ROWS = 40  # of more clients, so many are drawn, evenly spaced
 MOST_BARS = 400  # of more, those that were sent first
@@ -41,10 +39,15 @@ def draw_clients_in_time(scene: Scene) -> Iterator[Drawing]:
     Raises:
         ConfigError: a rounds.jsonl is missing or broken.
     """
-    found = _first_recorded(scene)
-    if found is None:
+    recorded = (
+        (group, run, rounds)
+        for group, courses in zip(scene.setting.groups, scene.courses, strict=True)
+        for run, rounds in zip(group.runs, courses, strict=True)
+        if any(line.dispatches for line in rounds)
+    )
+    if (first := next(recorded, None)) is None:
         return
-    group, run, rounds = found
+    group, run, rounds = first
     bars = [Bar(line.round, *dispatch) for line in rounds for dispatch in line.dispatches or ()]
     everyone = sorted({bar.client for bar in bars})
     rows = [everyone[k * len(everyone) // MOST_ROWS] for k in range(MOST_ROWS)]
@@ -67,14 +70,6 @@ def draw_clients_in_time(scene: Scene) -> Iterator[Drawing]:
     who = "" if len(rows) == len(everyone) else f", {len(rows)} of {len(everyone):,} clients, evenly spaced"
     words = f"Clients in virtual time{shown}{who}: {group.label}, seed {run.summary.seed}"
     yield Drawing(f"{scene.setting.number}-clients-in-time", f"{words}; grey lines: the server's updates.", figure)
-
-
-def _first_recorded(scene: Scene) -> tuple[MethodGroup, FinishedRun, Rounds] | None:
-    for group, courses in zip(scene.setting.groups, scene.courses, strict=True):
-        for run, rounds in zip(group.runs, courses, strict=True):
-            if any(line.dispatches for line in rounds):
-                return group, run, rounds
-    return None
 
 
 def _draw_bars(axes: Axes, bars: Sequence[Bar], rows: Sequence[int]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from statistics import fmean
 
@@ -14,15 +13,8 @@ from raysim.reports.plots.style import Drawing, Look
 from raysim.reports.reading import Methods
 from raysim.reports.tables import learning_of
 
-
-@dataclass(frozen=True)
-class KnobSweep:
-    """Groups that differ in one number only, by its size, and their looks; `rest` is what they share."""
-
-    values: Sequence[float]
-    groups: Sequence[MethodGroup]
-    looks: Sequence[Look]
-    rest: Methods
+KnobSweep = Sequence[tuple[float, MethodGroup, Look, Methods]]
+"""Groups that differ in one number only, by its size: the number, the group, its look, and what they share."""
 
 
 def draw_tradeoffs(scene: Scene) -> Iterator[Drawing]:
@@ -51,8 +43,7 @@ def _knob_sweeps(scene: Scene) -> dict[tuple[tuple[str, ...], str, str], list[Kn
     found: dict[tuple[tuple[str, ...], str, str], list[KnobSweep]] = {}
     for (methods, method, knob, _), family in families.items():
         if len(family) > 1:
-            values, members, looks, (rest, *_) = zip(*sorted(family, key=lambda member: member[0]), strict=True)
-            found.setdefault((methods, method, knob), []).append(KnobSweep(values, members, looks, rest))
+            found.setdefault((methods, method, knob), []).append(sorted(family, key=lambda member: member[0]))
     return found
 
 
@@ -60,23 +51,24 @@ def _draw_tradeoff(scene: Scene, sweeps: Sequence[KnobSweep], protocol: str, kno
     """Draw a mark for every group in its own colour, with the knob's value beside it, and a line for every sweep."""
     label, metric = scene.setting.label(protocol), scene.setting.metric
     tested, _, backward = learning_of(metric)
-    labels = [derive_label(sweep.rest, [other.rest for other in sweeps]) for sweep in sweeps]
+    shared = [sweep[0][-1] for sweep in sweeps]
+    labels = [derive_label(methods, shared) for methods in shared]
     names = (f"average {metric.name}{metric.axis}", f"backward transfer{metric.axis}")
     figure, axes = style.make_chart(labels, label, *names)
     for sweep, rest, marker in zip(sweeps, labels, cycle(style.MARKERS), strict=False):
+        values, groups, looks, _ = zip(*sweep, strict=True)
         x, y = (
-            [fmean(quantity.by_seed(group, protocol).values()) for group in sweep.groups]
-            for quantity in (tested, backward)
+            [fmean(quantity.by_seed(group, protocol).values()) for group in groups] for quantity in (tested, backward)
         )
         axes.plot(x, y, color="#999999", linewidth=1, zorder=1, marker=marker, label=rest)
-        points = axes.scatter(x, y, s=70, c=[look["color"] for look in sweep.looks], marker=marker)
+        points = axes.scatter(x, y, s=70, c=[look["color"] for look in looks], marker=marker)
         points.set(edgecolors="black", linewidths=0.7, zorder=2)
         style.put_titles(
             points,
             rest,
-            [f"{knob} {value:g}: {a:.4g}, {b:.4g}" for value, a, b in zip(sweep.values, x, y, strict=True)],
+            [f"{knob} {value:g}: {a:.4g}, {b:.4g}" for value, a, b in zip(values, x, y, strict=True)],
         )
-        for turn, value in enumerate(sweep.values):
+        for turn, value in enumerate(values):
             above_or_below = (7, -13 if turn % 2 else 6)  # in turns, as the next point may be close
             axes.annotate(f"{value:g}", (x[turn], y[turn]), xytext=above_or_below, textcoords="offset points")
     axes.margins(0.12)
