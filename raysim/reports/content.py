@@ -13,7 +13,14 @@ from raysim.reports.tables import ReportTable, tabulate_settings
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot that was written: FOLDER/STEM.svg, what it shows in words, its width in inches."""
+    """A plot that was written.
+
+    Attributes:
+        folder: the folder of its file.
+        stem: the name of its file without .svg.
+        caption: what it shows, in words.
+        width: its width in inches.
+    """
 
     folder: Path
     stem: str
@@ -28,9 +35,15 @@ class Plot:
 
 @dataclass(frozen=True, eq=False)
 class ComparedPair:
-    """A published figure and the measured one, of one metric and row, both in %, and what they can be at all.
+    """A published figure and the measured one, both in %.
 
-    Their `std` is half of their bars.
+    Attributes:
+        kind: whether they are gains or absolute values.
+        metric: the name of the metric.
+        label: the label of the measured group.
+        published: the published figure; its `std` is half the length of its bar.
+        measured: the measured figure, drawn in the same way.
+        bounds: the least and the largest value that they can have.
     """
 
     kind: Literal["gain", "level"]
@@ -43,8 +56,15 @@ class ComparedPair:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A setting beside a published one: the tables of gains, where the paper claims some, and of levels, with the pairs
-    that are in them; what the runs do differently from the paper; where it is from; and a plot of the pairs.
+    """A setting compared with a published one.
+
+    Attributes:
+        title: the paper and its setting.
+        tables: the tables of the gains that the paper claims, then those of absolute values.
+        pairs: the figures of the tables that both the paper and the runs have.
+        departures: what the runs do differently from the paper, a line for each.
+        citation: where the paper was published.
+        plots: the plot of the pairs, if there are any.
     """
 
     title: str
@@ -57,9 +77,14 @@ class Comparison:
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """One setting: its comparisons with a paper, its tables (the results, then what add-ons change), its plots.
+    """What a report has about one setting.
 
-    `shown_before` has a line for each plot that would be one of an earlier section.
+    Attributes:
+        setting: the setting.
+        tables: its results, then what each added method changes.
+        comparisons: its comparisons with a paper.
+        plots: its plots.
+        shown_before: a line for each plot that is the same as one of an earlier section.
     """
 
     setting: ExperimentSetting
@@ -81,7 +106,13 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The sections, one line for everything that is not in them, and the directory that the report is written to."""
+    """A report.
+
+    Attributes:
+        sections: a section for each setting.
+        left_out: a line for everything that is not in the sections.
+        out: the directory that the report is written to.
+    """
 
     sections: Sequence[Section]
     left_out: Sequence[str]

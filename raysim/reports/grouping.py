@@ -26,7 +26,13 @@ Flat = Mapping[str, object]
 
 @dataclass(frozen=True, eq=False)
 class MethodGroup:
-    """The runs of one combination of methods in one setting, by seed; no seed comes twice."""
+    """The runs of one combination of methods in one setting.
+
+    Attributes:
+        label: the name of the group in tables and plots.
+        methods: the methods in their order, each with its hyperparameters.
+        runs: the runs by seed; no seed comes twice.
+    """
 
     label: str
     methods: Methods
@@ -35,7 +41,14 @@ class MethodGroup:
 
 @dataclass(frozen=True, eq=False)
 class ExperimentSetting:
-    """The groups that differ in their methods only. `differing`: the keys in which the settings of a report differ."""
+    """The groups of runs that differ only in their methods.
+
+    Attributes:
+        number: its number in the report, from 1.
+        title: its name, from its sweep or its runs.
+        differing: its values of the keys in which the settings of the report differ.
+        groups: its groups.
+    """
 
     number: int
     title: str

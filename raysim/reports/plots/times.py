@@ -24,7 +24,15 @@ FATES: dict[str, tuple[dict[str, Any], str]] = {
 
 @dataclass(frozen=True)
 class Bar:
-    """A client's time away: the round that it was sent the model in, from when to when, and what came of it."""
+    """A dispatch of the model to a client.
+
+    Attributes:
+        round: the round in which the client was sent the model.
+        client: the client's id.
+        sent: when it was sent the model, in virtual seconds.
+        back: when its update arrived, or would have arrived.
+        fate: what became of the update, one of FATES.
+    """
 
     round: int
     client: int
