@@ -37,35 +37,19 @@ from raysim.api import (
 class CFlag(Method):
     """C-FLAG: delayed gradients, a step on all memories, adaptive rates (Keshri et al., AISTATS 2025, 2411.07959)."""
 
-    sample_size: Annotated[
-        int, Ge(1), doc("memory samples of a client's gradient of f_i, drawn anew in each round")
-    ] = 200
-    alpha: Annotated[
-        Annotated[float, Ge(0)] | None, doc("alpha, the rate on the memories; null is beta, as in the paper")
-    ] = None
-    beta: Annotated[Annotated[float, Gt(0)] | None, doc("beta, the rate on new data; null is the training's")] = None
+    sample_size: Annotated[int, Ge(1), doc("memory samples of a client's gradient of f_i, drawn in each round")] = 200
+    alpha: Annotated[float | None, Ge(0), doc("alpha, the rate on the memories; null is beta, as in the paper")] = None
+    beta: Annotated[float | None, Gt(0), doc("beta, the rate on new data; null is the training's")] = None
     smoothness: Annotated[float, Gt(0), doc("L, how fast the losses' gradients change")] = 5.0
-    adaptive: Annotated[Literal["average", "worst", "off"], doc("Table 1's case; Algorithm 3 prints the worst one")] = (
-        "worst"
-    )
-    interference: Annotated[
-        Literal["exact", "as_printed"], doc("as_printed: alpha_i of Table 1, which assumes alpha = beta")
-    ] = "exact"
-    correction: Annotated[
-        Literal["as_printed", "nominal"], doc("g - g_i times beta_i, Alg. 3, line 14; or times beta")
-    ] = "as_printed"
-    objective_weights: Annotated[
-        Literal["equal", "h"], doc("h: alpha = E beta |P| / |C|, for the objective of eq. 3")
-    ] = "equal"
+    adaptive: Annotated[Literal["average", "worst", "off"], doc("Table 1's case; Algorithm 3 prints worst")] = "worst"
+    interference: Annotated[Literal["exact", "as_printed"], doc("as_printed: alpha_i as in Table 1")] = "exact"
+    correction: Annotated[Literal["as_printed", "nominal"], doc("nominal: times beta, not beta_i")] = "as_printed"
+    objective_weights: Annotated[Literal["equal", "h"], doc("h: alpha = E beta |P| / |C|, as for eq. 3")] = "equal"
     bias: Annotated[float, Ge(0), doc("m; alpha_i is at most 2 / (L (1 + m)), eq. 14")] = 0.0
-    beta_range: Annotated[
-        tuple[Annotated[float, Ge(0)], Annotated[float, Gt(0)]], doc("of beta_i; the authors' code's")
-    ] = (1e-4, 0.95)
+    beta_range: Annotated[tuple[Annotated[float, Ge(0)], Annotated[float, Gt(0)]], doc("for beta_i")] = (1e-4, 0.95)
     mode: Annotated[Literal["iag", "svrg"], doc("eq. 5, or one mini-batch's gradient, as in the authors' code")] = "iag"
     order: Annotated[Literal["random", "cyclic", "reshuffled"], doc("the component that a step takes")] = "random"
-    table: Annotated[
-        Literal["rebuild", "keep"], doc("between a round's two phases: one more pass, or all tables at once")
-    ] = "rebuild"
+    table: Annotated[Literal["rebuild", "keep"], doc("rebuild: one more pass in every round")] = "rebuild"
 
     needs: ClassVar = frozenset({"plain_sgd", "unclipped", "boundaries", "earlier_logits"})
     frugal: ClassVar = {"table": "rebuild"}

@@ -45,9 +45,7 @@ class Dann(Method):
     """DANN+FL: features that do not tell cached samples from new ones (Ganin et al., JMLR 2016, arXiv 1505.07818)."""
 
     strength: Annotated[float, Ge(0), doc("what lambda grows to in a task")] = 1.0
-    hidden: Annotated[
-        Sequence[Annotated[int, Ge(1)]], doc("widths of the discriminator's layers, each with a ReLU")
-    ] = (100, 100)
+    hidden: Annotated[Sequence[Annotated[int, Ge(1)]], doc("widths of the discriminator's layers")] = (100, 100)
 
     needs: ClassVar = frozenset({"earlier_logits"})
     memory: ClassVar = MemoryUse(policies=("importance",), fills=("boundary",), per=("client",))

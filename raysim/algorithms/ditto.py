@@ -20,12 +20,8 @@ from raysim.api import Client, ClientHalf, Method, Step, Weights
 class Ditto(Method):
     """Ditto: a personal model at each client, pulled to the global one (Li et al., ICML 2021, arXiv 2012.04221)."""
 
-    lam: Annotated[
-        float, Ge(0), doc("lambda: at 0 a client trains by itself, a large one keeps to the global model")
-    ] = 1.0
-    rate: Annotated[
-        Annotated[float, Gt(0)] | None, doc("eta of the personal model; null is the phase's learning rate")
-    ] = None
+    lam: Annotated[float, Ge(0), doc("lambda: at 0 a client trains alone, a large one keeps to the global model")] = 1.0
+    rate: Annotated[float | None, Gt(0), doc("eta of the personal model; null is the phase's learning rate")] = None
 
     neutral: ClassVar[Mapping[str, object]] = {}  # the global model never knows of it
 

@@ -16,9 +16,7 @@ from raysim.api import ClientHalf, MemoryUse, Method, Step
 class Er(Method):
     """ER: one mean loss over the batch and a replayed one (Chaudhry et al., 2019, arXiv 1902.10486)."""
 
-    sample_size: Annotated[
-        Annotated[int, Ge(1)] | None, doc("replayed samples of a step; null is as many as the batch has")
-    ] = None
+    sample_size: Annotated[int | None, Ge(1), doc("replayed samples of a step; null is the batch size")] = None
 
     needs: ClassVar = frozenset({"earlier_logits"})
     memory: ClassVar = MemoryUse()

@@ -43,18 +43,12 @@ class Ewc(Method):
     """EWC: a pull to where earlier tasks ended, by their Fisher information (Kirkpatrick et al., PNAS 2017)."""
 
     strength: Annotated[float, Ge(0), doc("lambda: how firmly earlier tasks hold what they need")] = 100.0
-    mode: Annotated[
-        Literal["online", "separate"], doc("the penalty is around the last task's model, or one for each task")
-    ] = "online"
+    mode: Annotated[Literal["online", "separate"], doc("one penalty, or one for each task")] = "online"
     decay: Annotated[float, Ge(0), Le(1), doc("gamma: what is left of the older tasks' Fisher at every new one")] = 1.0
-    fisher: Annotated[
-        FisherForm, doc("squares of each sample's gradient, of batches' means, or with labels from the model")
-    ] = "sample"
+    fisher: Annotated[FisherForm, doc("squared gradients of samples or batches, or with the model's labels")] = "sample"
     sample_size: Annotated[int, Ge(1), doc("samples of the task that a client's Fisher is taken over")] = 200
-    clip: Annotated[Annotated[float, Gt(0)] | None, doc("the largest value of a client's Fisher")] = None
-    scope: Annotated[
-        Literal["global", "client"], doc("the mean Fisher of all clients, or each one's own, never sent")
-    ] = "global"
+    clip: Annotated[float | None, Gt(0), doc("the largest value of a client's Fisher")] = None
+    scope: Annotated[Literal["global", "client"], doc("the clients' mean Fisher, or each one's own")] = "global"
 
     neutral: ClassVar = {"strength": 0.0}
     replies: ClassVar = {"fisher": "mean"}

@@ -41,19 +41,11 @@ class FedAGem(Method):
 
     sample_size: Annotated[int, Ge(1), doc("m in Algorithm 1: memory samples of a client's reference gradient")] = 32
     every: Annotated[int, Ge(1), doc("the reference is used in every k-th round")] = 1
-    reference: Annotated[
-        Literal["cohort", "with_update"], doc("with_update: for asynchronous schedules; not the paper's")
-    ] = "cohort"
-    refinement: Annotated[Refinement, doc("what becomes of a step's gradient, section 5.3.1; project is Fed-A-GEM")] = (
-        "project"
-    )
-    when: Annotated[
-        Literal["conflict", "always"], doc("refine if the gradient points against the reference, or always")
-    ] = "conflict"
+    reference: Annotated[Literal["cohort", "with_update"], doc("with_update: for asynchronous schedules")] = "cohort"
+    refinement: Annotated[Refinement, doc("what refines a gradient, section 5.3.1; project is Fed-A-GEM")] = "project"
+    when: Annotated[Literal["conflict", "always"], doc("refine against the reference, or always")] = "conflict"
     rate: Annotated[float, Gt(0), Le(1), doc("p, Table 12: the fraction of such steps that are refined, drawn")] = 1.0
-    aggregation: Annotated[
-        Literal["mean", "cosine"], doc("cosine: updates count by their likeness to the reference, Table 2")
-    ] = "mean"
+    aggregation: Annotated[Literal["mean", "cosine"], doc("cosine: by likeness to the reference, Table 2")] = "mean"
 
     needs: ClassVar = frozenset({"earlier_logits"})
     instead: ClassVar = {"barrier": "reference=with_update"}

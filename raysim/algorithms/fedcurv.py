@@ -24,9 +24,7 @@ class FedCurv(Method):
     """FedCurv: a pull to the other clients' models, by their Fisher information (Shoham et al., 2019)."""
 
     strength: Annotated[float, Ge(0), doc("lambda; the sum of the penalties grows with the number of clients")] = 0.01
-    fisher: Annotated[
-        FisherForm, doc("squares of each sample's gradient, of batches' means, or with labels from the model")
-    ] = "sample"
+    fisher: Annotated[FisherForm, doc("squared gradients of samples or batches, or with the model's labels")] = "sample"
     sample_size: Annotated[int, Ge(1), doc("samples that a client's Fisher is taken over in every round")] = 200
 
     neutral: ClassVar = {"strength": 0.0}

@@ -13,11 +13,9 @@ from raysim.api import Method
 class FedTrack(Method):
     """FedTrack: steps along delayed gradients that track the federation's (Mitra et al., CDC 2021)."""
 
-    beta: Annotated[Annotated[float, Gt(0)] | None, doc("the rate; null is the training's")] = None
+    beta: Annotated[float | None, Gt(0), doc("the rate; null is the training's")] = None
     order: Annotated[Literal["random", "cyclic", "reshuffled"], doc("the component that a step takes")] = "random"
-    table: Annotated[
-        Literal["rebuild", "keep"], doc("between a round's two phases: one more pass, or all tables at once")
-    ] = "rebuild"
+    table: Annotated[Literal["rebuild", "keep"], doc("rebuild: one more pass in every round")] = "rebuild"
     mode: ClassVar = "iag"
 
     needs: ClassVar = frozenset({"plain_sgd", "unclipped"})

@@ -32,9 +32,7 @@ class Fot(Method):
     epsilon: Annotated[float, Ge(0), Le(1), doc("the share of the sketched energy that the directions hold")] = 0.94
     increment: Annotated[float, Ge(0), doc("what epsilon grows by at every further task, up to 1")] = 0.0
     columns: Annotated[int, Ge(1), doc("k of a layer's sketch, in multiples of d; with more it is less random")] = 1
-    samples: Annotated[Annotated[int, Ge(1)] | None, doc("samples of the task that a client sketches; null is all")] = (
-        None
-    )
+    samples: Annotated[int | None, Ge(1), doc("samples of the task that a client sketches; null is all")] = None
     head: Annotated[HeadUse, doc("free leaves the last layer out, as where each task has its own")] = "project"
 
     neutral: ClassVar = {"epsilon": 0.0}

@@ -25,9 +25,7 @@ class Glfc(Method):
     """GLFC, FCIL: balances old and new classes, beside the old model (Dong et al., CVPR 2022, arXiv 2203.11473)."""
 
     strength: Annotated[float, Ge(0), Le(1), doc("weight of L_RD where classes are old; the rest is L_GC's")] = 0.5
-    old_model: Annotated[Literal["previous_task", "proxy"], doc("proxy is the paper's, which raysim does not have")] = (
-        "previous_task"
-    )
+    old_model: Annotated[Literal["previous_task", "proxy"], doc("proxy: the paper's, not in raysim")] = "previous_task"
 
     needs: ClassVar = frozenset({"server_boundaries", "earlier_logits", "classes"})
     memory: ClassVar = EXEMPLARS

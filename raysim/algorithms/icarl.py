@@ -34,12 +34,8 @@ NEVER = -1e9  # the bias of a class without exemplars
 class ICarl(Method):
     """iCaRL: herded exemplars, distillation and the nearest mean (Rebuffi et al., CVPR 2017, arXiv 1611.07725)."""
 
-    loss: Annotated[Literal["bce", "ce_kd"], doc("one sigmoid per class, or cross-entropy with distilled softmax")] = (
-        "bce"
-    )
-    classifier: Annotated[Literal["nme", "linear"], doc("the nearest mean of exemplars, or the network's own head")] = (
-        "nme"
-    )
+    loss: Annotated[Literal["bce", "ce_kd"], doc("a sigmoid per class, or cross-entropy with distillation")] = "bce"
+    classifier: Annotated[Literal["nme", "linear"], doc("the nearest mean of exemplars, or the network's head")] = "nme"
     strength: Annotated[float, Ge(0), doc("weight of the distillation in ce_kd")] = 1.0
     temperature: Annotated[float, Gt(0), doc("T of the distillation in ce_kd")] = 2.0
     herding: Annotated[bool, doc("false chooses exemplars at random")] = True

@@ -26,9 +26,7 @@ class LwF(Method):
 
     strength: Annotated[float, Ge(0), doc("lambda_o, eq. 4: weight of the distillation loss")] = 1.0
     temperature: Annotated[float, Gt(0), doc("T, eq. 3: what both models' logits are divided by")] = 2.0
-    t_squared: Annotated[
-        bool, doc("multiply by T^2, so that the gradient does not shrink as T grows (Hinton et al.)")
-    ] = False
+    t_squared: Annotated[bool, doc("multiply by T^2, so that gradients keep their size (Hinton et al.)")] = False
     rows: Annotated[Literal["new", "all"], doc("all distils on rows that other methods add to the batch, too")] = "new"
 
     neutral: ClassVar = {"strength": 0.0}

@@ -24,21 +24,11 @@ from raysim.api import ClientHalf, Encoded, Method, to_device
 class Quantize(Method):
     """QSGD: send an update in few levels, rounded at random without bias (Alistarh et al., NeurIPS 2017)."""
 
-    bits: Annotated[
-        Literal[2, 4, 8], doc("of an entry as sent, its sign included: s = 2^(bits - 1) - 1 levels beside 0")
-    ] = 8
-    bucket: Annotated[
-        Annotated[int, Ge(1)] | None, doc("d, the entries that share a norm; null is the whole vector")
-    ] = 512
-    norm: Annotated[
-        Literal["l2", "max"], doc("what the levels divide: the bucket's length, section 3.1, or its largest entry")
-    ] = "l2"
-    feedback: Annotated[
-        bool, doc("add what rounding lost to the next update; what is sent is scaled down, to contract")
-    ] = False
-    vectors: Annotated[
-        Literal["update", "all"], doc("the update alone, or all that is summed and as long as the model")
-    ] = "update"
+    bits: Annotated[Literal[2, 4, 8], doc("of an entry as sent, sign included: s = 2^(bits - 1) - 1 levels and 0")] = 8
+    bucket: Annotated[int | None, Ge(1), doc("d, the entries that share a norm; null is the whole vector")] = 512
+    norm: Annotated[Literal["l2", "max"], doc("what scales a bucket: its length, or its largest entry")] = "l2"
+    feedback: Annotated[bool, doc("add what rounding lost to the next update; scales what is sent")] = False
+    vectors: Annotated[Literal["update", "all"], doc("the update, or all sums as long as the model")] = "update"
 
     class Client(ClientHalf):
         """Sends Q_s(x), eq. 1 of section 3.1, x being the client's update."""

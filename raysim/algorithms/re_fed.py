@@ -25,23 +25,13 @@ from raysim.api import Client, ClientHalf, Diverged, MemoryUse, Method, Weights,
 class ReFed(Method):
     """Re-Fed: cache the samples with the largest gradients on a personalised model (Li et al., CVPR 2024)."""
 
-    lam: Annotated[float, Gt(0), Lt(1), doc("lambda: near 0 the PIM stays at the global model, near 1 it is local")] = (
-        0.5
-    )
+    lam: Annotated[float, Gt(0), Lt(1), doc("lambda: near 0 the PIM stays global, near 1 it is local")] = 0.5
     epochs: Annotated[int, Ge(1), doc("s, appendix C: epochs of the PIM at a boundary")] = 40
-    emphasis: Annotated[Literal["early", "average", "late"], doc("weights of eq. 5; late reverses early, table 10")] = (
-        "early"
-    )
-    importance: Annotated[
-        Literal["pim", "random", "loss", "herding"], doc("random: the paper's FedAvg; the others: baselines")
-    ] = "pim"
-    budget: Annotated[
-        Literal["cached", "total"], doc("what memory.capacity (M) counts: the cache, or the new data as well")
-    ] = "cached"
+    emphasis: Annotated[Literal["early", "average", "late"], doc("weights of eq. 5; late: table 10")] = "early"
+    importance: Annotated[Literal["pim", "random", "loss", "herding"], doc("pim is the paper's")] = "pim"
+    budget: Annotated[Literal["cached", "total"], doc("total: memory.capacity counts new data, too")] = "cached"
     norm: Annotated[Literal["squared", "plain"], doc("G as in eq. 4, or as in its text")] = "squared"
-    personal: Annotated[
-        Literal["trained", "pim"], doc("a client's own model, for testing: as it trained, or its last PIM")
-    ] = "trained"
+    personal: Annotated[Literal["trained", "pim"], doc("what is tested: as trained, or the last PIM")] = "trained"
 
     needs: ClassVar = frozenset({"boundaries", "earlier_logits"})
     memory: ClassVar = MemoryUse(policies=("importance",), fills=("boundary",), per=("client",))

@@ -19,12 +19,8 @@ class Special(Method):
     """SPECIAL: a server-side anchor at the last task's final model, no memory (Xu and Li, 2026, arXiv 2601.22274)."""
 
     lam: Annotated[float, Ge(0), doc("lambda, eq. 5: the pull to the anchor")] = 0.25
-    global_rate: Annotated[
-        GlobalRate, doc("gamma_G, which the mean delta is multiplied by; the paper's is 1/i in task i")
-    ] = "1/task"
-    anchor_buffers: Annotated[
-        bool, doc("BatchNorm's statistics on the same point as the weights; the paper is silent")
-    ] = True
+    global_rate: Annotated[GlobalRate, doc("gamma_G, the mean delta's factor; 1/i in task i in the paper")] = "1/task"
+    anchor_buffers: Annotated[bool, doc("BatchNorm's statistics on the weights' point; not in the paper")] = True
 
     # lambda = 0 alone is not FedAvg: the rate 1/i remains
     neutral: ClassVar = {"lam": 0.0, "global_rate": 1.0}

@@ -20,9 +20,7 @@ class SpecialC(Method):
     lam: Annotated[float, Ge(0), doc("lambda, Algorithm 2: the pull to the anchor")] = 0.25
     global_rate: Annotated[GlobalRate, doc("gamma_G, which the mean delta is multiplied by")] = "1/task"
     prox_every: Annotated[Literal["epoch", "step"], doc("when clients are pulled; epoch is as printed")] = "epoch"
-    prox_scale: Annotated[
-        Literal["1", "lr"], doc("s is lambda times this; step with lr solves the stated objective")
-    ] = "1"
+    prox_scale: Annotated[Literal["1", "lr"], doc("s / lambda; lr by step solves the stated objective")] = "1"
 
     neutral: ClassVar = {"lam": 0.0, "global_rate": 1.0}
     needs: ClassVar = frozenset({"server_boundaries"})

@@ -23,12 +23,8 @@ class TopK(Method):
     """Top-k: send the largest entries of an update, keep the rest for the next (Stich et al., NeurIPS 2018)."""
 
     fraction: Annotated[float, Gt(0), Le(1), doc("k as a fraction of the vector's length; one entry at least")] = 0.01
-    feedback: Annotated[
-        bool, doc("add what was not sent to the next update: the memory of Stich et al., error feedback")
-    ] = True
-    vectors: Annotated[
-        Literal["update", "all"], doc("the update alone, or all that is summed and as long as the model")
-    ] = "update"
+    feedback: Annotated[bool, doc("add what was not sent to the next update: error feedback (Stich et al.)")] = True
+    vectors: Annotated[Literal["update", "all"], doc("the update, or all sums as long as the model")] = "update"
 
     neutral: ClassVar = {"fraction": 1.0}
 
