@@ -113,11 +113,6 @@ class KeySchema:
         self._schema: Schema = whole["properties"][field.alias or name]
         self._own = next((item.words for item in field.metadata if isinstance(item, Allowed)), None)
 
-    @property
-    def is_union(self) -> bool:
-        """Whether its values are of several types, null aside."""
-        return len([option for option in self._options(self._schema) if option.get("type") != "null"]) > 1
-
     def words(self) -> str:
         """Return what the key allows."""
         if self._own is None and "discriminator" in self._schema:

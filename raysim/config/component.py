@@ -7,13 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from raysim.config.block import Allowed, Block
 from raysim.config.lookup import resolve
 
 Values = dict[str, object]
-ComponentName = Annotated[str, Allowed("a name that raysim knows, or your own as package.module:name")]
+ComponentName = Annotated[
+    str,
+    Allowed("a name that raysim knows, or your own as package.module:name"),
+    Field(description="A name from the list that raysim prints, or your own as package.module:name."),
+]
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,6 @@ class NamedComponent(Component):
     """A component whose block has a key for the name, and its own keys."""
 
     name: ComponentName
-    """A name from the list that raysim prints, or your own as package.module:name."""
 
 
 class BareComponent(NamedComponent):

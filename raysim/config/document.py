@@ -119,23 +119,17 @@ def to_plain(value: object, keys: Keys = ()) -> object:
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, Mapping):
-        return {_string_key(key, keys): to_plain(item, (*keys, str(key))) for key, item in value.items()}
+        for key in value:
+            if not isinstance(key, str):
+                words = f"found the key {key!r}, allowed: keys that are strings"
+                raise ConfigError(f"{dotted(keys) or 'the config'}: {words}")
+        return {str(key): to_plain(item, (*keys, str(key))) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [to_plain(item, (*keys, index)) for index, item in enumerate(value)]
-    return _plain_scalar(value)
-
-
-def _string_key(key: object, keys: Keys) -> str:
-    if not isinstance(key, str):
-        raise ConfigError(f"{dotted(keys) or 'the config'}: found the key {key!r}, allowed: keys that are strings")
-    return str(key)
-
-
-def _plain_scalar(value: object) -> object:
-    if value is None or isinstance(value, bool):
-        return value
     if isinstance(value, str | os.PathLike):
         return str(value)
+    if isinstance(value, bool):  # a number, too
+        return value
     # numpy's numbers are registered with these, so that a config made from them needs no .item()
     if isinstance(value, numbers.Integral):
         return int(value)

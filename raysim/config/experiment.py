@@ -20,7 +20,6 @@ class Partition(Component):
     what = "partition"
     decides = "kind"
     kind: ComponentName = "iid"
-    """A name from the list that raysim prints, or your own as package.module:name."""
     per: Literal["run", "task", None] = None
     """Whether samples are dealt to clients once or for each task; null is run for rotations and permutations, task for
     classes and domains, and run where samples are dealt by their client ids (natural)."""
@@ -36,7 +35,6 @@ class Optimizer(NamedComponent):
 
     what = "optimizer"
     name: ComponentName = "sgd"
-    """A name from the list that raysim prints, or your own as package.module:name."""
 
     @property
     def lr(self) -> float:
@@ -49,7 +47,6 @@ class LrDecay(NamedComponent):
 
     what = "rate schedule"
     name: ComponentName = FACTORS
-    """A name from the list that raysim prints, or your own as package.module:name."""
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> Any:

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import (
-    Field,
-    SerializeAsAny,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-)
+from pydantic import Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
 
 from raysim.config.block import Allowed, BelowOne, Block, Count, WholeNumber
 from raysim.config.component import Component, ComponentName

@@ -7,14 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from raysim.config.block import Allowed, Block, Count, NotNegative, Positive
 from raysim.config.component_blocks import Callbacks, DatasetConfig, Domain, Domains, Methods, Model
-from raysim.config.experiment import (
-    Aggregation,
-    LearnedObjective,
-    MemoryConfig,
-    Participation,
-    Partition,
-    Training,
-)
+from raysim.config.experiment import Aggregation, LearnedObjective, MemoryConfig, Participation, Partition, Training
 from raysim.config.scenarios import DomainIncremental, Scenario
 from raysim.config.timing import Clients, Schedule, SynchronousSchedule
 from raysim.system.capacity import CAN_FORK

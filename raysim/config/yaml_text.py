@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import yaml
 from pydantic import BaseModel
 
-from raysim.config.document import DEEPEST, Document, Given, Keys, to_plain
+from raysim.config.document import DEEPEST, Document, Given, Keys, Origin, to_plain
 from raysim.config.error_text import shorten, show
 from raysim.system.errors import ConfigError
 
@@ -20,19 +20,13 @@ MOST_VALUES = 100_000  # aliases written out: a few lines of them can stand for 
 TAG = "tag:yaml.org,2002:"
 
 # the core schema of YAML 1.2.2, section 10.3.2: what an unquoted scalar matches first is its value
-SCALARS: Mapping[str, tuple[re.Pattern[str], Callable[[str], object]]] = {
-    "null": (re.compile(r"(?:null|Null|NULL|~|)\Z"), lambda text: None),
-    "bool": (re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"), lambda text: text.lower() == "true"),
-    "int": (
-        re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"),
-        lambda text: int(text, 0 if text[:2] in ("0o", "0x") else 10),
-    ),
+SCALARS: Mapping[str, tuple[str, Callable[[str], object]]] = {
+    "null": (r"null|Null|NULL|~|", lambda text: None),
+    "bool": (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
+    "int": (r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", lambda text: int(text, 0 if text[:2] in ("0o", "0x") else 10)),
     "float": (
-        re.compile(
-            r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
-            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
-        ),
-        lambda text: float(re.sub(r"\.(?=[a-zA-Z])", "", text) if text[-1].isalpha() else text),
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        lambda text: float(text.replace(".", "") if text[-1].isalpha() else text),
     ),
 }
 
@@ -64,20 +58,19 @@ _Loader.yaml_implicit_resolvers = {}
 _Dumper.add_representer(str, _string)
 _Dumper.add_representer(float, _number)
 for _kind, (_pattern, _) in SCALARS.items():
-    _Loader.add_implicit_resolver(TAG + _kind, _pattern, None)
-    _Dumper.add_implicit_resolver(TAG + _kind, _pattern, None)
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(TAG + _kind, re.compile(rf"(?:{_pattern})\Z"), None)
 
 
 def read_yaml(path: str | Path) -> Document:
     """Read a YAML file whose top level is a block of keys; everything that can be wrong is a ConfigError."""
-    file = str(path)
-    lines: dict[Keys, int] = {}
+    file, lines = str(path), dict[Keys, Origin]()
     values = _parse(_read(file), lambda line: f"{file}:{line}", lines)
     if values is None:
         raise ConfigError(f"{file}: the file is empty, allowed: a block of keys, such as name: my-run")
     if not isinstance(values, dict):
         raise ConfigError(f"{file}:1: the top level is no block of keys, allowed: lines such as name: my-run")
-    return Document(file, values, dict(lines))
+    return Document(file, values, lines)
 
 
 def parse_value(text: str, given: Given | None = None) -> object:
@@ -101,7 +94,7 @@ def _read(file: str) -> bytes:
         raise ConfigError(f"{file}: the file cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _parse(text: str | bytes, place: Callable[[int], str], lines: dict[Keys, int]) -> object:
+def _parse(text: str | bytes, place: Callable[[int], str], lines: dict[Keys, Origin]) -> object:
     """Return the value that a text stands for, and put the lines of its keys into `lines`; `place` names a line."""
     try:
         node = yaml.compose(text, Loader=_Loader)
@@ -126,7 +119,7 @@ def _parse(text: str | bytes, place: Callable[[int], str], lines: dict[Keys, int
     raise ConfigError(f"{place(line)}: {problem}")
 
 
-def _value(node: yaml.Node, keys: Keys, lines: dict[Keys, int]) -> object:
+def _value(node: yaml.Node, keys: Keys, lines: dict[Keys, Origin]) -> object:
     kind = node.tag.removeprefix(TAG)
     if len(keys) > DEEPEST:
         _refuse(node, f"nested more than {DEEPEST} deep")
@@ -143,7 +136,7 @@ def _value(node: yaml.Node, keys: Keys, lines: dict[Keys, int]) -> object:
         tag = f"!!{kind}" if node.tag.startswith(TAG) else node.tag
         _refuse(node, f"unknown tag '{tag}'; tags are not needed here")
     pattern, convert = SCALARS[kind]
-    if not pattern.match(node.value):
+    if not re.fullmatch(pattern, node.value):
         _refuse(node, f"found '{shorten(node.value, 40)}' with the tag !!{kind}, which it is not")
     try:
         return convert(node.value)
@@ -151,7 +144,7 @@ def _value(node: yaml.Node, keys: Keys, lines: dict[Keys, int]) -> object:
         _refuse(node, f"found a number of {len(node.value)} characters, which is too long")
 
 
-def _block(node: yaml.MappingNode, keys: Keys, lines: dict[Keys, int]) -> dict[str, object]:
+def _block(node: yaml.MappingNode, keys: Keys, lines: dict[Keys, Origin]) -> dict[str, object]:
     values: dict[str, object] = {}
     for key_node, value_node in node.value:
         if not isinstance(key_node, yaml.ScalarNode):
