@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raysim.cli_configs import make_config, show_configs
 from raysim.system.arguments import ArgumentParser, HelpShown, parse_count
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
 from raysim.system.importing import uncollected
@@ -30,13 +29,14 @@ USAGE = """usage: raysim COMMAND ...
   report DIR ... [--out DIR] [--against PAPER]                 tables and plots over every finished run below the DIRs
   evaluate DIR [KEY=VALUE ...] [--out FILE] [--trust]          a finished run's model on other data, or another split
   configs                                                      list the configs that raysim comes with: their names
-  new FILE [--from CONFIG]                                     write a config of one's own, a copy of another
+  new FILE [--from CONFIG]                                     write your own config, a copy of another
 
 CONFIG is a YAML file's path or a name that `raysim configs` lists
 KEY is dotted and VALUE is YAML: training.optimizer.lr=0.1, 'methods={fedprox: {mu: 0.1}}'
 raysim COMMAND --help says more; raysim --version the version"""
 RAYS_LOG = "ray.log"
 CONFIG = "a YAML file, or the name of a config that raysim comes with"
+OVERRIDE = "a dotted key and its value, in YAML"
 TRUST = "import code that a run's config.yaml names and raysim does not have: components of one's own"
 
 
@@ -84,7 +84,7 @@ def _command(given: list[str]) -> int:
 def _run(given: Sequence[str]) -> int:
     parser = ArgumentParser("run", "Run a scenario.")
     parser.add_argument("config", metavar="CONFIG", nargs="?", help=f"{CONFIG}; with --resume, DIR's own")
-    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a dotted key and its value, in YAML")
+    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=OVERRIDE)
     parser.add_argument("--out", metavar="DIR", help="a new or empty directory (runs/NAME/seed-SEED/DATE-TIME-LABEL)")
     parser.add_argument("--local", action="store_true", help="run every client in this process, without Ray")
     parser.add_argument("--resume", action="store_true", help="go on from DIR's newest checkpoint")
@@ -220,7 +220,7 @@ def _evaluate(given: Sequence[str]) -> int:
     description = "Evaluate a finished run's model on another data set or split: keys of dataset, scenario, evaluation."
     parser = ArgumentParser("evaluate", description)
     parser.add_argument("directory", metavar="DIR", help="the run's directory")
-    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a dotted key and its value, in YAML")
+    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=OVERRIDE)
     parser.add_argument("--out", metavar="FILE", type=Path, help="write the accuracies as JSON too, to a new file")
     parser.add_argument("--local", action="store_true", help="in this process, as it always is: it needs no Ray")
     parser.add_argument("--trust", action="store_true", help=TRUST)
@@ -236,10 +236,31 @@ def _evaluate(given: Sequence[str]) -> int:
     return 0
 
 
+def _configs(given: Sequence[str]) -> int:
+    ArgumentParser("configs", "List the configs and sweeps that raysim comes with.").parse_args(given)
+    from raysim.config.bundled import list_configs
+
+    print(*map(single_line, list_configs()), sep="\n")
+    return 0
+
+
+def _new(given: Sequence[str]) -> int:
+    parser = ArgumentParser("new", "Write your own config, which starts as a copy of another.")
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file to write, which must not exist")
+    words = "a config's name (`raysim configs` lists them) or path; by default the quickstart"
+    parser.add_argument("--from", dest="source", metavar="CONFIG", default="quickstart", help=words)
+    asked = parser.parse_args(given)
+    from raysim.config.bundled import copy_config
+
+    copy_config(asked.source, asked.file)
+    print(single_line(f"{asked.file} is a copy of {asked.source}"))
+    return 0
+
+
 def _with_config(command: str, description: str) -> ArgumentParser:
     parser = ArgumentParser(command, description)
     parser.add_argument("config", metavar="CONFIG", help=CONFIG)
-    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help="a dotted key and its value, in YAML")
+    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=OVERRIDE)
     return parser
 
 
@@ -251,6 +272,6 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "report": _report,
     "evaluate": _evaluate,
     "download": _download,
-    "configs": show_configs,
-    "new": make_config,
+    "configs": _configs,
+    "new": _new,
 }
