@@ -1,5 +1,6 @@
-"""Every link inside the documentation leads somewhere, and every page can be reached from the README."""
+"""Links inside the documentation have targets, the README leads to every page, and paths to code exist."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,15 @@ def test_every_page_is_reached_from_the_readme() -> None:
         reached |= new
         new = {target for page in new for target, _ in links(page) if target.suffix == ".md"} - reached
     assert {page for page in PAGES if page.is_relative_to(ROOT / "docs")} <= reached
+
+
+CODE = re.compile(r"`((?:\w+/)+(?:\w+\.py)?)`")
+
+
+@pytest.mark.parametrize("page", [ROOT / "ARCHITECTURE.md", *(ROOT / "docs" / "decisions").glob("*.md")], ids=names)
+def test_the_code_that_it_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    if page.name == "names.md":  # only the last column has present names
+        text = "\n".join(line.split("|")[-2] for line in text.splitlines() if line.startswith("|"))
+    for path in CODE.findall(text.replace("NAME", "fedprox")):
+        assert (ROOT / path).exists() or (ROOT / "raysim" / path).exists(), f"{names(page)} names {path}"
