@@ -15,7 +15,7 @@ from raysim.api import ClientHalf, MemoryUse, Method, Step
 
 @dataclass(frozen=True, kw_only=True)
 class AGem(Method):
-    """A-GEM: project on each client's own memory gradient (Chaudhry et al., ICLR 2019, arXiv 1812.00420)."""
+    """A-GEM: project on each client's memory gradient (Chaudhry et al., ICLR 2019, arXiv 1812.00420)."""
 
     sample_size: Annotated[int, Ge(1), doc("memory samples of a step's reference gradient")] = 32
 

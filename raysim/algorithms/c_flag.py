@@ -105,7 +105,7 @@ class CFlag(Method):
             return terms
 
         def start(self, client: Client, message: dict[str, Any]) -> None:
-            """Store what was posted, and the number of clients."""
+            """Store what the server sent, and the number of clients."""
             self.message = message
 
         def train(self, client: Client) -> Delta:
@@ -192,7 +192,7 @@ class CFlag(Method):
             return steps * tracking * correction + beta_i * added + alpha_i * memory
 
     class Server(ServerHalf):
-        """Posts the mean gradients to all clients, Algorithm 1, line 3."""
+        """Broadcasts the mean gradients to all clients, Algorithm 1, line 3."""
 
         method: CFlag
 
@@ -201,7 +201,7 @@ class CFlag(Method):
             self.means: dict[str, Tensor] = {}
 
         def prepare(self, server: Server) -> Plan:
-            """Ask for the gradients. F is the mean over the clients that have a memory."""
+            """Request the gradients. F is the mean over the clients that have a memory."""
             self.means = dict((yield Request("gradients")))
 
         def announce(self, server: Server) -> tuple[dict[str, Any], Sequence[Broadcast]]:

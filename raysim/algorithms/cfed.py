@@ -1,4 +1,4 @@
-"""CFeD: some clients learn the new task, the others review the old ones on data without labels. Ma et al., IJCAI 2022.
+"""CFeD: some clients learn the new task, others review old tasks on data without labels. Ma et al., IJCAI 2022.
 
 "Continual federated learning based on knowledge distillation". Presets: the paper's code has review_share .4, weight .1
 and temperature 2, the defaults; in Fed-A-GEM's Table 1 the data without labels are CIFAR-100's for CIFAR-10 and the
@@ -33,20 +33,20 @@ class CFeD(Method):
     needs: ClassVar = frozenset({"server_boundaries", "barrier", "unlabelled", "one_head", "classes"})
 
     def learners(self, cohort: int) -> int:
-        """Return how many of a cohort learn; where there are two clients, there is one of each."""
+        """Return how many of a cohort learn. With 0 < review_share < 1, two or more have at least one of each."""
         learners = round((1 - self.review_share) * cohort)
         if cohort > 1 and 0 < self.review_share < 1:
             return min(max(learners, 1), cohort - 1)
         return learners
 
     class Client(ClientHalf):
-        """Learns as in FedAvg or, if it is told to, reviews."""
+        """Learns as in FedAvg, or reviews if the server says so."""
 
         method: CFeD
         reviews: bool = False
 
         def start(self, client: Client, message: tuple[int, ...]) -> None:
-            """Find out whether this client reviews in this round."""
+            """Store whether this client reviews in this round."""
             self.reviews = client.id in message
 
         def batches(self, client: Client) -> Iterator[tuple[Tensor, Tensor]] | None:

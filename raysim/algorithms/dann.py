@@ -1,4 +1,4 @@
-"""DANN+FL: features from which nobody can tell cached samples from new ones. Ganin et al., JMLR 2016.
+"""DANN+FL: learn features that do not tell cached samples from new ones. Ganin et al., JMLR 2016.
 
 "Domain-adversarial training of neural networks", arXiv 1505.07818, as a baseline of Re-Fed's tables (Li et al., CVPR
 2024), which say "DANN in local training" and no more. Here a client's two domains are its cache of earlier tasks, drawn
@@ -52,11 +52,11 @@ class Dann(Method):
     replies: ClassVar = {"discriminator": "mean"}
 
     def head_parts(self) -> int:
-        """Return 1: what enters the head is looked at."""
+        """Return 1: the penalty reads what enters the head."""
         return 1
 
     def refusal(self, setting: Setting) -> str | None:
-        """Refuse outputs at several positions of a sample, which have no one feature vector."""
+        """Refuse outputs at several positions of a sample: they have no single feature vector."""
         if not setting.positions:
             return None
         return (
@@ -70,7 +70,7 @@ class Dann(Method):
         ]
 
     class Client(ClientHalf):
-        """Caches at random, trains the discriminator beside the model, and the model against it."""
+        """Caches at random. Trains the discriminator, and the model against it."""
 
         features: ClassVar = True
         method: Dann
@@ -86,7 +86,7 @@ class Dann(Method):
             client.memory.replace(stored[:room].sort().values)
 
         def start(self, client: Client, message: int | None) -> None:
-            """Take up the discriminator where there is something to tell apart, and work out lambda."""
+            """Load the discriminator if there are cached samples, and compute lambda."""
             assert client.memory is not None
             self.discriminator = None
             if message is not None and len(client.memory):
@@ -115,7 +115,7 @@ class Dann(Method):
             return -self.strength * loss
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
-            """Send what changed of the discriminator, if the client has had it."""
+            """Send the discriminator's change, if the client trained it."""
             if self.discriminator is None:
                 return delta, {}
             change = self.discriminator.detach() - client.from_server(self.name)
@@ -138,7 +138,7 @@ class Dann(Method):
             return server.progress.began, [Broadcast(self.name, self.version, self.discriminator)]
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
-            """Add the mean change to the discriminator; the model's is as it was."""
+            """Add the mean change to the discriminator; return the model's delta unchanged."""
             if "discriminator" in reply and self.discriminator is not None:
                 self.discriminator = self.discriminator + reply["discriminator"].to(self.discriminator)
                 self.version += 1

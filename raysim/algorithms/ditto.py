@@ -1,7 +1,7 @@
-"""Ditto: each client trains a model of its own, pulled to the global one. Li et al., ICML 2021, arXiv 2012.04221.
+"""Ditto: each client trains a personalized model, pulled to the global one. Li et al., ICML 2021, arXiv 2012.04221.
 
-An add-on at the clients: what is sent, and the global model, are those of the methods beside it, to the last bit. Test
-the clients' own models with evaluation.model=local.
+It changes no message and no bit of the global model, so it combines with other methods. Evaluate the personalized
+models with evaluation.model=local.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class Ditto(Method):
     lam: Annotated[float, Ge(0), doc("lambda: at 0 a client trains alone, a large one keeps to the global model")] = 1.0
     rate: Annotated[float | None, Gt(0), doc("eta of the personal model; null is the phase's learning rate")] = None
 
-    neutral: ClassVar[Mapping[str, object]] = {}  # the global model never knows of it
+    neutral: ClassVar[Mapping[str, object]] = {}  # no setting changes the global model
 
     class Client(ClientHalf):
-        """Keeps v_k, with BatchNorm statistics of its own, and trains it beside w_k, Algorithm 1."""
+        """Keeps v_k, with its BatchNorm statistics, and trains it in addition to w_k, Algorithm 1."""
 
         method: Ditto
         own: Vectors | None = None  # v_k
 
         def start(self, client: Client, message: None) -> None:
-            """Begin with the first model that the client is sent."""
+            """Initialize v_k with the first model that the client receives."""
             if self.own is None:
                 self.own = tuple(vector.clone() for vector in client.model.vectors)
 
-        # As the official code does: one step of line 6 for each of w_k's, on the same batch.
+        # As in the official code: one step of line 6 for each step of w_k, on the same batch.
         def observe(self, step: Step) -> None:
             """Take a step, v_k -= eta (gradient of F_k at v_k + lambda (v_k - w))."""
             if not len(step.positions):  # data without labels

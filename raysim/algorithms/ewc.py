@@ -1,14 +1,14 @@
-"""EWC: what earlier tasks need is held where they left it. Kirkpatrick et al., PNAS 2017, arXiv 1612.00796.
+"""EWC: pull parameters that earlier tasks need to their old values. Kirkpatrick et al., PNAS 2017, arXiv 1612.00796.
 
-Federated: once a task is over the clients say which parameters it needs, by the diagonal of the Fisher information F_t
-at the model w*_t that ended it; from then on every client pays for moving those.
+Federated: after a task the clients send the diagonal of the Fisher information F_t at the model w*_t that ended it. It
+says which parameters the task needs. From then on every client has a penalty on moving them.
 
     separate (Kirkpatrick et al.):  loss + strength/2 sum_t sum_j F_tj (w_j - w*_tj)^2
     online (Schwarz et al., ICML 2018, arXiv 1805.06370), with F <- decay F + F_t and the last task's w*:
                                     loss + strength/2 sum_j F_j (w_j - w*_j)^2
 
-Both are one parabola for each parameter, of curvature F = sum_t F_t: online its lowest point is the last task's w*, in
-the other form the mean of all w*_t, weighted by F_t. So of any number of tasks one Fisher and one anchor are kept.
+Both are one parabola for each parameter, of curvature F = sum_t F_t. Its minimum is the last task's w* (online), or the
+mean of all w*_t, weighted by F_t (separate). So one Fisher and one anchor are enough for any number of tasks.
 """
 
 from __future__ import annotations
@@ -54,30 +54,30 @@ class Ewc(Method):
     replies: ClassVar = {"fisher": "mean"}
 
     def refusal(self, setting: Setting) -> str | None:
-        """Refuse a Fisher by labels from the model where there are no classes."""
+        """Refuse a Fisher with labels from the model if there are no classes."""
         return refuse_form(self.fisher, setting)
 
     class Client(ClientHalf):
-        """Adds the penalty's gradient; says at a task's end what the task needs."""
+        """Adds the penalty's gradient; sends the task's Fisher at its end."""
 
         method: Ewc
-        posted: bool = False
+        has_anchor: bool = False
         own: Held | None = None  # with scope client
 
         def start(self, client: Client, message: bool) -> None:
-            """Learn whether the server has posted a Fisher and an anchor yet."""
-            self.posted = message
+            """Store whether the server has sent a Fisher and an anchor yet."""
+            self.has_anchor = message
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
             """Add strength F (w - anchor), the penalty's derivative in closed form."""
-            held: Held | None = step.client.from_server(self.name) if self.posted else self.own
+            held: Held | None = step.client.from_server(self.name) if self.has_anchor else self.own
             if held is None:  # task 1
                 return gradient
             fisher, anchor = held
             return gradient.add_(fisher * (step.client.model.parameters - anchor), alpha=self.method.strength)
 
         def need(self, client: Client, message: None) -> Terms:
-            """Send the Fisher of the task that is over, at the model that ended it, or keep it."""
+            """Send or keep the finished task's Fisher, at the model that ended the task."""
             fisher = fisher_diagonal(client, self.method.fisher, self.method.sample_size, self.name)
             if self.method.clip is not None:
                 fisher = fisher.clamp(max=self.method.clip)
@@ -94,11 +94,11 @@ class Ewc(Method):
         version: int = 0
 
         def announce(self, server: Server) -> tuple[bool, Sequence[Broadcast]]:
-            """Broadcast the Fisher and the anchor; a client is sent them once per version."""
+            """Broadcast the Fisher and the anchor; a client receives each version once."""
             return self.held is not None, () if self.held is None else [Broadcast(self.name, self.version, self.held)]
 
         def end_task(self, server: Server) -> Plan:
-            """Ask everyone present what this task needs."""
+            """Request the Fisher from all present clients."""
             reply = yield Request("need", to="everyone")
             if "fisher" in reply:
                 self.held = consolidate(self.method, self.held, reply["fisher"], server.parameters)

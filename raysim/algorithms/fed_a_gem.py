@@ -1,6 +1,6 @@
 """Fed-A-GEM: no client's step may point against the clients' mean memory gradient. Dai et al., TMLR 2024.
 
-An add-on to other methods: list it last, as it projects the gradient that the methods before it return.
+It combines with other methods: list it last, because it projects the gradient that the earlier methods return.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FedAGem(Method):
     replies: ClassVar = {"memory_gradient": "mean", "likeness": "by_client"}
 
     def refusal(self, setting: Setting) -> str | None:
-        """Return that weights by cosine are a cohort's, if there need be none."""
+        """Refuse weights by cosine with a reference that comes with the update."""
         if self.aggregation == "cosine" and self.reference == "with_update":
             return "found aggregation=cosine with reference=with_update, allowed: with reference=cohort, or mean"
         return None
@@ -70,7 +70,7 @@ class FedAGem(Method):
         sent: Tensor | None = None
 
         def start(self, client: Client, message: bool) -> None:
-            """Store whether this round projects; with_update takes the memory gradient at the model that was sent."""
+            """Store whether this round projects; if `with_update`, take the memory gradient at the received model."""
             self.used = message
             # regardless of `every`: it is not known here which server step the update will be part of
             if self.method.reference == "with_update":
@@ -85,7 +85,7 @@ class FedAGem(Method):
             return refine(gradient, step.client.from_server(self.name), REFINEMENTS[method.refinement], method.when)
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
-            """Send the memory gradient with the update, or the update times its likeness, as configured."""
+            """Send the memory gradient with the update, or the update times its similarity, as configured."""
             sent, self.sent = self.sent, None
             terms = {} if sent is None else {"memory_gradient": Term(sent)}
             if self.method.aggregation == "cosine" and self.used:
@@ -116,17 +116,17 @@ class FedAGem(Method):
             return True, [Broadcast(self.name, self.version, self.reference)]
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
-            """Store the reference that came with the updates; divide by the sum of the weights by likeness."""
+            """Store the reference that came with the updates; divide by the sum of the similarity weights."""
             if self.method.reference == "with_update":
                 self._keep(reply)
             if "likeness" not in reply:
                 return delta
             total = torch.stack([server.shares[client] * one for client, one in reply["likeness"].items()]).sum()
-            # statistics are averaged; if no update is like the reference the model stays
+            # statistics are averaged; if no update is similar to the reference the model stays
             return Delta(torch.where(total > 0, delta.parameters / total, 0.0), delta.buffers)
 
         def conclude(self, server: Server) -> Plan:
-            """Ask the same cohort for its memory gradients at the new model; the next round that projects uses them."""
+            """Request the cohort's memory gradients at the new model; the next round that projects uses them."""
             if self.method.reference == "cohort" and (server.round + 1) % self.method.every == 0:
                 self._keep((yield Request("memory_gradient")))
 
@@ -143,7 +143,7 @@ def compare(update: Tensor, reference: Tensor) -> Tensor:
 
 
 def remove_and_scale(gradient: Tensor, reference: Tensor, ratio: Tensor) -> Tensor:
-    """Return g without its part along r, as long as g; 0 if nothing else is in g."""
+    """Return g without its part along r, rescaled to the norm of g; 0 if g is parallel to r."""
     rest = remove(gradient, reference, ratio)
     return _as_long(gradient, rest, otherwise=rest)
 
@@ -154,7 +154,7 @@ def average_both(gradient: Tensor, reference: Tensor, ratio: Tensor) -> Tensor:
 
 
 def rotate(gradient: Tensor, reference: Tensor, ratio: Tensor) -> Tensor:
-    """Return the direction of g + r, as long as g; g if it is -r."""
+    """Return g + r, rescaled to the norm of g; g if g + r is zero."""
     return _as_long(gradient, gradient + reference, otherwise=gradient)
 
 

@@ -1,7 +1,7 @@
-"""FedCurv: each client is held where the others' losses are curved. Shoham et al., 2019, arXiv 1910.07796.
+"""FedCurv: EWC between clients instead of tasks. Shoham et al., 2019, arXiv 1910.07796.
 
-EWC between clients in place of tasks: after its phase client s sends the diagonal Fisher information u_s at its own
-model w_s, and v_s = u_s w_s. The server's sums of both are all that the others need for
+After local training, client s sends the diagonal Fisher information u_s at its local model w_s, and v_s = u_s w_s. From
+the server's sums of both, each other client computes
 
     loss_j(w) + strength sum_{s != j} (w - w_s)^T diag(u_s) (w - w_s)
 """
@@ -32,20 +32,20 @@ class FedCurv(Method):
     replies: ClassVar = {"fisher": "sum", "fisher_times_model": "sum"}
 
     def refusal(self, setting: Setting) -> str | None:
-        """Refuse a Fisher by labels from the model where there are no classes."""
+        """Refuse a Fisher with labels from the model if there are no classes."""
         return refuse_form(self.fisher, setting)
 
     class Client(ClientHalf):
-        """Adds the penalty's gradient; sends its Fisher and where it was."""
+        """Adds the penalty's gradient; sends u_j and v_j."""
 
         method: FedCurv
-        summed: int = 0  # the round whose sums are posted, 0 for none
+        summed: int = 0  # the round whose sums were broadcast, 0 for none
         sent: int = 0  # the round in which it last sent the two below
         fisher: Tensor | None = None  # u_j
         fisher_times_model: Tensor | None = None  # v_j
 
         def start(self, client: Client, message: int) -> None:
-            """Learn of which round's clients the sums are."""
+            """Store which round the sums are from."""
             self.summed = message
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class FedCurv(Method):
             if not self.summed:
                 return gradient
             fisher, fisher_times_model = step.client.from_server(self.name)
-            # The code in OpenFL subtracts in any case; a client that is not in the sum would make the penalty negative.
+            # OpenFL's code always subtracts; a client that is not in the sum would make the penalty negative.
             if self.sent == self.summed:
                 fisher, fisher_times_model = fisher - self.fisher, fisher_times_model - self.fisher_times_model
             pull = fisher * step.client.model.parameters - fisher_times_model
@@ -67,7 +67,7 @@ class FedCurv(Method):
             return delta, {"fisher": Term(self.fisher), "fisher_times_model": Term(self.fisher_times_model)}
 
     class Server(ServerHalf):
-        """Posts the sums over the last round's clients."""
+        """Broadcasts the sums over the last round's clients."""
 
         method: FedCurv
         summed: int = 0
@@ -75,7 +75,7 @@ class FedCurv(Method):
         fisher_times_model: Tensor | None = None  # V
 
         def announce(self, server: Server) -> tuple[int, Sequence[Broadcast]]:
-            """Broadcast U and V, and say of which round they are."""
+            """Broadcast U and V; the message is their round."""
             if not self.summed:
                 return 0, ()
             return self.summed, [Broadcast(self.name, self.summed, (self.fisher, self.fisher_times_model))]

@@ -1,8 +1,8 @@
-"""FedPer: the base layers are federated, the personalisation layers stay at the client. Arivazhagan et al., 2019.
+"""FedPer: the base layers are federated, the personalization layers stay at the client. Arivazhagan et al., 2019.
 
-"Federated learning with personalization layers", arXiv 1912.00818. Test the clients' own models with
-evaluation.model=local: the server's has personalisation layers that nobody trained. List it first, so that the methods
-after it see a delta without them.
+"Federated learning with personalization layers", arXiv 1912.00818. Evaluate the personalized models with
+evaluation.model=local: the personalization layers of the server's model are untrained. List it first, so that later
+methods see a delta without them.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ class FedPer(Method):
     neutral: ClassVar = {"layers": 0}
 
     def begins(self, model: FlatModel) -> Sequence[int]:
-        """Return where the personalisation layers begin in the parameters, the float and the integer buffers."""
+        """Return where the personalization layers begin in the parameters, the float and the integer buffers."""
         return model.begin_of(model.layers[-self.layers]) if self.layers else [*map(len, model.vectors)]
 
     def personal_part(self, model: FlatModel) -> Vectors:
-        """Return views of the personalisation layers of the model at hand: W_P, BatchNorm's statistics and counts."""
+        """Return views of the personalization layers of the current model: W_P, BatchNorm's statistics and counts."""
         return tuple(vector[begin:] for vector, begin in zip(model.vectors, self.begins(model), strict=True))
 
     def local_bytes(self, model: FlatModel) -> int:
-        """Return the bytes of the personalisation layers."""
+        """Return the bytes of the personalization layers."""
         return sum(part.nbytes for part in self.personal_part(model))
 
     def unfit(self, model: FlatModel) -> str | None:
-        """Refuse more layers than there are."""
+        """Refuse more layers than the model has."""
         there = len(model.layers)
         return None if self.layers <= there else f"found layers {self.layers}, allowed with this model: 0 to {there}"
 
     class Client(ClientHalf):
-        """Keeps W_P,k and trains it with what it receives of the base layers, Algorithm 1."""
+        """Keeps W_P,k and trains it with the received base layers, Algorithm 1."""
 
         method: FedPer
         own: Vectors | None = None  # W_P,k, with its statistics
@@ -55,7 +55,7 @@ class FedPer(Method):
                     part.copy_(own)
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
-            """Keep W_P,k, and send what the base layers changed by."""
+            """Keep W_P,k, and send the change of the base layers."""
             model = client.model
             self.own = tuple(part.clone() for part in self.method.personal_part(model))
             parameters, buffers, integers = self.method.begins(model)

@@ -1,4 +1,4 @@
-"""FedYogi: FedAdam whose second moment moves by steps of one size. Reddi et al., ICLR 2021, arXiv 2003.00295."""
+"""FedYogi: FedAdam with Yogi's second moment. Reddi et al., ICLR 2021, arXiv 2003.00295."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class FedYogi(FedAdam):
     """FedYogi: Yogi on the server (Reddi et al., ICLR 2021, arXiv 2003.00295)."""
 
     class Server(FedAdam.Server):
-        """FedAdam's server half with Yogi's second moment."""
+        """FedAdam's server side with Yogi's second moment."""
 
         def second_moment(self, second: Tensor, square: Tensor) -> Tensor:
             """Return v - (1 - beta2) d^2 sign(v - d^2)."""

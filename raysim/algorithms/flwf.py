@@ -1,4 +1,4 @@
-"""FLwF-2T: two teachers, the client's own model of the last task and the server's. Usmanova et al., 2021 and 2022.
+"""FLwF-2T: two teachers, the client's last model of the previous task and the server's. Usmanova et al., 2021 and 2022.
 
 arXiv 2109.04197, "A distillation-based approach integrating continual learning and federated learning for pervasive
 services"; the second teacher is the server's model. Presets: SPECIAL's tables and FedCIL's code, of which only the
@@ -32,11 +32,11 @@ class FLwF(Method):
 
     @property
     def gamma(self) -> float:
-        """Return 1 - alpha - beta, the weight of the server's model; what sums to 1 in decimals gives 0."""
+        """Return 1 - alpha - beta, the weight of the server's model. Decimals that sum to 1 give exactly 0."""
         return round(1 - self.alpha - self.beta, 12)
 
     def refusal(self, setting: Setting) -> str | None:
-        """Refuse weights that leave less than nothing for the server's teacher."""
+        """Refuse a negative weight of the server's teacher."""
         if self.gamma >= 0:
             return None
         return (
@@ -45,7 +45,7 @@ class FLwF(Method):
         )
 
     class Client(ClientHalf):
-        """Keeps the local model of its last phase, and at a boundary makes it a teacher."""
+        """Keeps the model of its last local training, and at a boundary makes it a teacher."""
 
         method: FLwF
         taught: bool = False
@@ -53,7 +53,7 @@ class FLwF(Method):
         past: Teacher | None = None
 
         def begin_task(self, client: Client) -> None:
-            """Make the last phase's model the past one; from the client's second task on there are teachers."""
+            """Make the last local model the past one; there are teachers from the client's second task on."""
             self.taught = client.stream.stage(client.window) > 0
             self.past = self.latest
 
@@ -73,7 +73,7 @@ class FLwF(Method):
             return loss
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
-            """Keep the local model as it is before aggregation; send nothing beside the update."""
+            """Keep the local model before aggregation; send only the update."""
             if self.method.beta:
                 self.latest = client.model.parameters.clone(), client.model.buffers.clone()
             return delta, {}

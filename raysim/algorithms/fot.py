@@ -1,7 +1,7 @@
-"""FOT: the server's updates do not change what layers make of earlier tasks' inputs. Bakman et al., ICLR 2024.
+"""FOT: server updates do not change layers' outputs on earlier tasks' inputs. Bakman et al., ICLR 2024.
 
 "Federated orthogonal training: mitigating global catastrophic forgetting in continual federated learning", arXiv
-2309.01289. Once a task is over each client i sends, for every layer, a random sketch A_i Omega_i of the layer's inputs
+2309.01289. After a task each client i sends, for every layer, a random sketch A_i Omega_i of the layer's inputs
 A_i [d, n]. Their sum is a sketch of all clients' inputs side by side,
 
     S = sum_i A_i Omega_i = [A_1 .. A_N] [Omega_1; ..; Omega_N],        E[S S^T] = k sum_i A_i A_i^T,
@@ -39,11 +39,11 @@ class Fot(Method):
     replies: ClassVar = {"sketch": "sum"}
 
     def head_parts(self) -> int:
-        """Return 1 if the head is left out."""
+        """Return 1 if the head is excluded."""
         return int(self.head == "free")
 
     class Client(ClientHalf):
-        """Sketches what enters its layers."""
+        """Sketches the inputs of its layers."""
 
         method: Fot
 
@@ -69,7 +69,7 @@ class Fot(Method):
         bases: dict[str, Tensor] | None = None  # O [d, m], by the layer's weight
 
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
-            """Take the span of the bases out of the mean update, layer by layer."""
+            """Remove the span of the bases from the mean update, layer by layer."""
             if self.bases is None:
                 return delta
             parameters = delta.parameters.clone()
@@ -77,7 +77,7 @@ class Fot(Method):
             return Delta(parameters, delta.buffers)
 
         def end_task(self, server: Server) -> Plan:
-            """Extend the bases by what everyone present has sketched."""
+            """Extend the bases by the sketches of all present clients."""
             if not self.method.epsilon + self.method.increment:
                 return
             epsilon = min(self.method.epsilon + self.tasks * self.method.increment, 1.0)

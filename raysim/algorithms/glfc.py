@@ -1,7 +1,7 @@
-"""GLFC, also called FCIL: a loss balanced over old and new classes, a taught old model. Dong et al., CVPR 2022.
+"""GLFC, also called FCIL: a loss balanced over old and new classes, and an old teacher. Dong et al., CVPR 2022.
 
 "Federated class-incremental learning", arXiv 2203.11473: the clients' core. A row's gradient at its label's logit has
-the size |sigmoid(z_y) - 1|; rows of old and of new classes are weighed so that neither are learnt faster (L_GC), and
+the size |sigmoid(z_y) - 1|; rows are weighted so that old and new classes are learned equally fast (L_GC), and
 the old model's outputs are targets for the old classes (L_RD). Exemplars are iCaRL's. The authors' server for proxies
 chooses the old model by images that it reconstructs from clients' gradients, so that clients need not know when a task
 ends; here they know, and the old model is the one that ended the previous task.
@@ -22,7 +22,7 @@ from raysim.api import Client, Method, Plan, Request, Server, Setting, Step
 
 @dataclass(frozen=True, kw_only=True)
 class Glfc(Method):
-    """GLFC, FCIL: balances old and new classes, beside the old model (Dong et al., CVPR 2022, arXiv 2203.11473)."""
+    """GLFC, FCIL: balances old and new classes, with the old model (Dong et al., CVPR 2022, arXiv 2203.11473)."""
 
     strength: Annotated[float, Ge(0), Le(1), doc("weight of L_RD where classes are old; the rest is L_GC's")] = 0.5
     old_model: Annotated[Literal["previous_task", "proxy"], doc("proxy: the paper's, not in raysim")] = "previous_task"
@@ -31,11 +31,11 @@ class Glfc(Method):
     memory: ClassVar = EXEMPLARS
 
     def head_parts(self) -> int:
-        """Return 1: exemplars are chosen by what enters the head."""
+        """Return 1: exemplars are chosen by the head's input."""
         return 1
 
     def refusal(self, setting: Setting) -> str | None:
-        """Refuse the paper's old model."""
+        """Refuse the paper's choice of the old model."""
         if self.old_model == "previous_task":
             return None
         return "found old_model proxy, for which raysim has no server, allowed: previous_task"
@@ -63,19 +63,19 @@ class Glfc(Method):
             keep_exemplars(client, self.name)
 
     class Server(TeacherServer):
-        """Posts the old model."""
+        """Broadcasts the old model."""
 
         method: Glfc
 
         def end_task(self, server: Server) -> Plan:
-            """Have everyone present choose."""
+            """Request that all present clients choose exemplars."""
             yield Request("choose", to="everyone")
 
 
 def balance(sizes: Tensor, of_old: Tensor) -> Tensor:
     """Return the rows' weights [n, 1]: a row's size over the mean size of its group, of old or of new classes.
 
-    `sizes` are >= 0, `of_old` is bool, both [n, 1]. Where a group's sizes are all 0 they are as one, and weigh 1.
+    `sizes` are >= 0, `of_old` is bool, both [n, 1]. If a group's sizes are all 0, its weights are 1.
     """
     weights = torch.ones_like(sizes)
     for group in (of_old, ~of_old):

@@ -1,11 +1,11 @@
-"""GPM: steps do not change what layers make of earlier tasks' inputs. Saha, Garg and Roy, ICLR 2021, arXiv 2103.09762.
+"""GPM: steps do not change layers' outputs on earlier tasks' inputs. Saha, Garg and Roy, ICLR 2021, arXiv 2103.09762.
 
 After a task each layer's inputs are reduced to the few directions M that hold most of their energy, the gradient
 projection memory. From then on every gradient of the layer's weight loses its part in M's span,
 
     G <- G - G M M^T
 
-so that steps of SGD leave the layer's outputs on those inputs as they are. Federated as in Fed-A-GEM's Table 1
+so that steps of SGD do not change the layer's outputs on those inputs. Federated as in Fed-A-GEM's Table 1
 (FL+GPM): each client keeps the memory of its own data, and the server averages as in FedAvg.
 """
 
@@ -39,11 +39,11 @@ class Gpm(Method):
     needs: ClassVar = frozenset({"undecayed_sgd"})
 
     def head_parts(self) -> int:
-        """Return 1 if the head is left out."""
+        """Return 1 if the head is excluded."""
         return int(self.head == "free")
 
     def threshold_of(self, layer: int, tasks: int) -> float:
-        """Return a layer's threshold where so many tasks are in the memory."""
+        """Return a layer's threshold, given the number of tasks in the memory."""
         threshold = self.threshold[min(layer, len(self.threshold) - 1)]
         return min(threshold + tasks * self.per_task, 1.0)
 
@@ -55,7 +55,7 @@ class Gpm(Method):
         bases: dict[str, Tensor] | None = None  # M [d, m], by the layer's weight
 
         def begin_task(self, client: Client) -> None:
-            """Extend the memory by what has been finished, at the model that was received."""
+            """Extend the memory by the finished samples, at the received model."""
             method = self.method
             if not len(client.finished) or not max(method.threshold) + method.per_task:
                 return
@@ -72,7 +72,7 @@ class Gpm(Method):
             self.tasks += 1
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
-            """Take the memory's span out of every layer's gradient; zero is the gradient of what has no inputs."""
+            """Remove the memory's span from layers' gradients; with `freeze_rest`, set all other gradients to zero."""
             if self.bases is None:
                 return gradient
             model = step.client.model
@@ -85,7 +85,7 @@ class Gpm(Method):
             return gradient
 
         def _moments(self, client: Client, widths: dict[str, int]) -> dict[str, Tensor]:
-            """Return R R^T [d, d], float64, of the inputs R of each layer: of finished samples, not augmented."""
+            """Return R R^T [d, d], float64, for each layer's inputs R on finished samples, not augmented."""
             model, draws = client.model, client.generator(self.name)
             order = torch.from_numpy(draws.permutation(len(client.finished)))
             drawn = client.finished[order[: self.method.samples]]

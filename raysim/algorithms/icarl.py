@@ -45,7 +45,7 @@ class ICarl(Method):
     replies: ClassVar = {"features": "sum"}
 
     def head_parts(self) -> int:
-        """Return 2 where the head is replaced, 1 where only what enters it is looked at."""
+        """Return 2 if the head is replaced, 1 if only its input is used."""
         return 2 if self.classifier == "nme" else int(self.herding)
 
     class Client(ExemplarClient):
@@ -83,19 +83,19 @@ class ICarl(Method):
             return sums.to(model.dtype)
 
     class Server(TeacherServer):
-        """Posts the teacher, and keeps the classes' means."""
+        """Broadcasts the teacher, and keeps the classes' means."""
 
         method: ICarl
         means: Tensor | None = None  # [classes, d], of norm 1, zero for classes without exemplars
 
         def end_task(self, server: Server) -> Plan:
-            """Have everyone present choose, and take the means of what was chosen."""
+            """Request exemplars of all present clients, and compute their means."""
             reply = yield Request("choose", to="everyone")
             if "features" in reply and server.computes:
                 self.means = functional.normalize(reply["features"], dim=1)
 
         def evaluated(self, server: Server) -> Weights | None:
-            """Return the model with the nearest mean in place of its head, once there are means.
+            """Return the model with the nearest mean as its head, once there are means.
 
             Of means M_y of norm 1, argmin_y ||M_y - phi||^2 = argmax_y M_y . phi = argmax_y M_y . f: a linear layer.
             """

@@ -1,4 +1,4 @@
-"""Joint: every client trains on all its data that arrived so far, an upper bound for continual methods."""
+"""Joint: every client trains on all its data so far, an upper bound for continual methods."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +10,7 @@ from raysim.api import Client, ClientHalf, Method
 
 @dataclass(frozen=True, kw_only=True)
 class Joint(Method):
-    """Joint: an epoch runs over all data of the client that arrived so far; the upper bound, with unlimited storage."""
+    """Joint: an epoch runs over all of the client's data so far; the upper bound, with unlimited storage."""
 
     needs: ClassVar = frozenset({"earlier_logits"})
 

@@ -1,9 +1,9 @@
-"""LwF: the model that ended the last task teaches what it knew, on the new data. Li and Hoiem, TPAMI 2018.
+"""LwF: distil the last task's final model on the new data. Li and Hoiem, TPAMI 2018.
 
 In a federation, as in the official code of TARGET (Zhang et al., ICCV 2023), the teacher is the global model. Presets:
 that code and, as its settings are C-FLAG's, C-FLAG's class-incremental rows: strength 3, temperature 2, and the
-cross-entropy over the new classes alone (training.logits=task); Li and Hoiem's own are the defaults, without a warm-up
-of the head.
+cross-entropy over the new classes alone (training.logits=task). The defaults are Li and Hoiem's, without a warm-up of
+the head.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LwF(Method):
         old: Tensor | None = None  # int64: the classes that the teacher knows
 
         def start(self, client: Client, message: tuple[int, ...] | None) -> None:
-            """Store which classes there were before; None in task 1."""
+            """Store the classes of earlier tasks; None in task 1."""
             self.old = None if message is None else to_device(torch.tensor(message), client.model.device)
 
         def penalty(self, step: Step) -> Tensor:
@@ -55,14 +55,14 @@ class LwF(Method):
             return scale * distillation_loss(known, learnt, method.temperature)
 
     class Server(ServerHalf):
-        """Posts the teacher, the model that ended the previous task, once per task."""
+        """Broadcasts the teacher, the model that ended the previous task, once per task."""
 
         method: LwF
         task: int = 0
         teacher: tuple[Tensor, Tensor] | None = None
 
         def announce(self, server: Server) -> tuple[tuple[int, ...] | None, Sequence[Broadcast]]:
-            """Broadcast the teacher with its BatchNorm statistics; say which classes there were before."""
+            """Broadcast the teacher with its BatchNorm statistics; send the classes of earlier tasks."""
             if server.task != self.task:  # the model is still the one that ended the previous task
                 self.task, self.teacher = server.task, (server.parameters, server.buffers)
             if self.teacher is None:

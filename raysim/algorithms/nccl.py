@@ -1,4 +1,4 @@
-"""NCCL: at every step, rates for the memory's and the batch's gradients that forget least. Han et al., UAI 2023.
+"""NCCL: adapt each step's rates for the memory's and the batch's gradients. Han et al., UAI 2023.
 
 arXiv 2404.05555, at every client, with FedAvg's server: NCCL-FL of Keshri, Shah & Prasad (AISTATS 2025, arXiv
 2411.07959), from whose Table 1 the rates are, for one client and one step.
@@ -33,7 +33,7 @@ class Nccl(Method):
     )
 
     def refusal(self, setting: Setting) -> str | None:
-        """Return that the rate is too large for the smoothness, if it is."""
+        """Refuse a rate that is too large for the smoothness."""
         alpha = setting.lr if self.alpha is None else self.alpha
         if alpha * self.smoothness >= 1:
             whose = " (training.optimizer.lr)" if self.alpha is None else ""
@@ -57,7 +57,7 @@ class Nccl(Method):
             memory = replay.gradient_on(client, entries, self.name)
             alpha = client.lr if self.method.alpha is None else self.method.alpha
             of_memory, of_batch = adapt_step_rates(self.method, memory, gradient, alpha)
-            usable = memory.dot(memory) > 0  # a memory that is fitted perfectly says nothing
+            usable = memory.dot(memory) > 0  # a perfectly fitted memory has no gradient
             return torch.where(usable, (of_memory * memory + of_batch * gradient) / client.lr, gradient)
 
 
@@ -66,7 +66,7 @@ def adapt_step_rates(method: Nccl, memory: Tensor, batch: Tensor, alpha: float) 
 
     Interference, <F, g> <= 0: a = alpha (1 - <F, g> / |F|^2) and b = alpha, so that the step has as much along F as
     alpha F. Transference: a = alpha and b = (1 - alpha L) <F, g> / (L |g|^2), where the bound on the memory's loss is
-    least. There is no `if` on a tensor, which would synchronise with the GPU.
+    least. There is no `if` on a tensor, which would synchronize with the GPU.
     """
     inner, length, smoothness = memory.dot(batch), batch.dot(batch), method.smoothness
     against, same = inner <= 0, torch.full_like(inner, alpha)

@@ -1,7 +1,7 @@
-"""QSGD: a client sends its update in few levels, each entry rounded up or down at random.
+"""QSGD: a client quantizes its update to few levels, and rounds each entry at random.
 
-Alistarh, Grubic, Li, Tomioka and Vojnovic, NeurIPS 2017, arXiv 1610.02132. An add-on to other methods, wherever it is
-listed.
+Alistarh, Grubic, Li, Tomioka and Vojnovic, NeurIPS 2017, arXiv 1610.02132. It combines with other methods, in any
+order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Quantize(Method):
     vectors: Annotated[Literal["update", "all"], doc("the update, or all sums as long as the model")] = "update"
 
     class Client(ClientHalf):
-        """Sends Q_s(x), eq. 1 of section 3.1, x being the client's update."""
+        """Sends Q_s(x), eq. 1 of section 3.1, with x the client's update."""
 
         method: Quantize
 
@@ -40,7 +40,7 @@ class Quantize(Method):
             self.residuals: dict[str, Tensor] = {}  # e [P], by vector, with feedback
 
         def encode(self, name: str, vector: Tensor, draws: np.random.Generator) -> Tensor | Encoded:
-            """Return the levels of the vector's entries, drawn with this client's generator."""
+            """Return the quantized vector, rounded with the client's generator."""
             method = self.method
             if name != "update" and method.vectors == "update":
                 return vector
@@ -81,8 +81,8 @@ class QuantizedVector(Encoded):
 def quantize(vector: Tensor, levels: int, bucket: int, norm: str, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Return the steps norm / s [buckets], and what Q_s draws: sgn(v_i) s xi_i [P], whole numbers from -s to s.
 
-    s |v_i| / norm is rounded up where `uniform` (float64 [P], from 0 to below 1) is below its fraction, else down, so
-    that its mean is itself. A bucket of zeros gives zeros; one that is not finite has a step that is not.
+    s |v_i| / norm is rounded up where `uniform` (float64 [P], in [0, 1)) is below its fraction, else down. So the
+    result is unbiased. A bucket of zeros gives zeros. The step of a bucket that is not finite is not finite.
     """
     rows = pad(vector, (0, -len(vector) % bucket)).view(-1, bucket)
     steps = (rows.norm(dim=1) if norm == "l2" else rows.abs().amax(dim=1)) / levels
@@ -93,12 +93,12 @@ def quantize(vector: Tensor, levels: int, bucket: int, norm: str, uniform: Tenso
 
 
 def levels_of(bits: int) -> int:
-    """Return s, the largest number whose sign and itself are one of 2^bits codes."""
+    """Return s, the largest number for which -s to s fit into 2^bits codes."""
     return (1 << (bits - 1)) - 1
 
 
 def variance_bound(bucket: int, levels: int) -> float:
-    """Return min(d / s^2, sqrt(d) / s), the most that E ||Q_s(v) - v||^2 / ||v||^2 can be: Lemma 3.1.
+    """Return min(d / s^2, sqrt(d) / s), the bound on E ||Q_s(v) - v||^2 / ||v||^2: Lemma 3.1.
 
     Times 1 / (1 + bound) an unbiased Q is a contraction, with delta = 1 / (1 + bound).
     """

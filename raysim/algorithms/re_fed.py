@@ -1,8 +1,7 @@
-"""Re-Fed: each client caches the samples with the largest gradients on a personalised model. Li et al., CVPR 2024.
+"""Re-Fed: each client caches the samples with the largest gradients on a personalized model. Li et al., CVPR 2024.
 
-An add-on at the clients: the messages are FedAvg's. Once per client and task, before the first phase on the new data,
-a personalised informative model (PIM) is trained on what the client has stored; the cache is chosen by the gradients
-that occur in it.
+The messages are FedAvg's. Once per client and task, before it trains on the new data, a client trains a personalized
+informative model (PIM) on its stored samples. It caches the samples with the largest gradients in this training.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from raysim.api import Client, ClientHalf, Diverged, MemoryUse, Method, Weights,
 
 @dataclass(frozen=True, kw_only=True)
 class ReFed(Method):
-    """Re-Fed: cache the samples with the largest gradients on a personalised model (Li et al., CVPR 2024)."""
+    """Re-Fed: cache the samples with the largest gradients on a personalized model (Li et al., CVPR 2024)."""
 
     lam: Annotated[float, Gt(0), Lt(1), doc("lambda: near 0 the PIM stays global, near 1 it is local")] = 0.5
     epochs: Annotated[int, Ge(1), doc("s, appendix C: epochs of the PIM at a boundary")] = 40
@@ -42,7 +41,7 @@ class ReFed(Method):
         return (1 - self.lam) / (2 * self.lam)
 
     def head_parts(self) -> int:
-        """Return 1 where what enters the network's head is looked at."""
+        """Return 1 if the score uses the head's input."""
         return int(self.importance == "herding")
 
     def room(self, capacity: int, arrived: int) -> int:
@@ -53,11 +52,11 @@ class ReFed(Method):
         """Chooses the cache, Algorithm 1; an epoch then runs over the cache and the new data, eq. 6."""
 
         method: ReFed
-        pim: Vectors | None = None  # v as the last boundary left it, if it is to be tested
+        pim: Vectors | None = None  # v after the last boundary, if it is evaluated
 
         # Differs from Algorithm 1, which does so in every round: after the first, uncached samples are gone.
         def begin_task(self, client: Client) -> None:
-            """Keep the best of the stored samples: the last cache, and what arrived since it was chosen."""
+            """Choose the cache from the last cache and the samples that arrived since."""
             assert client.memory is not None
             stored = torch.cat([client.memory.entries().positions, client.finished])
             room = self.method.room(client.memory.kind.capacity, len(client.arrived))
@@ -66,12 +65,12 @@ class ReFed(Method):
             client.memory.replace(stored[:room].sort().values)
 
         def samples(self, client: Client) -> Tensor:
-            """Return the cache and what has arrived."""
+            """Return the cache and the samples that have arrived."""
             assert client.memory is not None
             return torch.cat([client.memory.entries().positions, client.arrived])
 
         def personalize(self, client: Client, weights: Weights) -> Weights:
-            """Return the PIM, where it is to be tested and there is one."""
+            """Return the PIM, if it is evaluated and there is one."""
             return weights if self.pim is None else Weights(*self.pim)
 
         def _ranking(self, client: Client, stored: Tensor) -> Tensor:
@@ -89,7 +88,7 @@ class ReFed(Method):
             return torch.from_numpy(client.generator(self.name).permutation(len(stored)))
 
         def _by_loss(self, client: Client, stored: Tensor) -> Tensor:
-            """The largest losses at the model received first."""
+            """Return the samples by their loss at the received model, largest first."""
             model = client.model
             losses = [model.parameters.new_zeros(0)]
             with client.rng_scope(self.name):
@@ -100,7 +99,7 @@ class ReFed(Method):
             return torch.cat(losses).cpu().sort(descending=True, stable=True).indices
 
         def _herded(self, client: Client, stored: Tensor) -> Tensor:
-            """Each class's samples in the order of iCaRL's herding at the model received, the classes in turn."""
+            """Return each class's samples in the order of iCaRL's herding, with the classes in turn."""
             labels = client.labels(stored)
             places = [(labels == label).nonzero()[:, 0] for label in labels.unique().tolist()]
             return in_turn([of[herd(unit_features(client, stored[of], self.name), len(of))] for of in places])
@@ -139,7 +138,7 @@ class ReFed(Method):
             return (norms if self.method.norm == "squared" else norms.sqrt()).double().cpu()
 
         def _step(self, client: Client, x: Tensor, y: Tensor) -> None:
-            # Differs from eq. 3, whose sum over all samples diverges at the paper's rates: the mean over a batch.
+            # Differs from eq. 3, whose sum over all samples diverges at the paper's rates: a batch's mean here.
             model = client.model
             model.module.train()
             gradient = model.gradient_of(client.loss(model(x), y))

@@ -1,6 +1,6 @@
 """SCAFFOLD, option II: control variates correct client drift. Karimireddy et al., ICML 2020, arXiv 1910.06378.
 
-List it before methods that project: the correction is part of the gradient that they are given.
+List it before methods that project: they receive the corrected gradient.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Scaffold(Method):
         steps: int = 0
 
         def start(self, client: Client, message: None) -> None:
-            """Begin a phase."""
+            """Begin a local training."""
             if self.variate is None:
                 self.variate = torch.zeros_like(client.received)
             self.steps = 0
@@ -70,7 +70,7 @@ class Scaffold(Method):
         def update(self, server: Server, delta: Delta, reply: Mapping[str, Any]) -> Delta:
             """Move c by the cohort's part of the mean change, eq. 5: |S|/N, N being the clients present.
 
-            If clients have weights the part is the cohort's share of the total weight, so that c is the weighted mean.
+            With weights, the part is the cohort's share of the total weight, so that c is the weighted mean.
             """
             assert self.variate is not None
             of_all = server.shares_of(server.present)

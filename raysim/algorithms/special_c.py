@@ -45,7 +45,7 @@ class SpecialC(Method):
             parameters.add_(anchor - parameters, alpha=2 * s / (1 + 2 * s))
 
     class Server(ServerHalf):
-        """Posts the anchor once per task, and scales the aggregate."""
+        """Broadcasts the anchor once per task, and scales the aggregate."""
 
         method: SpecialC
         task: int = 0

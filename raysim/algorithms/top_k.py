@@ -1,7 +1,7 @@
 """Top-k: a client sends the k largest entries of its update, and adds what it did not send to the next one.
 
-Stich, Cordonnier and Jaggi, NeurIPS 2018, arXiv 1809.07599; Aji and Heafield, EMNLP 2017, arXiv 1704.05021. An add-on
-to other methods, wherever it is listed.
+Stich, Cordonnier and Jaggi, NeurIPS 2018, arXiv 1809.07599; Aji and Heafield, EMNLP 2017, arXiv 1704.05021. It combines
+with other methods, in any order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TopK(Method):
     neutral: ClassVar = {"fraction": 1.0}
 
     class Client(ClientHalf):
-        """Sends g = top_k(m + x), and keeps m <- m + x - g: Algorithm 1, x being the client's update."""
+        """Sends g = top_k(m + x), and keeps m <- m + x - g: Algorithm 1, with x the client's update."""
 
         method: TopK
 

@@ -1,4 +1,4 @@
 """Parts shared by several methods: replay, projection, gradient tables, per-sample gradients, the Fisher information.
 
-A part is used by at least two methods, or is a mechanism of its own with its own tests.
+A part is used by at least two methods, or is a separate mechanism with its own tests.
 """

@@ -1,4 +1,4 @@
-"""Knowledge distillation: a student's logits are held to a teacher's. Hinton et al., 2015, arXiv 1503.02531."""
+"""Knowledge distillation: pull a student's logits to a teacher's. Hinton et al., 2015, arXiv 1503.02531."""
 
 from torch import Tensor
 from torch.nn import functional

@@ -1,4 +1,4 @@
-"""Exemplars near their class's mean, and a teacher beside them: what iCaRL and GLFC have in common.
+"""Exemplars near their class's mean, and a teacher: what iCaRL and GLFC have in common.
 
 Rebuffi et al., CVPR 2017, Algorithms 3 to 5. Each client keeps exemplars of its own data, up to memory.capacity; the
 teacher is the global model that ended the last task. phi(x) = f(x) / ||f(x)||, f being what enters the network's head.
@@ -19,23 +19,23 @@ EXEMPLARS = MemoryUse(policies=("importance",), fills=("boundary",), per=("clien
 
 
 class ExemplarClient(ClientHalf):
-    """Trains on new data and exemplars, knows which classes there are, and asks the teacher."""
+    """Trains on new data and exemplars, with the teacher's logits."""
 
-    old: Tensor | None = None  # int64: the classes of earlier tasks alone
-    seen: Tensor | None = None  # int64: these, and the present ones
+    old: Tensor | None = None  # int64: the classes of earlier tasks
+    seen: Tensor | None = None  # int64: the classes of earlier tasks and of this one
 
     def start(self, client: Client, message: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-        """Store which classes there are."""
+        """Store the old classes and those seen so far."""
         device = client.model.device
         self.old, self.seen = (to_device(torch.tensor(part, dtype=torch.int64), device) for part in message)
 
     def samples(self, client: Client) -> Tensor:
-        """Return the exemplars and what has arrived."""
+        """Return the exemplars and the samples that have arrived."""
         assert client.memory is not None
         return torch.cat([client.memory.entries().positions, client.arrived])
 
     def taught(self, step: Step) -> Tensor | None:
-        """Return the teacher's logits [n, classes] of the step's rows, or None where no class is old."""
+        """Return the teacher's logits [n, classes] of the step's rows, or None if no class is old."""
         assert self.old is not None
         if not len(self.old):
             return None
@@ -44,13 +44,13 @@ class ExemplarClient(ClientHalf):
 
 
 class TeacherServer(ServerHalf):
-    """Posts the teacher, and says which classes are old and which were seen."""
+    """Broadcasts the teacher, and sends the old classes and those seen so far."""
 
     task: int = 0
     teacher: tuple[Tensor, Tensor] | None = None
 
     def announce(self, server: Server) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], Sequence[Broadcast]]:
-        """Say which classes are old and which were seen; broadcast the model that ended the previous task."""
+        """Send the old and the seen classes; broadcast the model that ended the previous task."""
         present = server.present_classes()
         if server.task != self.task:
             self.task, self.teacher = server.task, (server.parameters, server.buffers)
@@ -61,7 +61,7 @@ class TeacherServer(ServerHalf):
 
 
 def keep_exemplars(client: Client, purpose: str, herding: bool = True) -> None:
-    """Choose exemplars of the finished task, Algorithm 4, and shorten the others' lists, Algorithm 5."""
+    """Choose exemplars of the finished task, Algorithm 4, and shorten the older lists, Algorithm 5."""
     memory = client.memory
     assert memory is not None
     stored = memory.entries().positions
@@ -78,14 +78,14 @@ def keep_exemplars(client: Client, purpose: str, herding: bool = True) -> None:
 
 
 def _exemplars(client: Client, positions: Tensor, size: int, purpose: str, herding: bool) -> Tensor:
-    """Return the positions of up to so many exemplars of one class, the best first."""
+    """Return the positions of up to `size` exemplars of one class, the best first."""
     if not (herding and client.computes and len(positions)):
         return positions[torch.from_numpy(client.generator(purpose).permutation(len(positions))[:size])]
     return positions[herd(unit_features(client, positions, purpose), size)]
 
 
 def unit_features(client: Client, positions: Tensor, purpose: str) -> Tensor:
-    """Return phi [n, d], float64, of samples at the present model, in evaluation mode, not augmented."""
+    """Return phi [n, d], float64, of samples at the current model, in evaluation mode, not augmented."""
     model, head = client.model, client.model.head[0]
     rows = [model.parameters.new_zeros(0, model.widths[head])]
     with client.rng_scope(purpose):
@@ -100,8 +100,8 @@ def binary_loss(
 ) -> Tensor:
     """Return the binary cross-entropy of Algorithm 3, the mean over rows and the classes seen.
 
-    The target is the teacher's sigmoid for old classes, for exemplars too, and whether it is the label for the others.
-    `weights` [n, 1] are the rows'; None is 1 for each.
+    For old classes the target is the teacher's sigmoid, also for exemplars. For the others it is whether the class is
+    the label. `weights` [n, 1] are the rows'; None is 1 for each.
     """
     target = functional.one_hot(y, logits.shape[1]).to(logits.dtype)
     if teacher is not None:
@@ -110,9 +110,9 @@ def binary_loss(
 
 
 def herd(features: Tensor, size: int) -> Tensor:
-    """Return the indices (int64) of up to so many rows of features [n, d] whose running mean stays nearest to the mean.
+    """Return the indices (int64) of up to `size` rows of features [n, d] whose running mean stays nearest to the mean.
 
-    Algorithm 4: each is the row, not chosen yet, with which the mean of those chosen is nearest; the first of equals.
+    Algorithm 4: always choose the unchosen row that brings the mean of the chosen rows nearest; the first of equals.
     """
     mean, total = features.mean(0), torch.zeros_like(features[0])
     free, chosen = torch.ones(len(features), dtype=torch.bool, device=features.device), list[int]()
@@ -125,6 +125,6 @@ def herd(features: Tensor, size: int) -> Tensor:
 
 
 def in_turn(lists: Sequence[Tensor]) -> Tensor:
-    """Return what several lists (int64) hold, one of each in turn: where a class came in several tasks."""
+    """Return the entries of several lists (int64), one of each in turn, for a class that came in several tasks."""
     rounds = zip_longest(*(part.tolist() for part in lists))
     return torch.tensor([one for turn in rounds for one in turn if one is not None], dtype=torch.int64)

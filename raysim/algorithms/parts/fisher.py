@@ -1,4 +1,4 @@
-"""The diagonal of a client's Fisher information, which EWC and FedCurv share, in the forms that go by this name."""
+"""The diagonal of a client's Fisher information in its usual forms, for EWC and FedCurv."""
 
 from typing import Literal
 
@@ -15,17 +15,17 @@ label drawn from the model (the Fisher itself). Where no label is learned, -log 
 
 
 def refuse_form(form: FisherForm, setting: Setting) -> str | None:
-    """Return why a form is not for such a run: labels can be drawn of classes alone."""
+    """Return why a form does not suit a run: only classes can be drawn as labels."""
     if form != "expected" or setting.classes:
         return None
     return "fisher=expected draws labels from the model, which needs classes; allowed: sample or batch"
 
 
 def fisher_diagonal(client: Client, form: FisherForm, sample_size: int, purpose: str) -> Tensor:
-    """Return the diagonal [P] at the present model, over up to `sample_size` of the client's present samples.
+    """Return the diagonal [P] at the current model, over up to `sample_size` of the client's present samples.
 
-    They are drawn without replacement and not augmented; classes that training leaves out have probability 0. In
-    evaluation mode: no dropout, BatchNorm's statistics used and not changed; the module's mode is restored.
+    They are drawn without replacement and not augmented. Classes that training excludes have probability 0. The model
+    is in evaluation mode: no dropout, and BatchNorm's statistics are used and not changed. The mode is restored.
     """
     model, total = client.model, torch.zeros_like(client.model.parameters)
     if not client.computes:

@@ -13,15 +13,15 @@ from raysim.system.errors import RunError
 class Components:
     """The components g_j of a client's loss g = sum_j w_j g_j: mini-batches, w_j being their shares of the samples.
 
-    A gradient that is kept and compared with a later one of its component must be a function of the model alone:
-    - a component's samples are drawn once for each task, their augmentation once for each training phase;
-    - dropout draws the same mask whenever a component is evaluated in a phase, and another one in the next (switching
-      it off would train another model than FedAvg does);
+    A gradient is kept and compared with a later one of its component. So it must depend on the model alone:
+    - a component's samples are drawn once for each task, their augmentation once for each local training;
+    - dropout draws the same mask for a component during a local training, and another one in the next (without dropout,
+      another model than FedAvg's would be trained);
     - BatchNorm uses the component's own statistics, in train mode, as in every local training.
 
     Args:
-        client: the client, whose present model is evaluated.
-        phase: the number of the training phase that they are for, the present one or the one after an exchange.
+        client: the client, whose current model is evaluated.
+        phase: the number of the local training that they are for: the current one, or the one after an exchange.
     """
 
     def __init__(self, client: Client, phase: int) -> None:
@@ -34,7 +34,7 @@ class Components:
         if client.data.augment:
             draws = torch.from_numpy(client.data.draw(client.fixed_generator(phase, 0, "augment"), samples))
         parts = client.batches(samples)
-        if parts:  # BatchNorm cannot take a last sample alone: it joins the part before it, else it is never used
+        if parts:  # BatchNorm cannot take a single last sample: it joins the part before it, or is never used
             parts[-1] = slice(parts[-1].start, samples)
         self._shown = [client.show(positions[part], None if draws is None else draws[part]) for part in parts]
         self.weights = [(part.stop - part.start) / samples for part in parts]
@@ -43,7 +43,7 @@ class Components:
         return len(self.weights)
 
     def gradient(self, component: int) -> tuple[Tensor, Tensor]:
-        """Return a component's mean loss at the present model, and its gradient [P]."""
+        """Return a component's mean loss at the current model, and its gradient [P]."""
         model = self._client.model
         x, y = self._shown[component]
         with self._client.fixed_rng_scope(self._phase, 0, "component", component):
@@ -69,10 +69,10 @@ def empty_table(client: Client, components: Components) -> Tensor:
 
 
 def check_table_fits(client: Client, rows: int, what: str) -> None:
-    """Refuse a table of that many rows, stating its size, if it does not fit into the memory that is left.
+    """Refuse a table of that many rows, stating its size, if it does not fit into the free memory.
 
-    A run that would not fit into the memory of its machine never starts; this check covers what is not known then: the
-    memory of a GPU or of a joined cluster, and what others use of it.
+    A run that does not fit into the memory of its machine never starts. This check covers what is not known then: the
+    memory of a GPU or of a joined cluster, and what other programs use.
 
     Raises:
         RunError: the table does not fit.
@@ -91,7 +91,7 @@ def check_table_fits(client: Client, rows: int, what: str) -> None:
 
 
 def refresh(rows: Tensor, total: Tensor, components: Components, component: int) -> None:
-    """Recompute one component's gradient at the present model, one row [P] of the table, and update the rows' sum."""
+    """Recompute one component's gradient at the current model, one row [P] of the table, and update the sum."""
     _, gradient = components.gradient(component)
     total.add_(gradient - rows[component], alpha=components.weights[component])
     rows[component] = gradient

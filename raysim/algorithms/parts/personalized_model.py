@@ -1,4 +1,4 @@
-"""A client's own model beside the one at hand, and the step that pulls it to another: what Ditto and Re-Fed share."""
+"""A client's personalized model, and the step that pulls it to another model: what Ditto and Re-Fed share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ from torch import Tensor
 from raysim.api import FlatModel
 
 Vectors = tuple[Tensor, ...]
-"""A model, or a part of it, as a half keeps it: parameters, float buffers, integer buffers."""
+"""A model, or a part of it, as a client keeps it: parameters, float buffers, integer buffers."""
 
 
 @contextmanager
 def in_place_of(model: FlatModel, own: Vectors) -> Iterator[None]:
-    """Have the client's own model in the place of the one at hand, which comes back to the last bit."""
+    """Replace the current model by the client's personalized model; restore it afterwards, bit for bit."""
     _exchange(model, own)
     try:
         yield

@@ -1,6 +1,6 @@
-"""What becomes of a gradient that points against a reference: the projection that A-GEM and Fed-A-GEM share.
+"""The projection of a gradient that points against a reference, for A-GEM and Fed-A-GEM.
 
-There is no `if` on a tensor, which would synchronise with the GPU.
+There is no `if` on a tensor, which would synchronize with the GPU.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def project(gradient: Tensor, reference: Tensor) -> Tensor:
 
 
 def refine(gradient: Tensor, reference: Tensor, how: Refine, when: Literal["conflict", "always"]) -> Tensor:
-    """Return what `how` makes of g [P] and r [P] if <g, r> < 0, or always; exactly g if r is zero or not finite."""
+    """Return how(g, r, ratio) if <g, r> < 0, or always; exactly g if r is zero or not finite. Both are [P]."""
     inner, square = gradient.dot(reference), reference.dot(reference)
     wanted = (square > 0) & square.isfinite()
     if when == "conflict":

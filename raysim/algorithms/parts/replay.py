@@ -8,7 +8,7 @@ from raysim.api import Client, Entries
 def draw_entries(client: Client, count: int, purpose: str) -> Entries | None:
     """Draw up to `count` entries of the client's memory without replacement.
 
-    None if it is empty, or if there is one entry and the model has BatchNorm, as one sample has no statistics.
+    Return None if the memory is empty, or has one entry and the model has BatchNorm: one sample has no statistics.
     """
     assert client.memory is not None
     available = min(count, len(client.memory))
@@ -18,15 +18,15 @@ def draw_entries(client: Client, count: int, purpose: str) -> Entries | None:
 
 
 def to_batch(client: Client, entries: Entries) -> tuple[Tensor, Tensor]:
-    """Return the entries as x [n, ...] and y [n], augmented as they were when trained on."""
+    """Return the entries as x [n, ...] and y [n], augmented as in training."""
     return client.show(entries.positions, entries.draws)
 
 
 def gradient_on(client: Client, entries: Entries, purpose: str) -> Tensor:
-    """Return the gradient [P] of the mean loss on these entries at the present model.
+    """Return the gradient [P] of the mean loss on these entries at the current model.
 
-    In train mode, as in the official code of Fed-A-GEM, over the classes that training admits; the statistics of
-    BatchNorm do not change, and dropout draws from the purpose's own stream.
+    In train mode, as in the official code of Fed-A-GEM, over the classes that training admits. The statistics of
+    BatchNorm do not change, and dropout draws from the stream of `purpose`.
     """
     model = client.model
     buffers, integers = model.buffers.clone(), model.integers.clone()

@@ -1,4 +1,4 @@
-"""Each sample's own gradient, vectorised over the samples of a batch: its norm, and the sum of the squares."""
+"""Gradients per sample, vectorized over a batch: their norms, and the sum of their squares."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,14 +9,14 @@ from torch.func import functional_call, grad, vmap
 from raysim.models.flat import FlatModel
 
 CHUNK = {"cpu": 2**22, "cuda": 2**26}
-"""Gradient elements held at once: fits a core's cache and a shared GPU. Constant, as rounding may depend on it."""
+"""Gradient elements held at once: fits a core's cache and a shared GPU. Constant, because rounding may depend on it."""
 
 
 def squared_norms(model: FlatModel, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
     """Return ||grad loss(model(x_i), y_i)||^2 [n] over all trainable parameters, for each sample of x [n, ...], y [n].
 
-    In evaluation mode: no dropout, BatchNorm's statistics used and not changed; the module's mode is restored. `loss`
-    takes logits [1, classes] and y [1].
+    The model is in evaluation mode: no dropout, and BatchNorm's statistics are used and not changed. The mode is
+    restored. `loss` takes logits [1, classes] and y [1].
     """
     module, training = model.module, model.module.training
     module.eval()
@@ -34,7 +34,7 @@ def squared_norms(model: FlatModel, loss: Callable[[Tensor, Tensor], Tensor], x:
 def sum_of_squares(model: FlatModel, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
     """Return sum_i (grad loss(model(x_i), y_i))^2 [P], the squares by entry; x, y and `loss` as in squared_norms.
 
-    The module is evaluated in the mode that it is in.
+    The module keeps its mode.
     """
     each, total = vmap(_gradient_of_one(model, loss), randomness="different"), torch.zeros_like(model.parameters)
     for some in zip(x.split(_together(model)), y.split(_together(model)), strict=True):
@@ -44,7 +44,7 @@ def sum_of_squares(model: FlatModel, loss: Callable[[Tensor, Tensor], Tensor], x
 
 
 def _gradient_of_one(model: FlatModel, loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., dict[str, Tensor]]:
-    """Return a function: the gradient of one sample's loss, by the parameters' names."""
+    """Return a function that returns the gradient of one sample's loss, by the parameters' names."""
     parameters = model.named(model.parameters)
 
     def of_one(x: Tensor, y: Tensor) -> dict[str, Tensor]:

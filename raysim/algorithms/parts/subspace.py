@@ -1,7 +1,7 @@
-"""Subspaces of what enters a layer: the basis that GPM's and FOT's criterion extends, and updates without its span.
+"""Subspaces of layers' inputs, for GPM and FOT: extending a basis, and removing its span from an update.
 
 A layer multiplies its weight W [outputs, d] with inputs of size d. With M [d, m] orthonormal, a change of W that is
-orthogonal to M's columns leaves W x as it is for every x in their span. Only M M^T counts, so signs of singular vectors
+orthogonal to M's columns does not change W x for any x in their span. Only M M^T counts, so signs of singular vectors
 do not matter.
 """
 
@@ -14,10 +14,10 @@ from torch import Tensor
 from raysim.models.flat import FlatModel
 
 HeadUse = Literal["project", "free"]
-"""Whether the head is a layer like the others, or is left out, as where each task has a head of its own."""
+"""Whether the head is projected like other layers, or excluded, for example with one head per task."""
 
 ROUNDING = 1e-12
-"""Of a share of energy in double precision: a threshold that is reached but for this is reached."""
+"""Tolerance of a share of energy in double precision: a threshold missed by less counts as reached."""
 
 
 def projected_layers(model: FlatModel, head: HeadUse) -> dict[str, int]:
@@ -35,20 +35,20 @@ def extend_basis(basis: Tensor, moment: Tensor, threshold: float) -> Tensor:
     """
     old = basis.to(moment)
     total = moment.trace()
-    if not total > 0:  # nothing enters the layer
+    if not total > 0:  # the layer has no inputs
         return basis
     project = torch.eye(len(moment), dtype=moment.dtype, device=moment.device) - old @ old.T
     rest = project @ moment @ project
     energies, directions = (found.flip(-1) for found in torch.linalg.eigh((rest + rest.T) / 2))
     held = (1 - rest.trace() / total) + torch.cat([energies.new_zeros(1), energies.clamp(min=0).cumsum(0) / total])
-    short = int((held < threshold - ROUNDING).sum())  # held ascends: as many as are short of it are added
+    short = int((held < threshold - ROUNDING).sum())  # held ascends: add those that are below the threshold
     new = directions[:, : min(short, len(moment) - old.shape[1])]
     orthonormal: Tensor = torch.linalg.qr(torch.cat([old, new], 1)).Q
     return orthonormal.to(basis)
 
 
 def remove_span(change: Mapping[str, Tensor], bases: Mapping[str, Tensor]) -> None:
-    """Subtract in place, by layer, what a change of the weights W [outputs, ...] has in a basis' span: W M M^T."""
+    """Subtract W M M^T, the part in a basis' span, from each layer's change W [outputs, ...], in place."""
     for name, basis in bases.items():
         rows = change[name].view(len(change[name]), -1)
         rows.sub_((rows @ basis) @ basis.T)
