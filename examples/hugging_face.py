@@ -1,4 +1,4 @@
-"""A Hugging Face data set as a run's data, with its column of client ids: examples/hugging_face.yaml has FEMNIST.
+"""A Hugging Face dataset as a run's data, with its column of client ids: examples/hugging_face.yaml has FEMNIST.
 
 It needs `pip install datasets`, which raysim does not. Images and labels are read once, when a run starts.
 """
@@ -26,7 +26,7 @@ def hugging_face(
     size: Annotated[int, Ge(1), doc("height and width that the images are made")] = 32,
     grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
 ) -> Dataset:
-    """Images of a Hugging Face data set, made `size` x `size`."""
+    """Images of a Hugging Face dataset, resized to `size` x `size`."""
     import datasets
 
     where = datasets.DownloadConfig(local_files_only=not download)

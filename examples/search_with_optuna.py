@@ -19,7 +19,7 @@ COMMON = ["evaluation.every_rounds=2", "evaluation.split=validation", "logging.t
 
 
 class Pruning(Callback):
-    """Tells Optuna of each evaluation, and ends the run where Optuna has seen enough."""
+    """Reports each evaluation to Optuna, and ends the run if Optuna prunes it."""
 
     def __init__(self, trial: optuna.Trial) -> None:
         self.trial = trial
@@ -33,7 +33,7 @@ class Pruning(Callback):
 
 
 def search(trials: int, overrides: Sequence[str] = ()) -> optuna.Study:
-    """Look for the learning rate and the memory with the highest average accuracy."""
+    """Search the learning rate and the memory with the highest average accuracy."""
 
     def accuracy(trial: optuna.Trial) -> float:
         chosen = [

@@ -38,7 +38,7 @@ class MLflow(Callback):
         self.client.log_batch(self.id, params=parameters)
 
     def on_round(self, run: RunView, done: RoundDone) -> None:
-        """Log what a round has to say."""
+        """Log a round's loss, records and accuracies."""
         numbers: dict[str, float | None] = {"loss": done.loss, **done.records}
         for protocol, accuracies in (done.evaluation or {}).items():
             numbers |= {f"{protocol}/task_{task}": value for task, value in enumerate(accuracies, 1)}

@@ -29,7 +29,7 @@ class WeightsAndBiases(Callback):
         self.run: Any = None
 
     def on_start(self, run: RunView) -> None:
-        """Begin a run with the config; one that is resumed goes on with it."""
+        """Begin a run with the config, or continue the run that is resumed."""
         name, config = f"{run.config.name}-{run.config.seed}", run.config.model_dump()
         folder, known = str(run.directory), run.directory / "wandb-id.txt"
         number = known.read_text() if run.round and known.exists() else uuid4().hex[:8]
@@ -39,7 +39,7 @@ class WeightsAndBiases(Callback):
         )
 
     def on_round(self, run: RunView, done: RoundDone) -> None:
-        """Log what a round has to say."""
+        """Log a round's loss, records and accuracies."""
         numbers = {"loss": done.loss, "seconds": done.seconds, "bytes": done.bytes_up + done.bytes_down}
         for protocol, accuracies in (done.evaluation or {}).items():
             numbers[f"{protocol}/so_far"] = fmean(accuracies[: done.so_far])

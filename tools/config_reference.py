@@ -46,13 +46,13 @@ def render_reference() -> str:
 
 
 def render_keys(component: Callable[..., Any], prefix: str = "") -> str:
-    """Return the table of a component's own keys, or a line that says that it has none."""
+    """Return the table of a component's keys, or a line that says that it has none."""
     rows = list(_rows(prefix, keys_of(component)))
     return "\n".join(rows) if len(rows) > 2 else "No keys."
 
 
 def insert_keys(page: str, name: str) -> str:
-    """Return a method's page with the keys of now between its marks."""
+    """Return a method's page with its present keys between the marks."""
     rows = render_keys(resolve("method", name), f"methods.{name}.")
     return re.sub(f"{OPENS}.*?{CLOSES}", lambda _: f"{OPENS}\n\n{rows}\n\n{CLOSES}", page, flags=re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""The gallery's figures: carries out the commands of docs/gallery.md, as they stand there, in the folder .gallery.
+"""The gallery's figures: runs the commands of docs/gallery.md, as they are there, in the folder .gallery.
 
 python tools/gallery.py
 """

@@ -1,4 +1,4 @@
-"""The leaderboard as Markdown, from the finished runs of configs/sweeps/leaderboard.yaml and of rows of one's own.
+"""The leaderboard as Markdown, from the finished runs of configs/sweeps/leaderboard.yaml and of custom rows.
 
 `python tools/leaderboard.py DIR ...` prints the tables over all runs below the directories; with `--page FILE` they
 take the place of those between the page's marks.
@@ -35,14 +35,14 @@ SHOWN = (
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A method in one setting, with the knob that was chosen in its label: its runs by seed, and the protocol shown."""
+    """A method in one setting, with the chosen hyperparameter in its label: its runs by seed, and the protocol shown."""
 
     group: MethodGroup
     protocol: str
 
     @property
     def name(self) -> str:
-        """The method, without the knob that was chosen for it."""
+        """The method, without the chosen hyperparameter."""
         return _name(self.group.label)
 
     @property

@@ -1,1 +1,1 @@
-"""A package of one's own: one component of each kind, and run.yaml and stream.yaml, which name them."""
+"""A custom package: one component of each kind, and run.yaml and stream.yaml, which name them."""

@@ -45,7 +45,7 @@ def drifting(
 
 
 class Small(nn.Module):
-    """A hidden layer that is normalised."""
+    """A hidden layer with LayerNorm."""
 
     def __init__(self, features: int, width: int, classes: int) -> None:
         super().__init__()
@@ -81,5 +81,5 @@ class Shrink(Method):
         method: Shrink
 
         def finish(self, client: Client, delta: Delta) -> tuple[Delta, Terms]:
-            """Return the smaller update; no terms beside it."""
+            """Return the smaller update, and no terms."""
             return Delta(self.method.factor * delta.parameters, delta.buffers), {}

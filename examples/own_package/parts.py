@@ -26,7 +26,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def rolled(dataset: Dataset, tasks: int, generator: np.random.Generator, *, by: int = 2) -> list[Task]:
-    """Domain-incremental: every task shows the images rolled sideways by so many more pixels."""
+    """Domain-incremental: every task shows the images rolled further sideways."""
     numbers = np.arange(np.prod(dataset.shape)).reshape(dataset.shape)  # of the features
     train, test = np.arange(len(dataset.train)), np.arange(len(dataset.test))
     classes = tuple(range(dataset.classes))
@@ -55,7 +55,7 @@ def darker(
     *,
     most: Annotated[float, Gt(0), Lt(1), doc("the largest part of the light that is taken away")] = 0.5,
 ) -> Tensor:
-    """Images [B, C, H, W] of uint8, each darker by a part of its own."""
+    """Images [B, C, H, W] of uint8, each darkened by a different factor."""
     kept = 1 - most * numbers / 2**53  # numbers / 2^53 is uniform on [0, 1)
     return (images * kept.view(-1, 1, 1, 1)).to(images.dtype)
 

@@ -1,4 +1,4 @@
-"""Runs of the methods: each alone with its knobs, and those that go together."""
+"""Runs of the methods: each alone with its hyperparameters, and combinations."""
 
 from __future__ import annotations
 

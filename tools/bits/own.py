@@ -46,7 +46,7 @@ class Normalised(nn.Module):
 
 
 def normalised(shape: tuple[int, ...], classes: int, *, width: int = 5) -> nn.Module:
-    """A module of one's own with BatchNorm."""
+    """A custom module with BatchNorm."""
     return Normalised(int(np.prod(shape)), classes, width)
 
 
