@@ -35,7 +35,7 @@ SHOWN = (
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A method in one setting, with the chosen hyperparameter in its label: its runs by seed, and the protocol shown."""
+    """A method in one setting, the chosen hyperparameter in its label: its runs by seed, and the protocol shown."""
 
     group: MethodGroup
     protocol: str
