@@ -31,7 +31,7 @@ from rich.table import Table
 from workload import config, saved
 
 from raysim import config as configs
-from raysim.actors import compat, reservation, runner, serialization
+from raysim.actors import compat, reservation, runner
 from raysim.actors.cluster import own_cluster
 from raysim.actors.rebalancing import Dealing
 from raysim.api.client import Client
@@ -157,7 +157,6 @@ def rounds(simulation: Simulation, shares: Shares, many: int) -> tuple[int, floa
 
 def of_coordinator(asked: configs.Config, many: int, places: Places) -> tuple[Shares, int, float, float]:
     shares, federation = Shares(), build_federation(asked)
-    serialization.register_tensors()
     nodes = reservation.Places(place(asked, this_machine()))
     gc.collect()
     gc.freeze()  # a coordinator is forked so: what was imported, and other settings left, is not looked at again

@@ -1,6 +1,10 @@
 """Starting a Ray cluster on this machine or joining a running one, and cleaning up afterwards."""
 
 import logging
+import os
+import socket
+import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -8,8 +12,9 @@ from importlib.util import find_spec
 
 import psutil
 import ray
+from ray.exceptions import AuthenticationError
 
-from raysim.actors import compat, joining, liveness, workers
+from raysim.actors import compat, liveness, workers
 from raysim.actors.session import Session, open_session
 from raysim.config import Config
 from raysim.config.lookup import names_for_actors
@@ -17,7 +22,7 @@ from raysim.config.schema import RAYS_OWN
 from raysim.system import interrupts
 from raysim.system.capacity import CAN_FORK, Capacity
 from raysim.system.custom_code import find_own_code, refuse_main
-from raysim.system.errors import ConfigError, RunError
+from raysim.system.errors import ConfigError, RunError, Unreachable
 
 
 def cluster_of(
@@ -99,7 +104,7 @@ def own_cluster(
 def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
     try:
         # without warnings, and without the last words of Ray's autoscaler when it is sent a signal
-        with interrupts.keep_termination(), joining.without_warnings(), compat.rays_address(loopback=True):
+        with interrupts.keep_termination(), without_warnings(), compat.rays_address(loopback=True):
             ray.init(
                 "local",
                 num_cpus=int(capacity.cpus),
@@ -127,17 +132,17 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
     """Join a running cluster and yield its capacity.
 
     Args:
-        address: HOST:PORT, or auto for the cluster on this machine.
-        code: folders and files of the user's own modules, which are sent to its workers.
+        address: HOST:PORT as `ray start --head` printed it, or auto for the cluster on this machine.
+        code: folders and files of the user's modules, which are sent to its workers.
 
     Raises:
-        ConfigError: the cluster cannot be joined.
+        Unreachable: nothing answers there, the cluster requires another token, or its version differs.
     """
     if ray.is_initialized():
         yield present()
         return
     with compat.variables(compat.joined_variables()):
-        joining.join(address, code)
+        join(address, code)
         liveness.JOINED.append(liveness.Contact(ray.get_runtime_context().gcs_address))
         try:
             yield present()
@@ -148,6 +153,71 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
             with interrupts.delay_interrupts():
                 if not waits:
                     ray.shutdown()
+
+
+def join(address: str, code: Sequence[str]) -> None:
+    """Connect this process to a cluster; see `joined_cluster`. One line says within seconds if that is impossible."""
+    host, _, text = address.rpartition(":")
+    port = int(text) if host and "/" not in address and text.isdigit() else None
+    if port is not None:
+        try:  # check first whether anything listens there: Ray itself would try for minutes
+            socket.create_connection((host, port), timeout=10).close()
+        except (OSError, OverflowError) as error:
+            raise _no_cluster(address, str(error)) from error
+    for_workers = {"env_vars": compat.WORKER_VARIABLES} | ({"py_modules": list(code)} if code else {})
+    here = compat.rays_address(_only_here(host, port))
+    with interrupts.keep_termination(), without_warnings(), here:
+        try:
+            ray.init(address=address, runtime_env=for_workers, log_to_driver=False, logging_level=logging.ERROR)
+        except (OSError, ValueError, RuntimeError, AuthenticationError) as error:
+            raise _explained(address, error) from error
+
+
+def _only_here(host: str, port: int | None) -> bool:
+    """Return whether a cluster at a loopback address listens only there; Ray looks for it at the machine's address."""
+    if port is None or host not in ("localhost", compat.LOOPBACK, "[::1]"):
+        return False
+    try:
+        with compat.rays_address(loopback=False):
+            socket.create_connection((ray.util.get_node_ip_address(), port), timeout=10).close()
+    except OSError:
+        return True
+    return False
+
+
+def _explained(address: str, error: BaseException) -> Unreachable:
+    told = " ".join(str(error).split())
+    if compat.refused_token(error):
+        return Unreachable(
+            f"resources.address: the cluster at {address} wants its token: copy ~/.ray/auth_token from the machine "
+            f"where it was started, or set {compat.TOKEN}; and {compat.MODE}=token"
+        )
+    if compat.other_version(told):
+        return Unreachable(f"resources.address: the cluster at {address} is of another version: {told}")
+    return _no_cluster(address, told)
+
+
+def _no_cluster(address: str, told: str) -> Unreachable:
+    return Unreachable(
+        f"resources.address: no cluster answers at {address} ({told}); start one with `ray start --head`, "
+        "or leave address out"
+    )
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Hold back what Ray's C++ code writes to standard error (a line per attempt); show it if the attempts succeed."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+            kept.seek(0)
+            os.write(before, kept.read())
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
 
 
 def present() -> Capacity:

@@ -122,8 +122,11 @@ def drop_rays_variables() -> None:
 
 
 def joined_variables() -> dict[str, str]:
-    """Return the variables of this process while it is connected to a cluster that it has joined."""
-    return WORKER_VARIABLES | ({MODE: "token"} if _has_token() else {})
+    """Return the variables of this process while it is connected to a cluster that it has joined.
+
+    One is undocumented: without it, Ray tries for 20 seconds, not 3, to reach a cluster that does not answer.
+    """
+    return WORKER_VARIABLES | {"RAY_gcs_server_port_wait_time_s": "3"} | ({MODE: "token"} if _has_token() else {})
 
 
 def _reread_token() -> None:
@@ -224,18 +227,6 @@ def rays_address(loopback: bool) -> Iterator[None]:
         yield
     finally:
         constants.ENABLE_RAY_CLUSTER = before
-
-
-@contextmanager
-def few_attempts() -> Iterator[None]:
-    """Have Ray try a joined cluster for three seconds.
-
-    What: RAY_gcs_server_port_wait_time_s, the number of attempts, one a second.
-    Buys: one line within seconds if the cluster does not answer.
-    Without: the line comes after 20 seconds.
-    """
-    with variables({"RAY_gcs_server_port_wait_time_s": "3"}):
-        yield
 
 
 LONGEST_PARENT = 21

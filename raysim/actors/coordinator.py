@@ -1,7 +1,7 @@
 """The coordinator actor, which runs the simulation on the cluster and streams its events to the driver."""
 
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,11 +10,9 @@ import ray
 import torch
 
 from raysim.actors import failures, liveness, reservation, stalls
-from raysim.actors.actor_setup import hide_gpus
 from raysim.actors.reservation import Places, this_node
 from raysim.actors.runner import RayRunner, start_hosts
-from raysim.actors.serialization import register_tensors
-from raysim.actors.workers import choose_start
+from raysim.actors.workers import choose_start, hide_gpus
 from raysim.config import Config
 from raysim.engine.events import STOPPABLE, Checkpoint, Event, Finished, Notice, Stage, Started, Waiting
 from raysim.engine.simulation import Simulation
@@ -77,13 +75,12 @@ class Coordinator(Driven):
 
     def __init__(self, start: Start) -> None:
         super().__init__()
-        hide_gpus()
+        hide_gpus(0)
         self._start: Start | None = start
         self._runner: RayRunner | None = None
 
     def events(self) -> Iterator[Event]:
         """Run to the last round, and wait for the driver where `waits_after` says so."""
-        register_tensors()
         set_torch(torch.device("cpu"), True)
         start = self._start
         assert start is not None
@@ -136,29 +133,36 @@ class RemoteRun:
         actor: the actor, which is Driven.
         paced: whether each round waits until `heard` was called after the one before, so that `stop` ends the run with
             the round that was heard of last.
+        first: events to report before those of the actor.
 
     Attributes:
         who: the name of the actor in errors.
         advice: what to do if it was lost.
+        coming: the next event, which can be waited for.
     """
 
     who = "the coordinator"
     advice = failures.LEAST_MEMORY
 
-    def __init__(self, actor: Any, paced: bool) -> None:
-        self._actor = actor
-        self._paced = paced
+    def __init__(self, actor: Any, paced: bool, first: Sequence[Event] = ()) -> None:
+        self._actor, self._paced, self._first = actor, paced, first
         self._stopping = False
         self._waits = False  # for the driver to have handled the last event
+        self.coming = actor.events.options(num_returns="streaming").remote()
 
     def events(self) -> Generator[Event, None, None]:
         """Iterate over the events of the run; closing the iterator ends its actors. Raises Lost."""
         try:
             with failures.explain_ray_errors(lambda: self.who):
-                for event in self._stream():
+                yield from self._first
+                for reference in liveness.arriving(self.coming):
+                    if reference is None:
+                        yield from self._silence()
+                        continue
+                    event = self._completed(ray.get(reference))
                     self._waits, last = waits_after(event, self._paced), isinstance(event, Finished)
                     passed_on = [event]
-                    del event  # otherwise the object store keeps a checkpoint until the next event
+                    del reference, event  # otherwise the object store keeps a checkpoint until the next event
                     yield passed_on.pop()
                     if last:
                         return
@@ -181,11 +185,13 @@ class RemoteRun:
             self._waits = False
             self._actor.heard.remote(self._stopping)
 
-    def _begin(self) -> Any:
-        return self._actor.events.options(num_returns="streaming").remote()
-
-    def _stream(self) -> Iterator[Event]:
+    def _completed(self, sent: Any) -> Event:
+        """Return the event in what the actor has sent."""
         raise NotImplementedError
+
+    def _silence(self) -> Iterator[Event]:
+        """Yield what to report after a second without an event."""
+        return iter(())
 
     def _give_back(self) -> None:
         """Return what was reserved for the run's actors."""
@@ -215,11 +221,10 @@ class Remote(RemoteRun):
         apart: bool,
         paced: bool = False,
     ) -> None:
-        register_tensors()
         clients = [] if saved is None else [ray.put({k: saved.clients[k] for k in own}) for own in placement.clients]
         places = Places(placement)
         try:
-            (beside, *on_hosts), self._notice = choose_start(config.resources, [this_node(), *places.nodes()])
+            (beside, *on_hosts), notice = choose_start(config.resources, [this_node(), *places.nodes()])
         except BaseException:
             places.give_back()
             raise
@@ -227,30 +232,21 @@ class Remote(RemoteRun):
         hosts = start_hosts(config, data, places, on_hosts)
         server, forked = None if saved is None else saved.server, sum(map(bool, on_hosts))
         start = Start(config, [data], hosts, places, server, clients, apart, forked, paced)
-        self._places = places
-        self._patience = stalls.Stalls(hosts, places.nodes())
+        self._places, self._stalls, self._started = places, stalls.Stalls(hosts, places.nodes()), False
         kind: Any = ray.remote(Coordinator)
         actor = kind.options(**reservation.beside_the_driver(), **beside, max_concurrency=3).remote(start)
-        super().__init__(actor, paced)
+        super().__init__(actor, paced, [Notice(notice)] if notice else [])
 
-    def _stream(self) -> Iterator[Event]:
-        started = False
-        if self._notice:
-            yield Notice(self._notice)
-        for reference in liveness.arriving(self._begin()):
-            if reference is None:
-                if line := self._patience.line(self._actor if started else None):
-                    yield Waiting(line)
-                if not started:
-                    yield Stage(self._patience.stage())
-                continue
-            event = ray.get(reference)
-            del reference
-            self._patience.heard()
-            started = started or isinstance(event, Started)
-            passed_on = [replace(event, clients=_fetched(event.clients)) if isinstance(event, Checkpoint) else event]
-            del event
-            yield passed_on.pop()
+    def _completed(self, sent: Event) -> Event:
+        self._stalls.heard()
+        self._started = self._started or isinstance(sent, Started)
+        return replace(sent, clients=_fetched(sent.clients)) if isinstance(sent, Checkpoint) else sent
+
+    def _silence(self) -> Iterator[Event]:
+        if line := self._stalls.line(self._actor if self._started else None):
+            yield Waiting(line)
+        if not self._started:
+            yield Stage(self._stalls.stage())
 
     def _give_back(self) -> None:
         self._places.give_back()

@@ -11,10 +11,10 @@ import ray
 import torch
 
 from raysim.actors import cpu_slots
-from raysim.actors.actor_setup import set_up_actor
 from raysim.actors.deferred_sums import HeldSums
 from raysim.actors.forking.starting import is_forked
 from raysim.actors.serialization import pack, unseal
+from raysim.actors.workers import hide_gpus
 from raysim.config import Config
 from raysim.engine.host import ClientHost
 from raysim.engine.memory_counts import count_remembered
@@ -58,12 +58,11 @@ class Performed:
 class Host:
     """Actor that owns some of the clients, in a separate process.
 
-    What `perform`, `evaluate`, `evaluate_clients` and `count_remembered`, which looks at nothing that it is given, are
-    given and return is as raysim.actors.serialization makes it.
+    `perform` and `count` receive and return what raysim.actors.serialization packs.
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
-        set_up_actor(config.resources.gpus_per_actor)
+        hide_gpus(config.resources.gpus_per_actor)
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
         set_torch(device, config.resources.deterministic)
         self._slot: AbstractContextManager[None] = nullcontext()
@@ -136,19 +135,13 @@ class Host:
         """Restore clients of this host from their records."""
         self._host.restore(records)
 
-    def evaluate(self, sealed: bytes, *fetched: Any) -> Any:
-        """Count the correct predictions on some chunks of the test sets; return the counts, packed."""
-        with convert_to_run_error(), self._slot:
-            chunks, _, broadcasts = unseal(sealed, fetched)
-            return pack(self._host.evaluate(chunks, broadcasts))
+    def count(self, sealed: bytes, *fetched: Any) -> Any:
+        """Return counts, packed: of correct predictions, or of what the memories hold by task and class.
 
-    def evaluate_clients(self, sealed: bytes, *fetched: Any) -> Any:
-        """Count the correct predictions of the own models of all clients here; return the counts by client, packed."""
+        The call asks for a method of ClientHost with the chunks of the test sets, or for `count_remembered`.
+        """
         with convert_to_run_error(), self._slot:
-            chunks, _, broadcasts = unseal(sealed, fetched)
-            return pack(self._host.evaluate_clients(chunks, broadcasts))
-
-    def count_remembered(self, *_: Any) -> Any:
-        """Count what the memories of all clients here hold, by task and class; return the counts, packed."""
-        with convert_to_run_error(), self._slot:
-            return pack(count_remembered(self._host))
+            (kind, chunks), _, broadcasts = unseal(sealed, fetched)
+            if kind == "count_remembered":
+                return pack(count_remembered(self._host))
+            return pack(getattr(self._host, kind)(chunks, broadcasts))

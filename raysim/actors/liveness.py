@@ -69,7 +69,7 @@ def arriving(stream: Any) -> Iterator[Any]:
     """
     while True:
         check()
-        ready = _ready([stream])
+        ready = wait_a_second([stream])
         try:
             yield next(stream) if ready else None
         except StopIteration:
@@ -80,7 +80,7 @@ def wait(references: Sequence[Any]) -> Any:
     """Return the first of some references that is ready. Raises as `check` does."""
     while True:
         check()
-        if ready := _ready(references):
+        if ready := wait_a_second(references):
             return ready[0]
 
 
@@ -148,7 +148,7 @@ def own_has_ended() -> bool:
         return True
 
 
-def _ready(references: Sequence[Any]) -> list[Any]:
+def wait_a_second(references: Sequence[Any]) -> list[Any]:
     """Return the first of some references that is ready within a second, in a list; an empty one if none is.
 
     Python hears signals only between two calls of Ray (2.60), and two presses of Ctrl-C during one would be one.

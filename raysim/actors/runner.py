@@ -28,9 +28,12 @@ from raysim.system.footprint import Peak, own_peak
 class _Call:
     """One call to a host, with all broadcasts that it needs; only those that the host does not hold are sent.
 
-    `asked` is an order without its message, the chunks of an evaluation, or clients to give away; message and
-    broadcasts are as `wire.store` made them. `arriving` are references to the records of clients that live there
-    from this call on.
+    Attributes:
+        asked: an order without its message, what to count, or the clients to give away.
+        message, posted: the message and the broadcasts, as `serialization.store` returned them.
+        arriving: references to the records of clients that live at the host from this call on.
+        done, answer: whether the host has answered, and what.
+        began: when the call was made (time.monotonic).
     """
 
     host: int
@@ -115,23 +118,28 @@ class RayRunner:
 
         No others, as a process keeps the memory that it has tested in: 200 hosts on two CPUs would keep 4 GB.
         """
-        message, posted, hosts = store(None), self._stored(broadcasts), self._concurrent
-        shares = [(host, parts[first :: len(hosts)]) for first, host in enumerate(hosts)]
-        calls = self._called(_Call(host, "evaluate", own, message, posted) for host, own in shares if own)
-        return merge_scores(list(self._answers(calls)))
+        hosts = self._concurrent[: len(parts)]
+        shares = {host: parts[first :: len(hosts)] for first, host in enumerate(hosts)}
+        return merge_scores(list(self._count("evaluate", shares, broadcasts)))
 
     def evaluate_clients(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Mapping[int, Scores]:
         """Have every host test its clients' own models, which do not leave it, and return the counts by client."""
-        message, posted, hosts = store(None), self._stored(broadcasts), sorted({*self._dealing.home.values()})
-        calls = self._called(_Call(host, "evaluate_clients", parts, message, posted) for host in hosts)
-        return {client: scores for answer in self._answers(calls) for client, scores in answer.items()}
+        shares = dict.fromkeys(sorted({*self._dealing.home.values()}), parts)
+        answers = self._count("evaluate_clients", shares, broadcasts)
+        return {client: scores for answer in answers for client, scores in answer.items()}
 
     def count_remembered(self) -> Counts:
         """Have every host count what its clients' memories hold; return the sum. Memories do not leave their hosts."""
-        message, hosts = store(None), sorted({*self._dealing.home.values()})
-        calls = self._called(_Call(host, "count_remembered", None, message) for host in hosts)
-        total: Counts = sum(self._answers(calls))
+        shares = dict.fromkeys(sorted({*self._dealing.home.values()}), ())
+        total: Counts = sum(self._count("count_remembered", shares, ()))
         return total
+
+    def _count(
+        self, kind: str, shares: Mapping[int, Sequence[Chunk]], broadcasts: Sequence[Broadcast]
+    ) -> Iterator[Any]:
+        message, posted = store(None), self._stored(broadcasts)
+        calls = (_Call(host, "count", (kind, chunks), message, posted) for host, chunks in shares.items())
+        return self._answers(self._called(calls))
 
     def _called(self, calls: Iterable[_Call]) -> list[_Call]:
         """Make these calls; return them."""

@@ -7,9 +7,7 @@ from typing import Any
 import ray
 
 from raysim.actors import liveness, workers
-from raysim.actors.actor_setup import set_up_actor
 from raysim.actors.coordinator import Driven, RemoteRun, waits_after
-from raysim.actors.serialization import register_tensors
 from raysim.actors.session import Session
 from raysim.config import Config
 from raysim.engine.events import Event, RoundDone, Stage
@@ -28,7 +26,7 @@ class RunProcess(Driven):
     """Actor that has all clients of a run. Two threads: one runs, the other receives calls."""
 
     def __init__(self, config: Config, federation: Federation, state: tuple[Any, Any]) -> None:
-        set_up_actor(config.resources.gpus_per_actor)
+        workers.hide_gpus(config.resources.gpus_per_actor)
         super().__init__()
         self._paced = bool(config.callbacks)
         self._run = WholeRun(config, federation, *state, self._stopping)
@@ -52,9 +50,6 @@ class RunActor(RemoteRun):
         federation: its data.
         saved: the checkpoint to resume from; None starts the run from its beginning.
         reach: receives the peak memory of the actor so far, in bytes.
-
-    Attributes:
-        coming: the next event, which can be waited for.
     """
 
     who, advice = "the run's process", FEWER
@@ -63,7 +58,6 @@ class RunActor(RemoteRun):
         self, config: Config, federation: Federation, saved: SavedCheckpoint | None, reach: Callable[[int], None]
     ) -> None:
         liveness.check()
-        register_tensors()
         kind: Any = ray.remote(RunProcess)
         takes = config.resources
         placed = kind.options(
@@ -74,20 +68,15 @@ class RunActor(RemoteRun):
             **workers.start_here(takes),
         )
         state = (None, None) if saved is None else (saved.server, dict(saved.clients))
-        super().__init__(placed.remote(config, ray.put(federation), ray.put(state)), bool(config.callbacks))
+        actor = placed.remote(config, ray.put(federation), ray.put(state))
+        # the first event comes at once, so that a driver of several runs can then wait for all of them
+        super().__init__(actor, bool(config.callbacks), [Stage("starting")])
         self._reach = reach
-        self.coming = self._begin()
 
-    def _stream(self) -> Iterator[Event]:
-        yield Stage("starting")  # at once, so that a driver of several runs can then wait for all of them
-        for reference in liveness.arriving(self.coming):
-            if reference is not None:
-                event, peak = ray.get(reference)
-                del reference
-                self._reach(peak)
-                passed_on = [event]
-                del event  # otherwise the object store keeps a checkpoint until the next event
-                yield passed_on.pop()
+    def _completed(self, sent: tuple[Event, int]) -> Event:
+        event, peak = sent
+        self._reach(peak)
+        return event
 
 
 def wait_for_any(attempts: Sequence[RunActor | None]) -> int:

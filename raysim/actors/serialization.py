@@ -29,14 +29,6 @@ class Large:
     arrays: list[npt.NDArray[np.uint8]]
 
 
-def register_tensors() -> None:
-    """Make Ray send tensors of this process as NumPy arrays, which it moves without pickling their contents.
-
-    Call it in every process that sends or receives tensors.
-    """
-    ray.util.register_serializer(Tensor, serializer=_taken_apart, deserializer=lambda parts: _put_together(*parts))
-
-
 def pack(value: Any) -> Any:
     """Return a value as bytes, or as Large; one that only Ray can pickle as it is."""
     packed, arrays, inside = io.BytesIO(), [], 0

@@ -1,4 +1,4 @@
-"""Hosts that do not answer, at the start or later: how many and on which nodes, reported again and again."""
+"""Report hosts that do not answer: how many, and on which nodes."""
 
 import time
 from collections import Counter
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import ray
+
+from raysim.actors import liveness
 
 FIRST, AGAIN = 30, 60  # seconds until the first report, and until the next one
 USUAL = 5  # a call is late if it takes this many times the longest one before
@@ -16,7 +18,7 @@ ADVICE = (
 
 
 class Stalls:
-    """What a run waits for.
+    """Hosts that a run waits for.
 
     Args:
         hosts: the host actors.
@@ -26,32 +28,31 @@ class Stalls:
     def __init__(self, hosts: Sequence[Any], nodes: Sequence[str]) -> None:
         self._nodes = nodes
         self._ready = [host.ready.remote() for host in hosts]
-        self._asked: Any = None
         self.heard()
 
     def heard(self) -> None:
-        """Start to wait again, as something was heard of the run."""
-        self._next, self._asked = time.monotonic() + FIRST, None
+        """Start the wait again, as the run has reported something."""
+        self._next = time.monotonic() + FIRST
 
     def stage(self) -> str:
         """Return how many hosts have started, in a few words."""
         return f"hosts: {len(self._nodes) - len(self._starting())} of {len(self._nodes)} ready"
 
     def line(self, coordinator: Any = None) -> str | None:
-        """Return the line that is to be shown now, or None; `coordinator` is the actor, once the hosts have started."""
+        """Return the line to show now, or None.
+
+        Args:
+            coordinator: the actor, once the hosts have started.
+        """
         if time.monotonic() < self._next:
             return None
-        if coordinator is not None and self._asked is None:
-            self._asked, self._next = coordinator.late_hosts.remote(), time.monotonic() + 1
-            return None
         self._next = time.monotonic() + AGAIN
-        late: list[int] | None = self._starting()
-        what = "start and answer"
-        if coordinator is not None:
-            answered, _ = ray.wait([self._asked], timeout=0)
-            late, what = ray.get(self._asked) if answered else None, "answer"
-            self._asked = None
-        if late is None or (not late and coordinator is None):
+        if coordinator is None:
+            late, what, answered = self._starting(), "start and answer", []
+        else:
+            answered, what = liveness.wait_a_second([coordinator.late_hosts.remote()]), "answer"
+            late = ray.get(answered[0]) if answered else []
+        if not late and not answered:
             return "waiting for the coordinator, on this machine, which does not answer; see `ray status` and top"
         where = {node["NodeID"]: f"{node['NodeManagerAddress']} {node['NodeID'][:8]}" for node in ray.nodes()}
         nodes = Counter(self._nodes[host] for host in late)

@@ -79,6 +79,12 @@ def _joined(nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, str]]
     return commands, refused
 
 
+def hide_gpus(gpus: float) -> None:
+    """Hide all GPUs from this actor if it requested none; Ray leaves them visible."""
+    if not gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def last_line(error: BaseException) -> str:
     """Return the last line of what an error says, or its name if it says nothing."""
     return single_line((str(error).strip().splitlines() or [type(error).__name__])[-1])

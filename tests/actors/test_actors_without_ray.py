@@ -261,7 +261,6 @@ class Rounds:
 def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray holds what a generator yielded until it yields again, as `held` does here."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(coordinator, "register_tensors", lambda: None)
     monkeypatch.setattr(coordinator, "set_torch", lambda *_: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda _: SimpleNamespace(streams=())))
     monkeypatch.setattr(coordinator, "RayRunner", lambda *_: SimpleNamespace(machines={}, forked=0, peaks=list))
@@ -304,13 +303,12 @@ def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.Mo
         left.extend(each() for each in kept)
         yield Reference(Finished({}, False))
 
-    call = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=stream))
     made = object.__new__(Remote)
-    made._notice = None
-    made._paced = made._stopping = False
-    made._actor = SimpleNamespace(events=call, heard=SimpleNamespace(remote=lambda stopping: None))
+    made._first, made.coming = (), stream()
+    made._paced = made._stopping = made._started = False
+    made._actor = SimpleNamespace(heard=SimpleNamespace(remote=lambda stopping: None))
     made._places = SimpleNamespace(give_back=lambda: None)
-    made._patience = SimpleNamespace(heard=lambda: None)
+    made._stalls = SimpleNamespace(heard=lambda: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: reference.event, kill=lambda _: None))
     monkeypatch.setattr(liveness, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
     for event in made.events():

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from ray.exceptions import ActorDiedError
 
-from raysim.actors import coordinator, joining, liveness, stalls
+from raysim.actors import cluster, coordinator, liveness, stalls
 from raysim.actors.cluster import own_cluster
 from raysim.system.capacity import Capacity
 from raysim.system.errors import Lost, RunError
@@ -116,11 +116,9 @@ def test_an_actor_that_its_cluster_takes_along_is_one_loss(seconds: str, monkeyp
 
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=get, kill=lambda _: None))
     monkeypatch.setattr(liveness, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
-    call = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=stream))
     made = object.__new__(coordinator.Remote)
-    made._notice = None
-    made._actor = SimpleNamespace(events=call)
-    made._patience = SimpleNamespace()
+    made._first, made.coming = (), stream()
+    made._actor = SimpleNamespace()
     made._places = SimpleNamespace(give_back=lambda: None)
     with subprocess.Popen(["sleep", seconds]) as raylet:
         monkeypatch.setattr(liveness, "OWN", [psutil.Process(raylet.pid)])
@@ -141,6 +139,7 @@ def stalls_of(hosts: int, monkeypatch: pytest.MonkeyPatch, late: Callable[[float
         nodes=lambda: [{"NodeID": "beef" * 4, "NodeManagerAddress": "10.0.0.2"}],
     )
     monkeypatch.setattr(stalls, "ray", ray)
+    monkeypatch.setattr(liveness, "ray", ray)
     ready = SimpleNamespace(ready=SimpleNamespace(remote=object))
     waiting = stalls.Stalls([ready] * hosts, ["cafe" * 4, "beef" * 4][:hosts])
     coordinator = SimpleNamespace(late_hosts=SimpleNamespace(remote=lambda: late(clock.now)))
@@ -158,7 +157,7 @@ def test_later_it_is_said_again_and_again_which_hosts_do_not_answer(
 ) -> None:
     """Nothing was heard since 100 s. At 130 none is late; from 190 on host 1 is; at 200 something was heard."""
     said = stalls_of(2, monkeypatch, lambda now: [1] if now >= 190 else [], clock)
-    assert [second for second, _ in said] == [192, 231, 292]
+    assert [second for second, _ in said] == [190, 230, 290]
     assert all(
         line.startswith("waiting for 1 of 2 hosts to answer, 1 on the node 10.0.0.2 beefbeef: ") for _, line in said
     )
@@ -166,7 +165,7 @@ def test_later_it_is_said_again_and_again_which_hosts_do_not_answer(
 
 def test_a_coordinator_that_does_not_answer_is_named(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     said = stalls_of(1, monkeypatch, lambda now: "never", clock)
-    assert [second for second, _ in said] == [131, 192, 231, 292]
+    assert [second for second, _ in said] == [130, 190, 230, 290]
     assert all(
         line.startswith("waiting for the coordinator, on this machine, which does not answer; ") for _, line in said
     )
@@ -188,7 +187,7 @@ def test_a_call_is_late_if_it_takes_much_longer_than_any_before(clock: Clock) ->
 
 @pytest.mark.parametrize(
     "begin",
-    [own_cluster(Capacity(1, 0, None), forked=False).__enter__, lambda: joining.join("auto", [])],
+    [own_cluster(Capacity(1, 0, None), forked=False).__enter__, lambda: cluster.join("auto", [])],
     ids=["started", "joined"],
 )
 def test_a_termination_meanwhile_is_an_interrupt(begin: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +199,7 @@ def test_a_termination_meanwhile_is_an_interrupt(begin: Callable[[], object], mo
         time.sleep(60)
 
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(joining.ray, "init", init)
+    monkeypatch.setattr(cluster.ray, "init", init)
     with pytest.raises(KeyboardInterrupt):
         begin()
     assert signal.getsignal(signal.SIGTERM) is before

@@ -51,7 +51,7 @@ class Traffic:
 
     def sizes(self) -> dict[str, list[int]]:
         performs = [args for name, args in self.calls if name == "perform"]
-        evaluates = [args for name, args in self.calls if name == "evaluate"]
+        evaluates = [args for name, args in self.calls if name == "count"]
         gives = [args for name, args in self.calls if name == "give"]
         assert len(performs) + len(evaluates) + len(gives) == len(self.calls)
         return {
@@ -106,7 +106,6 @@ class _TappedRay:
 
 def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traffic:
     """Run with this process in the coordinator's place, and note what crosses once the hosts are ready."""
-    serialization.register_tensors()
     traffic = Traffic()
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
