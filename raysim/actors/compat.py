@@ -81,7 +81,7 @@ def import_ray(loopback: bool) -> None:
     """Import Ray, if it is not imported yet, with the variables that it reads at that moment.
 
     Args:
-        loopback: whether this process starts a cluster of its own, and does not join one.
+        loopback: whether this process starts a cluster, and does not join one.
     """
     if "ray" in sys.modules:
         return
@@ -166,19 +166,6 @@ Without: Ray prints such errors after a loss.
 """
 
 
-def own_variables(dashboard: bool) -> dict[str, str]:
-    """Return the variables with which a cluster of this process's own is started.
-
-    Args:
-        dashboard: whether it has one. Its user is asked for the token, which Ray then keeps in the home folder, where
-            `ray get-auth-token` finds it.
-    """
-    wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", CLUSTER_VARIABLE: "0"}
-    if not dashboard and not _has_token():
-        wanted |= {TOKEN: _own_token}
-    return WORKER_VARIABLES | wanted | _modes
-
-
 def own_options(folder: Path, dashboard: bool) -> dict[str, Any]:
     """Return the options of `ray.init` that are not documented.
 
@@ -198,9 +185,17 @@ def own_options(folder: Path, dashboard: bool) -> dict[str, Any]:
 
 @contextmanager
 def own_settings(dashboard: bool) -> Iterator[None]:
-    """Set `own_variables`; at the end remove them, and have Ray forget them."""
+    """Set the variables with which this process starts a cluster. At the end remove them, and have Ray forget them.
+
+    Args:
+        dashboard: whether the cluster has one. Its user is asked for the token, which Ray then keeps in the home
+            folder, where `ray get-auth-token` finds it.
+    """
+    wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", CLUSTER_VARIABLE: "0"}
+    if not dashboard and not _has_token():
+        wanted |= {TOKEN: _own_token}
     try:
-        with variables(own_variables(dashboard)):
+        with variables(WORKER_VARIABLES | wanted | _modes):
             _reread_token()
             yield
     finally:
@@ -240,15 +235,12 @@ Without: Ray does not start under a long TMPDIR.
 
 # --- Ray's own processes
 
-VITAL = ("gcs_server", "raylet")
-AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
-
 
 def vital_processes(children: Iterable[Any]) -> list[Any]:
     """Return those of this process's children (psutil) without which the cluster has ended.
 
     What: the names of Ray's processes. The agents count, as the raylet ends if one of them does.
-    Buys: the loss of the cluster is noticed at once, and the run goes on with a new cluster.
+    Buys: the loss of the cluster is noticed at once, and the run continues on a new cluster.
     Without: Ray notices the loss after a minute and ends this process; `raysim run --resume` continues the run.
     """
     import psutil
@@ -256,10 +248,11 @@ def vital_processes(children: Iterable[Any]) -> list[Any]:
     vital = []
     for child in children:
         with suppress(psutil.NoSuchProcess):
-            if child.name() in VITAL:
+            if child.name() in ("gcs_server", "raylet"):
                 vital.append(child)
             if child.name() == "raylet":
-                vital += [agent for agent in child.children() if agent.cmdline()[:1] in ([name] for name in AGENTS)]
+                agents = (["ray::DashboardAgent"], ["ray::RuntimeEnvAgent"])
+                vital += [agent for agent in child.children() if agent.cmdline()[:1] in agents]
     return vital
 
 

@@ -27,9 +27,18 @@ from raysim.system.errors import Lost, convert_to_run_error
 class Start:
     """What a run starts with: its hosts, and the records of a checkpoint if the run resumes from one.
 
-    `federation` and `clients` (one for each host) are references inside lists, so that Ray does not fetch them.
-    `forked` is how many hosts are to be forked, `paced` whether a round waits until the driver has heard of the one
-    before.
+    References are inside lists, so that Ray does not fetch them.
+
+    Attributes:
+        config: the resolved config.
+        federation: a reference to the data.
+        hosts: the host actors.
+        places: where the hosts start.
+        server: the checkpoint's record of the server.
+        clients: a reference to the records of each host's clients.
+        apart: see RayRunner.
+        forked: the number of hosts that a fork server is asked to start.
+        paced: see RemoteRun.
     """
 
     config: Config
@@ -44,23 +53,23 @@ class Start:
 
 
 def waits_after(event: Event, paced: bool) -> bool:
-    """Return whether a run waits after this event until the driver has heard of it.
+    """Return whether a run waits after this event until the driver has handled it.
 
-    After a checkpoint, until it is written, to limit what a failure can lose; and where the driver may end the run
-    (`paced`), after every round.
+    A run waits until a checkpoint is written, to limit what a failure can lose. If the driver may end the run
+    (`paced`), it also waits after every round.
     """
     return isinstance(event, Checkpoint) or (paced and isinstance(event, STOPPABLE))
 
 
 class Driven:
-    """The part of an actor that the driver of its run calls, in threads of their own."""
+    """The methods of an actor that the driver of its run calls. Each call runs in a separate thread."""
 
     def __init__(self) -> None:
         self._stopping = threading.Event()
         self._heard = threading.Semaphore(0)
 
     def heard(self, stopping: bool) -> None:
-        """Continue the run, or end it, as the driver has heard of the last round or written the checkpoint."""
+        """Continue or end the run, as the driver has handled the last round or written the checkpoint."""
         if stopping:
             self.stop()
         self._heard.release()
@@ -71,7 +80,7 @@ class Driven:
 
 
 class Coordinator(Driven):
-    """Actor that has the host actors compute. Three threads: one runs, the others receive calls."""
+    """Actor that runs the simulation and sends orders to the hosts. One thread runs, two others receive calls."""
 
     def __init__(self, start: Start) -> None:
         super().__init__()
@@ -80,7 +89,7 @@ class Coordinator(Driven):
         self._runner: RayRunner | None = None
 
     def events(self) -> Iterator[Event]:
-        """Run to the last round, and wait for the driver where `waits_after` says so."""
+        """Run to the last round. Wait for the driver after the events that `waits_after` names."""
         set_torch(torch.device("cpu"), True)
         start = self._start
         assert start is not None
@@ -101,7 +110,7 @@ class Coordinator(Driven):
                 yield Notice(notice)
             for event in simulation.events():
                 if not isinstance(event, Checkpoint):
-                    yield _told(event, runner, joined)
+                    yield _with_actors(event, runner, joined)
                     if waits_after(event, paced):
                         self._heard.acquire()
                     continue
@@ -116,8 +125,8 @@ class Coordinator(Driven):
         return self._runner.late_hosts() if self._runner else []
 
 
-def _told(event: Event, runner: RayRunner, joined: bool) -> Event:
-    """Return an event, completed by what the simulation does not know about its actors."""
+def _with_actors(event: Event, runner: RayRunner, joined: bool) -> Event:
+    """Add what the simulation does not know about its actors to an event."""
     if isinstance(event, Started):
         return replace(event, actors=1 + runner.placement.actors)
     if isinstance(event, Finished) and joined:
@@ -131,8 +140,8 @@ class RemoteRun:
 
     Args:
         actor: the actor, which is Driven.
-        paced: whether each round waits until `heard` was called after the one before, so that `stop` ends the run with
-            the round that was heard of last.
+        paced: whether each round waits until `heard` was called for the one before. `stop` then ends the run with that
+            round.
         first: events to report before those of the actor.
 
     Attributes:

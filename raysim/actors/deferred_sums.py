@@ -1,7 +1,7 @@
-"""Sums that stay at the host of several updates which are applied together, until it has computed the last of them.
+"""Sums that stay at a host until it has computed its last client of a server update.
 
-As hosts add exactly, a sum has the same bits wherever it is made: FedBuff's coordinator gets one of each host instead
-of one of each client, which it would have to receive, unpack and add. All else is replied at once.
+Sums are exact, so a sum has the same bits wherever it is made. FedBuff's coordinator receives one sum from each host
+instead of one from each client. Everything else is replied at once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ class HeldSums:
         self._held: dict[int, Reply] = {}
 
     def answer(self, order: Order, reply: Reply) -> Reply:
-        """Return the reply to an order, without its sums if the host has another order for the same update to come.
+        """Return the reply to an order.
 
-        Else it has those too that were held for the update.
+        It has no sums if the host will receive another order for the same update. Otherwise it also has the sums that
+        were held for the update.
         """
         if order.update is None:
             return reply

@@ -1,6 +1,5 @@
 """A host as a Ray actor."""
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -29,18 +28,27 @@ TRAVEL = 100e6  # bytes that are assumed to go from node to node in a second
 
 @dataclass(frozen=True)
 class Ready:
-    """A host that has started: its node (in words; by id), its kind of machine, its process, whether it was forked."""
+    """A host that has started.
+
+    Attributes:
+        node: the address and the id of its node, for messages.
+        machine: its kind of machine.
+        forked: whether a fork server started its process.
+    """
 
     node: str
-    node_id: str
     machine: str
-    pid: int
     forked: bool
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """The records of clients on their way to another host, and the seconds that making and moving them take."""
+    """Clients on their way to another host.
+
+    Attributes:
+        records: the record of each client.
+        seconds: how long it takes to make and to move the records.
+    """
 
     records: Mapping[int, bytes]
     seconds: float
@@ -48,7 +56,13 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Performed:
-    """A host's reply to an order, the seconds that each client took, and what each took that moved here, if any did."""
+    """What a host returns for an order.
+
+    Attributes:
+        reply: the reply.
+        seconds: how long each client took.
+        price: the seconds for each client that moved here; None if no client did.
+    """
 
     reply: Reply
     seconds: Mapping[int, float]
@@ -71,10 +85,9 @@ class Host:
         self._sums = HeldSums()
 
     def ready(self) -> Ready:
-        """Return what is to be known of this host; Ray answers once the constructor has finished."""
-        node = ray.get_runtime_context().get_node_id()
-        where = f"{ray.util.get_node_ip_address()} {node[:8]}"
-        return Ready(where, node, describe_machine(self._host.model.device), os.getpid(), is_forked())
+        """Describe this host. Ray answers once the constructor has finished."""
+        where = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:8]}"
+        return Ready(where, describe_machine(self._host.model.device), is_forked())
 
     def make_slots(self, count: int) -> str | None:
         """Make CPU slots for the hosts of this node; return where they find them, or None where that is impossible."""
@@ -98,9 +111,9 @@ class Host:
         return own_peak()
 
     def perform(self, sealed: bytes, *fetched: Any) -> Any:
-        """Carry out an order and return what came of it (Performed), packed.
+        """Carry out an order and return a packed Performed.
 
-        Clients of the order that live here from now on come last, each host's as a Transfer.
+        The last arguments are Transfers, one from each host whose clients move here.
         """
         with convert_to_run_error(), self._slot:
             order, message, broadcasts = unseal(sealed, fetched)
@@ -115,7 +128,7 @@ class Host:
 
     @ray.method(num_returns=2)
     def give(self, clients: Sequence[int]) -> tuple[None, Transfer]:
-        """Give clients, which no longer live here, to another host; return two objects: when the second is there."""
+        """Remove clients that move to another host. Return None, which tells when that is done, and the Transfer."""
         with convert_to_run_error():
             began = time.perf_counter()
             records = self._host.give(clients)

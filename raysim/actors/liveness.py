@@ -1,4 +1,4 @@
-"""Contact with the cluster: whether it is still there, and waiting for it no longer than it is."""
+"""Notice within seconds that a cluster has ended or cannot be reached, while waiting for its answers."""
 
 import socket
 import time
@@ -13,16 +13,16 @@ import ray
 from raysim.system.errors import Lost, RunError
 
 EVERY = 5  # seconds between two looks at a joined cluster, and that its answer may take
-SILENCE = 40  # seconds without an answer after which it is given up; Ray (2.60) ends this process after 60
-ANSWER = 5  # seconds that a cluster has to answer what nobody depends on
-SETTLING = 0.5  # seconds in which a raylet that was told to end has ended, after its workers
-STEP, STEPS = 0.1, 10  # seconds of a wait in which a signal is not heard, and how many make one
+SILENCE = 40  # seconds without an answer after which the run ends; Ray (2.60) ends this process after 60
+ANSWER = 5  # seconds to wait for an answer that is not needed
+SETTLING = 0.5  # seconds in which a raylet ends after its workers
+STEP, STEPS = 0.1, 10  # seconds of a wait that signals cannot interrupt, and the number of such waits in a second
 
 
 class Contact:
     """Whether a cluster that this process has joined can still be reached.
 
-    Ray does not say, and after a while ends the process.
+    Ray does not report it, and after a minute ends the process.
     """
 
     def __init__(self, address: str) -> None:
@@ -106,9 +106,9 @@ def cut_off() -> bool:
 
 
 def settle() -> None:
-    """After the loss of an actor, wait whether this process's own cluster ends as well, if it has one; raise Lost then.
+    """After the loss of an actor, wait a moment and raise Lost if the cluster that this process has started ends, too.
 
-    Otherwise one loss would count twice, and Ray end this process when it is asked for anything.
+    Otherwise one loss would count twice, and the next call of Ray would end this process.
     """
     limit = time.monotonic() + SETTLING
     while OWN and not own_has_ended() and time.monotonic() < limit:
@@ -123,9 +123,9 @@ def reach() -> None:
 
 
 def ask(request: Callable[[], object]) -> None:
-    """Have Ray do something that this process does not depend on, and do not wait for a cluster that has ended.
+    """Make a request whose result is not needed, without waiting for a cluster that has ended or is cut off.
 
-    Nor for one that is cut off: Ray would have one wait for a minute.
+    Ray would wait for a minute.
     """
 
     def try_to() -> None:
@@ -149,9 +149,9 @@ def own_has_ended() -> bool:
 
 
 def wait_a_second(references: Sequence[Any]) -> list[Any]:
-    """Return the first of some references that is ready within a second, in a list; an empty one if none is.
+    """Return a list of the first reference that is ready within a second; an empty one if none is.
 
-    Python hears signals only between two calls of Ray (2.60), and two presses of Ctrl-C during one would be one.
+    Python handles signals only between two calls of Ray (2.60). Two presses of Ctrl-C during one call would be one.
     """
     for _ in range(STEPS):
         ready, _waiting = ray.wait(list(references), timeout=STEP)

@@ -1,7 +1,7 @@
-"""Dealing of clients to hosts: before a round, clients move to other hosts so that all of them end it together.
+"""Load balancing: before a round, clients move to other hosts so that all hosts end the round together.
 
-A client is expected to take its samples, times the seconds for a sample that it took before, times the slowness of its
-host. Measured seconds decide where a client computes, and nothing else.
+The expected time of a client is its number of samples, times its measured seconds for a sample, times the slowness of
+its host. Measured times decide where a client computes, and nothing else.
 """
 
 import math
@@ -29,7 +29,14 @@ Moves = Mapping[tuple[int, int], Sequence[int]]
 
 @dataclass(slots=True)
 class _Spent:
-    """What a client took in a round that began for it with `op`: its samples, and the seconds of all its orders."""
+    """What a client took in a round.
+
+    Attributes:
+        op: the op of its first order in the round.
+        samples: the number of its samples.
+        host: its host.
+        seconds: the time of all its orders.
+    """
 
     op: str
     samples: int
@@ -38,7 +45,7 @@ class _Spent:
 
 
 class Dealing:
-    """The hosts that clients live on, and what clients are expected to take there.
+    """The host of each client, and the time that the client is expected to take there.
 
     A client moves with its first order in a round, when its state is what a checkpoint would keep of it.
 
@@ -47,7 +54,8 @@ class Dealing:
         samples: returns how many samples a client has in a window of its stream.
         fixed: whether no client moves.
 
-    `home` is the host of each client.
+    Attributes:
+        home: the host of each client.
     """
 
     def __init__(
@@ -97,7 +105,7 @@ class Dealing:
         return moves
 
     def note(self, host: int, seconds: Mapping[int, float], price: float | None = None) -> None:
-        """Take note of the seconds that a host took for clients, in their order, and of those that a move took."""
+        """Record the seconds that a host took for each client, in their order, and for each move."""
         if price is not None:
             self._price += (price - self._price) / 2
         for client, took in seconds.items():
@@ -110,10 +118,10 @@ class Dealing:
         return spent.samples * self._own.get((spent.op, client), self._usual.get(spent.op, GUESS))
 
     def _balance(self, load: npt.NDArray[np.float64], movable: dict[int, list[tuple[float, int]]]) -> dict[int, int]:
-        """Return the clients that move and their new hosts: none unless the last host then ends so much sooner.
+        """Return the clients that move and their new hosts, or none if the round would not end soon enough.
 
-        The host that ends last gives the one that would end its smallest client first what brings the two closest, as
-        long as that pays. Both take the price of a move: one makes the record, the other waits for it and takes it in.
+        Move a client from the slowest host to the fastest one, choosing the client that balances the two best. Repeat
+        as long as that pays. Both hosts pay the price of a move: one makes the record, the other waits for it.
         """
         before, going, counts = float(load.max()), dict[int, int](), self._counts.copy()
         most = FULLEST * math.ceil(len(self.home) / len(load))
@@ -142,7 +150,7 @@ class Dealing:
         return going if float(load.max()) + PRICE < (1 - MARGIN) * before else {}
 
     def _learn(self) -> None:
-        """Learn from the round that is over: what a sample takes, how slow the hosts are, what each client takes."""
+        """Learn from the last round: the seconds for a sample, of all clients and of each, and each host's slowness."""
         measured = [(client, spent) for client, spent in self._spent.items() if spent.seconds > 0]  # nor NaN
         for op in {spent.op for _, spent in measured}:
             took = sum(spent.seconds / self._slowness[spent.host] for _, spent in measured if spent.op == op)

@@ -50,7 +50,14 @@ class _Call:
 def start_hosts(
     config: Config, federation: Any, places: Places, ways: Sequence[Mapping[str, Any]] | None = None
 ) -> list[Any]:
-    """Start the host actors; `federation` is a reference to the data, `ways` are options by which each one starts."""
+    """Start the host actors.
+
+    Args:
+        config: the resolved config.
+        federation: a reference to the data.
+        places: where the hosts start.
+        ways: the options of `choose_start` for each host.
+    """
     actor: Any = ray.remote(Host)
     options = zip(places.options(), ways or [{}] * places.placement.actors, places.placement.clients, strict=True)
     return [actor.options(**where, **how).remote(config, federation, list(own)) for where, how, own in options]
@@ -67,7 +74,10 @@ class RayRunner:
         records: a reference for each host to its clients' records, if the run resumes from a checkpoint.
         apart: whether a host computes one client per call, so that the loss of a host shows which client caused it.
 
-    `machines` are the kinds of machine of the nodes that have hosts, by node; `forked` is how many hosts are forked.
+    Attributes:
+        placement: the host actors and their clients.
+        machines: the kind of machine of each node that has hosts.
+        forked: the number of forked hosts.
     """
 
     def __init__(
@@ -114,16 +124,16 @@ class RayRunner:
         return reply
 
     def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:
-        """Distribute the parts over hosts that compute side by side, and return the merged counts.
+        """Distribute the parts over hosts that can compute at the same time, and return the merged counts.
 
-        No others, as a process keeps the memory that it has tested in: 200 hosts on two CPUs would keep 4 GB.
+        A process keeps the memory that it has used for testing: with all of 200 hosts on two CPUs that would be 4 GB.
         """
         hosts = self._concurrent[: len(parts)]
         shares = {host: parts[first :: len(hosts)] for first, host in enumerate(hosts)}
         return merge_scores(list(self._count("evaluate", shares, broadcasts)))
 
     def evaluate_clients(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Mapping[int, Scores]:
-        """Have every host test its clients' own models, which do not leave it, and return the counts by client."""
+        """Have every host test its clients' personalized models, and return the counts by client."""
         shares = dict.fromkeys(sorted({*self._dealing.home.values()}), parts)
         answers = self._count("evaluate_clients", shares, broadcasts)
         return {client: scores for answer in answers for client, scores in answer.items()}
@@ -173,8 +183,8 @@ class RayRunner:
         """Have clients of an order move if that pays; return references to their records, by their new host."""
         arriving: dict[int, list[Any]] = {}
         for (old, new), clients in self._dealing.deal(order).items():
-            told, given = self._hosts[old].give.remote(clients)
-            self._under_way[told] = _Call(old, "give", clients)
+            gone, given = self._hosts[old].give.remote(clients)
+            self._under_way[gone] = _Call(old, "give", clients)
             arriving.setdefault(new, []).append(given)
         return arriving
 
@@ -188,12 +198,12 @@ class RayRunner:
         return members.items()
 
     def _part(self, order: Order, host: int, own: Sequence[int]) -> Order:
-        """Return the part of an order that is for some of a host's clients, without its message, sent apart."""
+        """Return the part of an order for some of a host's clients. The call carries the message."""
         windows = {client: order.windows[client] for client in own if client in order.windows}
         shares = {client: order.shares[client] for client in own}
         later = (client for client in order.later if self._dealing.home[client] == host)
-        same = order.cohort, order.phase, windows, order.arrived, order.discount, order.update
-        return Order(order.op, tuple(own), None, shares, *same, tuple(islice(later, 1)))
+        last = tuple(islice(later, 1))
+        return replace(order, clients=tuple(own), message=None, shares=shares, windows=windows, later=last)
 
     def _share_cpus(self, nodes: Sequence[str], cpus: float | None) -> list[int]:
         """Have the hosts of each node share its CPUs, if there are too few; return those that compute at once."""

@@ -1,6 +1,6 @@
 """What the runner and its hosts send each other: small messages as bytes, large ones through the object store.
 
-Ray moves bytes without looking into them; for any other value it runs serialisers of its own, argument by argument.
+Ray moves bytes as they are. For any other value it runs its own serializers for each argument.
 """
 
 import io
@@ -23,14 +23,19 @@ LARGE = 96 * 2**10  # bytes; Ray sends arguments and replies of up to 100 KiB wi
 
 @dataclass(frozen=True, eq=False)
 class Large:
-    """A packed value with more than LARGE bytes of arrays, of which those beyond (uint8 [n]) lie apart, uncopied."""
+    """A packed value with more than LARGE bytes of arrays.
+
+    Attributes:
+        packed: the value, with as many arrays as LARGE allows.
+        arrays: the other arrays (uint8 [n]), not copied.
+    """
 
     packed: bytes
     arrays: list[npt.NDArray[np.uint8]]
 
 
 def pack(value: Any) -> Any:
-    """Return a value as bytes, or as Large; one that only Ray can pickle as it is."""
+    """Return a value as bytes or as Large. A value that only Ray can pickle is returned unchanged."""
     packed, arrays, inside = io.BytesIO(), [], 0
 
     def keep_inside(array: pickle.PickleBuffer) -> bool:
@@ -52,7 +57,7 @@ def pack(value: Any) -> Any:
 
 
 def store(value: Any) -> Any:
-    """Return a small value as bytes, and a reference to one that is not, which is put into the object store."""
+    """Return a small value as bytes. Put a large one into the object store and return a reference to it."""
     packed = pack(value)
     return packed if isinstance(packed, bytes) else ray.put(packed)
 

@@ -1,4 +1,4 @@
-"""How the processes of actors start: as children of their node's fork server, or each by itself, as Ray starts them."""
+"""Choose how the processes of actors start: forked by a server on their node, or spawned by Ray."""
 
 import fcntl
 import os
@@ -37,7 +37,9 @@ def choose_start(wanted: Resources, nodes: Sequence[str]) -> tuple[list[dict[str
     """
     if not wanted.forks or compat.why_plain() is not None:  # `cluster_of` has reported the latter
         return [{} for _ in nodes], None
-    commands, refused = _own(nodes) if OWN else _joined(nodes)
+    if OWN:
+        OWN[0].keep()
+    commands, refused = (dict.fromkeys(nodes, OWN[0].command), {}) if OWN else _serve_nodes(nodes)
     lacking = [f"{node[:8]} ({reason})" for node, reason in refused.items()]
     if lacking and wanted.workers == "forked":
         raise ConfigError(
@@ -54,12 +56,7 @@ def start_here(wanted: Resources) -> dict[str, Any]:
     return choose_start(wanted, [""])[0][0] if OWN else {}
 
 
-def _own(nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    OWN[0].keep()
-    return dict.fromkeys(nodes, OWN[0].command), {}
-
-
-def _joined(nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _serve_nodes(nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Have a fork server on each of these nodes; return the commands of those that do, and why the others do not."""
     job = ray.get_runtime_context().get_job_id()
     task: Any = ray.remote(serve_this_node)
@@ -86,21 +83,21 @@ def hide_gpus(gpus: float) -> None:
 
 
 def last_line(error: BaseException) -> str:
-    """Return the last line of what an error says, or its name if it says nothing."""
+    """Return the last line of an error's message, or the error's name if it has no message."""
     return single_line((str(error).strip().splitlines() or [type(error).__name__])[-1])
 
 
 def serve_this_node(folder: str | None) -> tuple[str, str]:
-    """Have a fork server on the node of this Ray worker, for as long as it has something to do.
+    """Start a fork server on the node of this Ray worker. It ends when it has had nothing to do for a while.
 
     Args:
-        folder: that of a server which was started earlier, and is kept if it is still there.
+        folder: the folder of a server that was started earlier, which is used if it still runs.
 
     Returns:
         its folder, and the command that starts Python there.
 
     Raises:
-        ConfigError: there is no place for it, or workers cannot be forked there.
+        ConfigError: there is no place for its folder, or workers cannot be forked on this node.
     """
     if not CAN_FORK:
         raise ConfigError(f"{sys.platform}, Python {sys.version.split()[0]}")
