@@ -69,6 +69,9 @@ class Resources(Block):
     (335 MB each); auto is forked where it can be."""
     rebalance: bool = True
     """Whether clients that share actors move between them before a round, so that all actors end it together."""
+    memory: Literal["refuse", "warn"] = "refuse"
+    """What happens to a run whose estimated memory is above 80% of the machine's: it is refused, or it starts with a
+    warning."""
     address: str | None = None
     """The Ray cluster to join; null starts one on this machine."""
     dashboard: bool = False

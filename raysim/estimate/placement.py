@@ -13,7 +13,17 @@ from raysim.system.errors import ConfigError
 
 @dataclass(frozen=True)
 class Placement:
-    """The host actors of a run: which clients each owns, what each asks Ray for, and whether they go to few nodes."""
+    """The host actors of a run.
+
+    Attributes:
+        clients: the ids of the clients that each owns.
+        cpus: what each asks Ray for.
+        gpus: what each asks Ray for.
+        memory_bytes: the estimate of the whole run.
+        custom: what each asks Ray for of a cluster's custom resources.
+        packed: whether they go to few nodes.
+        warning: that the cluster has less memory, if `resources.memory` is warn and it has.
+    """
 
     clients: Sequence[Sequence[int]]
     cpus: float
@@ -21,6 +31,7 @@ class Placement:
     memory_bytes: int
     custom: Mapping[str, float] = field(default_factory=dict)
     packed: bool = False
+    warning: str = ""
 
     @property
     def actors(self) -> int:
@@ -59,22 +70,30 @@ def place(config: Config, capacity: Capacity, need: MemoryNeed | None = None) ->
     dealt = [range(first, config.clients.count, actors) for first in range(actors)]
     cpus, packed = _cpus(config, actors, capacity), wanted.placement == "pack"
     placement = Placement(dealt, cpus, wanted.gpus_per_actor, 0, wanted.custom, packed)
-    return replace(placement, memory_bytes=check_memory(config, capacity, placement, need or processes_alone(config)))
+    return check_memory(config, capacity, placement, need or processes_alone(config))
 
 
-def check_memory(config: Config, capacity: Capacity, placement: Placement, need: MemoryNeed) -> int:
-    """Return the bytes that the run takes with its hosts placed so. Raises ConfigError: the cluster has fewer."""
-    actors = placement.actors
+def check_memory(config: Config, capacity: Capacity, placement: Placement, need: MemoryNeed) -> Placement:
+    """Return the placement with the bytes that the run takes. Raises ConfigError: see `_lack`."""
+    actors, warning = placement.actors, ""
     memory = need.total(actors, at_once(config, actors, placement.cpus))
     if capacity.memory is not None and memory > MOST_OF_MEMORY * capacity.memory:
-        raise ConfigError(
+        warning = _lack(
+            config,
             f"resources.clients_per_actor: {_of(actors)} would take about {memory / GIB:.1f} GiB, allowed: "
             f"{MOST_OF_MEMORY:.0%} of the {capacity.memory / GIB:.1f} GiB there are; "
-            + _what_fits(config, capacity, need)
+            + _what_fits(config, capacity, need),
         )
-    if need.clients:
-        _check_nodes(config, capacity, placement.cpus, actors, need)
-    return memory
+    if need.clients and not warning:
+        warning = _check_nodes(config, capacity, placement.cpus, actors, need)
+    return replace(placement, memory_bytes=memory, warning=warning)
+
+
+def _lack(config: Config, text: str) -> str:
+    """Return the text about lacking memory as a warning. Raises ConfigError: `resources.memory` is refuse."""
+    if config.resources.memory == "refuse":
+        raise ConfigError(text)
+    return text
 
 
 def hosts_by_node(placement: Placement, capacity: Capacity) -> list[int]:
@@ -89,8 +108,8 @@ def hosts_by_node(placement: Placement, capacity: Capacity) -> list[int]:
     return sorted((count for count in hosts if count), reverse=True)
 
 
-def _check_nodes(config: Config, capacity: Capacity, cpus: float, actors: int, need: MemoryNeed) -> None:
-    """Refuse hosts that a cluster's nodes have no memory for. Raises ConfigError."""
+def _check_nodes(config: Config, capacity: Capacity, cpus: float, actors: int, need: MemoryNeed) -> str:
+    """Return a warning about hosts that a cluster's nodes have no memory for, or "". Raises ConfigError."""
     clients = config.clients.count
 
     def largest(hosts: int) -> int:
@@ -101,13 +120,14 @@ def _check_nodes(config: Config, capacity: Capacity, cpus: float, actors: int, n
         return sum(_room(config, node, cpus, each, need.working) for node in capacity.nodes)
 
     if not capacity.nodes or room(actors) >= actors:
-        return
+        return ""
     fewer = next((hosts for hosts in range(actors - 1, 0, -1) if room(hosts) >= hosts), None)
     less = f"set resources.clients_per_actor={math.ceil(clients / fewer)}" if fewer else _smaller(need)
     most = largest(actors) + need.working
-    raise ConfigError(
+    return _lack(
+        config,
         f"resources.clients_per_actor: {_of(actors)} of up to {most / GIB:.2g} GiB each, the cluster's "
-        f"nodes have memory for {room(actors):g} of them; {less}"
+        f"nodes have memory for {room(actors):g} of them; {less}",
     )
 
 
@@ -129,24 +149,28 @@ def at_once(config: Config, actors: int, cpus: float) -> int:
     return math.ceil(cpus * actors) if shared else actors
 
 
-def check_alone(config: Config, capacity: Capacity, need: MemoryNeed) -> None:
-    """Refuse a run in this process that this machine cannot hold. Raises ConfigError.
+def check_alone(config: Config, capacity: Capacity, need: MemoryNeed) -> str:
+    """Return a warning about a run in this process that this machine cannot hold, or "".
 
     Of a GPU's memory, where most of it would be, nothing is known.
+
+    Raises:
+        ConfigError: `resources.memory` is refuse.
     """
-    if config.resources.gpus_per_actor or capacity.memory is None:
-        return
-    if need.alone > MOST_OF_MEMORY * capacity.memory:
-        raise ConfigError(
+    if not config.resources.gpus_per_actor and capacity.memory and need.alone > MOST_OF_MEMORY * capacity.memory:
+        return _lack(
+            config,
             f"clients.count: {len(need.clients):,} in one process would take about {need.alone / GIB:.1f} GiB, "
-            f"allowed: {MOST_OF_MEMORY:.0%} of the {capacity.memory / GIB:.1f} GiB there are; {_smaller(need)}"
+            f"allowed: {MOST_OF_MEMORY:.0%} of the {capacity.memory / GIB:.1f} GiB there are; {_smaller(need)}",
         )
+    return ""
 
 
 def _smaller(need: MemoryNeed) -> str:
     """Return what takes less, whatever the actors."""
     less = [f"set {knob}, which keeps {nbytes / GIB:.1f} GiB less, or " for knob, nbytes in need.savings.items()]
-    return f"{''.join(less)}take a smaller model, data set, memory.capacity or clients.count"
+    smaller = f"{''.join(less)}take a smaller model, data set, memory.capacity or clients.count"
+    return f"{smaller}, or set resources.memory=warn to start it all the same"
 
 
 def _what_fits(config: Config, capacity: Capacity, need: MemoryNeed) -> str:

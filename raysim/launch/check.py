@@ -145,6 +145,7 @@ def _places(config: Config, capacity: Capacity, need: MemoryNeed) -> LabelledLin
         "memory",
         f"about {in_units(place.memory_bytes)}{whole}, a host up to {in_units(_largest(place, need))}",
     )
+    yield from _warning(place)
     yield from _gpu_memory(config, need, place.clients)
 
 
@@ -175,7 +176,14 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed) -> LabelledLines:
     resting, working = most - need.working, placement.at_once(config, hosts[0], place.cpus) * need.working
     on_a_node = f"about {in_units(need.node + hosts[0] * resting + working)} on a node with {_count(hosts[0], 'host')}"
     yield "memory", f"{on_a_node}, {in_units(need.driver)} more on this one, a host up to {in_units(most)}"
+    yield from _warning(place)
     yield from _gpu_memory(config, need, place.clients)
+
+
+def _warning(place: Placement) -> LabelledLines:
+    """Yield that memory is lacking, where `resources.memory` is warn and it is."""
+    if place.warning:
+        yield "warning", place.warning
 
 
 def _gpu_memory(config: Config, need: MemoryNeed, clients: Iterable[Sequence[int]]) -> LabelledLines:

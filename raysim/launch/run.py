@@ -115,7 +115,7 @@ def run(
         prepared = _Prepared(resolved, federation, model, capacity, places, told)
         with (
             Footprint() as footprint,
-            _start_here(prepared) if local else _start_on_ray(prepared, display, session) as start,
+            _start_here(prepared, display) if local else _start_on_ray(prepared, display, session) as start,
         ):
             execution = Execution(resolved, federation, told, directory, display, start)
             steps = execution.steps(began, footprint, _interruptible(execution.recovery, display, log))
@@ -149,9 +149,11 @@ class _Prepared:
 
 
 @contextmanager
-def _start_here(run: _Prepared) -> Iterator[Start]:
+def _start_here(run: _Prepared, display: RunDisplay) -> Iterator[Start]:
     """Yield the function that starts the run from a checkpoint in this process."""
-    placement.check_alone(run.config, run.capacity, estimate_memory(run.config, run.federation, run.model))
+    need = estimate_memory(run.config, run.federation, run.model)
+    if warning := placement.check_alone(run.config, run.capacity, need):
+        display.say(warning)
 
     def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
         server, clients = (None, None) if saved is None else (saved.server, saved.clients)
@@ -170,7 +172,9 @@ def _start_on_ray(run: _Prepared, display: RunDisplay, early: "Session | None") 
 
     config, need = run.config, estimate_memory(run.config, run.federation, run.model)
     if run.places is not None:
-        placement.check_memory(config, run.capacity, run.places, need)
+        warning = placement.check_memory(config, run.capacity, run.places, need).warning
+        if warning:
+            display.say(warning)
 
     def begin(session: "Session | None" = None) -> AbstractContextManager[Capacity]:
         address = config.resources.address
@@ -181,8 +185,8 @@ def _start_on_ray(run: _Prepared, display: RunDisplay, early: "Session | None") 
         # nodes of a joined cluster may change, so their places are looked for at each start, and here before the run
         # has a directory
         places = run.places if there is run.capacity else None
-        if places is None:
-            placement.place(config, there, need)
+        if places is None and (warning := placement.place(config, there, need).warning):
+            display.say(warning)
 
         def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
             reach()

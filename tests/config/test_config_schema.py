@@ -91,6 +91,7 @@ DEFAULTS: dict[str, object] = {
         "placement": "spread",
         "workers": "auto",
         "rebalance": True,
+        "memory": "refuse",
         "address": None,
         "dashboard": False,
         "deterministic": True,

@@ -10,6 +10,7 @@ from raysim.config.lookup import table
 from raysim.estimate.memory import MemoryNeed
 from raysim.estimate.pace import pace
 from raysim.launch.amounts import in_milliseconds
+from raysim.launch.display import RunDisplay
 from raysim.system.capacity import Capacity
 from raysim.system.errors import ConfigError
 
@@ -111,6 +112,23 @@ def test_what_does_not_fit_is_refused_with_the_setting_that_would(check):
     ) as found:
         check(memory=int((ALONE.total(2, 2) + 0.5 * ALONE.process) / 0.8))
     assert "\n" not in str(found.value)
+
+
+def test_a_run_may_start_where_memory_may_be_lacking(tiny, check, monkeypatch, tmp_path):
+    """`warn` shows the line that `refuse` ends with, in `raysim check` and in a run, and goes on."""
+    with pytest.raises(ConfigError, match=r"nothing fits: .* set resources\.memory=warn") as refused:
+        check(memory=2**20)
+    said = check(memory=2**20, resources={"memory": "warn"})
+    assert said["warning"] == str(refused.value)
+    assert "time" in said
+    lines = []
+    monkeypatch.setattr(RunDisplay, "say", lambda self, text: lines.append(text))
+    monkeypatch.setattr("raysim.launch.run.this_machine", lambda: Capacity(2, 0, 2**20))
+    with pytest.raises(ConfigError, match=r"clients\.count: 3 in one process would take"):
+        raysim.run(tiny(), out=tmp_path / "refused", local=True)
+    done = raysim.run(tiny(resources={"memory": "warn"}), out=tmp_path / "warned", local=True)
+    assert done.status == "done"
+    assert lines[0].startswith("clients.count: 3 in one process would take about ")
 
 
 def test_what_a_client_half_decides_by_values_is_marked(check):
