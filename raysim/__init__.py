@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raysim.evaluation.evaluate import Evaluated, evaluate
-    from raysim.launch.checking import check_run as check
+    from raysim.launch.check import check_run as check
     from raysim.launch.run import run
     from raysim.records.result import Result
     from raysim.records.result import load_result as load
@@ -38,7 +38,7 @@ _HOMES = {
     "Evaluated": "raysim.evaluation.evaluate:Evaluated",
     "Result": "raysim.records.result:Result",
     "RunError": "raysim.system.errors:RunError",
-    "check": "raysim.launch.checking:check_run",
+    "check": "raysim.launch.check:check_run",
     "evaluate": "raysim.evaluation.evaluate:evaluate",
     "figures": "raysim.reports.figures:figures",
     "load": "raysim.records.result:load_result",

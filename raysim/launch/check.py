@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from raysim.callbacks.callback_list import make_callbacks
-from raysim.config import Config
+from raysim.config import Config, load
 from raysim.config.timing import AsynchronousSchedule
 from raysim.data.dataset import MissingData
 from raysim.data.loading import resolve_root
@@ -73,6 +74,21 @@ def estimate_run(config: Config) -> LabelledLines:
     yield from _work(cost, about)
     yield from _places(config, capacity, need)
     yield "time", _time(config, federation, model, cost, capacity)
+
+
+def check_run(
+    config: str | Path | Mapping[str, object] | Config, overrides: Sequence[str] | Mapping[str, object] = ()
+) -> dict[str, str]:
+    """Return what a run would start, send, compute and need, by labels such as steps and memory; start nothing.
+
+    Args:
+        config: a YAML file, a mapping or a config.
+        overrides: KEY=VALUE strings, or a mapping from dotted keys to values.
+
+    Raises:
+        ConfigError: as the run itself would.
+    """
+    return dict(estimate_run(load(config, overrides)))
 
 
 def _without_data(config: Config, capacity: Capacity) -> LabelledLines:
