@@ -1,6 +1,7 @@
 """How much memory a run would take, estimated from its model, data, methods and packing before anything starts.
 
-The figures of processes were measured with Linux's PSS (see footprint.py), which counts what processes share once.
+What a process takes is measured: this one has imported what an actor imports. What cannot be measured before a run was
+measured once with Linux's PSS (see footprint.py), which counts what processes share once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from functools import cached_property
 from math import prod
 
 import numpy as np
-import torch
+import psutil
 
 from raysim.api.client import cut_into_batches
 from raysim.api.method import overrides
@@ -28,14 +29,24 @@ from raysim.models.graphs import MOST_GRAPHS
 from raysim.models.inputs import two_samples
 from raysim.system.capacity import MIB
 
-# Private memory of a process that has imported torch and Ray, as measured: the CUDA build's libraries are larger.
-PROCESS_BYTES = (335 if torch.version.cuda else 190) * MIB
-# The same where it was forked (see raysim.actors.forking) and has trained, and what the process adds that forks.
+MOST_MEASURED = 512 * MIB  # what this process holds beyond it, in a notebook, say, is data that no worker copies
+
+
+def _measure_process() -> tuple[int, int]:
+    """Return the private bytes of this process, which has imported torch, and its share of libraries' pages."""
+    memory = psutil.Process().memory_info()
+    shared = int(getattr(memory, "shared", memory.rss // 2))  # only Linux counts it
+    return min(memory.rss - shared, MOST_MEASURED), shared
+
+
+# Measured where this module is imported, before data are read: torch's builds and versions differ by 150 MiB.
+_PRIVATE, _SHARED = _measure_process()
+PROCESS_BYTES = _PRIVATE + 40 * MIB  # an actor's private memory, with Ray's import and what training leaves
+# The same where it was forked (see raysim.actors.forking) and has trained. The process that forks shares half of its.
 FORKED_BYTES = 36 * MIB
-SERVER_BYTES = (150 if torch.version.cuda else 90) * MIB
+SERVER_BYTES = PROCESS_BYTES // 2
 TORCHVISION_BYTES = 155 * MIB  # in each process that builds a network of torchvision's, which imports torch's compiler
-# What there is once: Ray's own processes and the pages of libraries that all processes share.
-SHARED_BYTES = (600 if torch.version.cuda else 400) * MIB
+SHARED_BYTES = _SHARED + 350 * MIB  # what there is once: the pages of libraries, and Ray's own processes
 KEPT_BYTES = 512 * MIB  # of freed memory, what a host's allocator keeps
 # Vectors of the model's length; an exact sum (int64) counts as two. A host takes at work, beside what its optimizer
 # keeps and a step takes (or, as much, an update or a layer's gradient): the updates' sum, 2, and what a wide layer's
