@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 LOOPBACK = "127.0.0.1"
-TESTED = ("2.52", "2.60")
+TESTED = ("2.60", "2.60")
 """The oldest and the newest minor version of Ray that the whole suite was run with."""
 
 # --- The plain mode: Ray's public interface alone

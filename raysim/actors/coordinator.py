@@ -1,6 +1,7 @@
 """The coordinator actor, which runs the simulation on the cluster and streams its events to the driver."""
 
 import threading
+from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -194,9 +195,9 @@ class RemoteRun:
             self._waits = False
             self._actor.heard.remote(self._stopping)
 
+    @abstractmethod
     def _completed(self, sent: Any) -> Event:
         """Return the event in what the actor has sent."""
-        raise NotImplementedError
 
     def _silence(self) -> Iterator[Event]:
         """Yield what to report after a second without an event."""
