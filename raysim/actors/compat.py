@@ -18,6 +18,7 @@ import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ def import_ray(loopback: bool) -> None:
     if loopback or _has_token():  # joining presents the token of this machine; a cluster without one accepts any
         _modes[MODE] = "token"
     with variables(wanted | _modes):
-        import ray  # noqa: F401
+        import_module("ray")
 
 
 @contextmanager
@@ -161,7 +162,7 @@ WORKER_VARIABLES = {
 }
 """What: variables of the workers. RAY_IGNORE_UNHANDLED_ERRORS is named in Ray's messages only.
 
-Buys: a coordinator whose hosts end prints no error that nobody reads.
+Buys: a coordinator whose hosts end prints no useless error.
 Without: Ray prints such errors after a loss.
 """
 

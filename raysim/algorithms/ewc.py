@@ -48,7 +48,7 @@ class Ewc(Method):
     fisher: Annotated[FisherForm, doc("squared gradients of samples or batches, or with the model's labels")] = "sample"
     sample_size: Annotated[int, Ge(1), doc("samples of the task that a client's Fisher is taken over")] = 200
     clip: Annotated[float | None, Gt(0), doc("the largest value of a client's Fisher")] = None
-    scope: Annotated[Literal["global", "client"], doc("the clients' mean Fisher, or each one's own")] = "global"
+    scope: Annotated[Literal["global", "client"], doc("the clients' mean Fisher, or each client's")] = "global"
 
     neutral: ClassVar = {"strength": 0.0}
     replies: ClassVar = {"fisher": "mean"}

@@ -27,7 +27,7 @@ __all__ = ["Config", "ConfigError", "Draft", "build_json_schema", "dump", "load"
 
 @dataclass(frozen=True)
 class Draft:
-    """A config that is valid but for its components, which take seconds to import: their own keys are not looked at."""
+    """A config that is valid except its components, which take seconds to import: their own keys are not looked at."""
 
     document: Document
     config: Config

@@ -1,4 +1,4 @@
-"""A run in one process, all clients one after the other, whose errors are those of a run that nobody debugs."""
+"""A run in one process, all clients one after the other, with the errors of a run outside a debugger."""
 
 import threading
 from collections.abc import Generator, Mapping

@@ -110,7 +110,7 @@ def run(
         model = check_model(resolved, federation.shape, federation.classes, federation.vocabulary)
         check_fit(resolved, model, federation.classes)
         told = make_callbacks(resolved, federation.protocols, callbacks)
-        name = getattr(display, "log", None)  # a display of one's own need not have it
+        name = getattr(display, "log", None)  # a custom display need not have it
         log = directory / name if name and not local else None
         prepared = _Prepared(resolved, federation, model, capacity, places, told)
         with (

@@ -90,7 +90,7 @@ class ExperimentSetting:
         try:
             with only_named_by():
                 own = load(self.runs[0].config).objective.make().metric
-        except ConfigError:  # of a component of one's own, or of a version that is no longer read
+        except ConfigError:  # of a custom component, or of a version that is no longer read
             return found
         return replace(found, range=own.range) if own.name == found.name else found
 

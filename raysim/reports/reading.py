@@ -222,7 +222,7 @@ def _complete(document: Document) -> Mapping[str, object]:
     try:
         with only_named_by():
             return cast(Mapping[str, object], to_plain(validate(document)))
-    except ConfigError:  # of a component of one's own, or of a version that is no longer read
+    except ConfigError:  # of a custom component, or of a version that is no longer read
         return document.values
 
 
