@@ -114,7 +114,7 @@ def _components(definitions: Schema, kind: str) -> Iterator[tuple[str, Schema]]:
 
 
 def list_components(listed: str, name: str | None = None) -> Iterator[str]:
-    """Yield a line for each name of a kind, as `raysim list` calls it, or for each key of one, raysim's or a custom one.
+    """Yield a line for each name of a kind, as `raysim list` calls it, or for each key of one, built-in or custom.
 
     Raises:
         ConfigError: there is no such kind, or no such name.
