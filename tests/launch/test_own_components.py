@@ -137,7 +137,7 @@ def test_list_says_what_there_is_and_the_keys_of_one(capsys: pytest.CaptureFixtu
     assert main(["list", "partitions"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*PARTITIONS]
     assert main(["list", "methods", "er"]) == 0
-    said = "sample_size null a whole number >= 1 or null; replayed samples of a step; null is as many as the batch has"
+    said = "sample_size null a whole number >= 1 or null; replayed samples of a step; null is the batch size"
     assert " ".join(capsys.readouterr().out.split()) == said
     assert main(["list", "memory_policies", f"{PARTS}:EveryNth"]) == 0
     assert " ".join(capsys.readouterr().out.split()) == "n 3 a whole number >= 1; of so many samples one is kept"

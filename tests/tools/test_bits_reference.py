@@ -19,6 +19,7 @@ NO_BITS = {  # where a run's files and processes are; or what needs a cluster or
     *("name", "dataset.download", "logging", "checkpoint.keep", "checkpoint.tries"),
     *("resources.address", "resources.cpus_per_actor", "resources.custom", "resources.dashboard"),
     *("resources.cuda_graphs", "resources.deterministic", "resources.gpus_per_actor", "resources.placement"),
+    "resources.memory",
 }
 REFUSED = {("methods.glfc.old_model", "proxy")}  # what a paper has and raysim has not
 
