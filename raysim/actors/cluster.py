@@ -141,7 +141,7 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
     if ray.is_initialized():
         yield present()
         return
-    with compat.variables(compat.joined_variables()):
+    with compat.variables(compat.WORKER_VARIABLES):
         join(address, code)
         liveness.JOINED.append(liveness.Contact(ray.get_runtime_context().gcs_address))
         try:
@@ -165,12 +165,16 @@ def join(address: str, code: Sequence[str]) -> None:
         except (OSError, OverflowError) as error:
             raise _no_cluster(address, str(error)) from error
     for_workers = {"env_vars": compat.WORKER_VARIABLES} | ({"py_modules": list(code)} if code else {})
-    here = compat.rays_address(_only_here(host, port))
-    with interrupts.keep_termination(), without_warnings(), here:
+    only_here = _only_here(host, port)
+    modes = compat.joining_modes()
+    for mode in modes:
         try:
-            ray.init(address=address, runtime_env=for_workers, log_to_driver=False, logging_level=logging.ERROR)
+            with interrupts.keep_termination(), without_warnings(), compat.joining(mode, only_here):
+                ray.init(address=address, runtime_env=for_workers, log_to_driver=False, logging_level=logging.ERROR)
+            return
         except (OSError, ValueError, RuntimeError, AuthenticationError) as error:
-            raise _explained(address, error) from error
+            if mode == modes[-1] or not compat.refused_token(error):
+                raise _explained(address, error) from error
 
 
 def _only_here(host: str, port: int | None) -> bool:

@@ -122,12 +122,25 @@ def drop_rays_variables() -> None:
         del os.environ[name]
 
 
-def joined_variables() -> dict[str, str]:
-    """Return the variables of this process while it is connected to a cluster that it has joined.
+def joining_modes() -> Sequence[str]:
+    """Return the modes of authentication in which to try to join a cluster, one after the other.
 
-    One is undocumented: without it, Ray tries for 20 seconds, not 3, to reach a cluster that does not answer.
+    Ray itself tries one. A driver with a token that joins a cluster without one then loses every actor it creates.
     """
-    return WORKER_VARIABLES | {"RAY_gcs_server_port_wait_time_s": "3"} | ({MODE: "token"} if _has_token() else {})
+    if MODE in os.environ:
+        return (os.environ[MODE],)
+    return ("disabled", "token") if _has_token() else ("disabled",)
+
+
+@contextmanager
+def joining(mode: str, loopback: bool) -> Iterator[None]:
+    """Set what this process joins a cluster with; see `joining_modes` and `rays_address`.
+
+    One is undocumented: without it, Ray tries for 20 seconds, not 2, to reach a cluster that does not answer.
+    """
+    with variables({MODE: mode, "RAY_gcs_server_port_wait_time_s": "2"}), rays_address(loopback):
+        _reread_token()
+        yield
 
 
 def _reread_token() -> None:

@@ -109,6 +109,17 @@ def test_three_nodes_give_the_bits_of_one_and_hold_the_data_once(
     assert not ray.is_initialized()
 
 
+def test_a_token_of_this_machine_does_not_disturb_a_cluster_that_needs_none(
+    config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that used the token would lose every actor at its start, as the cluster's calls to it carry none."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("a" * 64)
+    ended = raysim.run(config, {"training.rounds_per_task": 1, "checkpoint.tries": 1}, out=tmp_path / "out")
+    assert (ended.status, ended.recoveries) == ("done", 0)
+
+
 @pytest.fixture
 def joined(nodes: Any) -> Iterator[Any]:
     """What the three nodes have, while this process is connected to them."""
