@@ -20,8 +20,16 @@ from raysim.engine.memory_choice import choose_memory
 from raysim.engine.runner import LocalRunner, Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
-from raysim.evaluation.per_client import Spread, by_protocol, mean_client_accuracies
-from raysim.evaluation.scoring import ClientSummary, Scores, accuracies, chunks_for, summarise_clients
+from raysim.evaluation.scoring import (
+    ClientSummary,
+    Scores,
+    Spread,
+    accuracies,
+    by_protocol,
+    chunks_for,
+    mean_client_accuracies,
+    summarise_clients,
+)
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
