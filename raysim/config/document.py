@@ -31,17 +31,17 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """A value that stands in a line of another file than the document's own."""
+class Line:
+    """A line of a file, from 1, in which a value was given."""
 
     file: str
-    line: int
+    number: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.file}:{self.number}"
 
 
-Origin = int | Given | Elsewhere
+Origin = Given | Line
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,11 @@ class Document:
     def locate(self, keys: Keys, words: str, missing: bool = False) -> str:
         """Return words about a key after where it was given: FILE:LINE and the key, or the KEY=VALUE."""
         origin = self.origin(keys, missing)
-        key = f"{dotted(keys)}: " if keys else ""
-        if isinstance(origin, Given) and origin.keys == keys:
-            key = ""
-        if isinstance(origin, int):
-            origin = Elsewhere(self.file, origin) if self.file else None
-        place = origin or self.file
-        return f"{place}: {key}{words}" if place else f"{key}{words}"
+        says_the_key = isinstance(origin, Given) and origin.keys == keys
+        parts = (origin or self.file, "" if says_the_key else dotted(keys), words)
+        return ": ".join(str(part) for part in parts if part)
 
-    def put(self, keys: Keys, value: object, origin: Given | Elsewhere) -> None:
+    def put(self, keys: Keys, value: object, origin: Origin) -> None:
         """Put in a value that was given elsewhere; it replaces a whole block."""
         block = self.values
         for length, key in enumerate(keys[:-1], start=1):
@@ -160,4 +156,4 @@ def _position(mistake: Mistake, document: Document) -> tuple[int, int]:
     origin = document.origin(mistake.keys)
     if isinstance(origin, Given):
         return 1, origin.order
-    return 0, origin.line if isinstance(origin, Elsewhere) else origin or 0
+    return 0, origin.number if origin else 0

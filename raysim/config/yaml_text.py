@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import yaml
 from pydantic import BaseModel
 
-from raysim.config.document import DEEPEST, Document, Given, Keys, Origin, to_plain
+from raysim.config.document import DEEPEST, Document, Given, Keys, Line, to_plain
 from raysim.config.error_text import shorten, show
 from raysim.system.errors import ConfigError
 
@@ -64,13 +64,13 @@ for _kind, (_pattern, _) in SCALARS.items():
 
 def read_yaml(path: str | Path) -> Document:
     """Read a YAML file whose top level is a block of keys; everything that can be wrong is a ConfigError."""
-    file, lines = str(path), dict[Keys, Origin]()
+    file, lines = str(path), dict[Keys, int]()
     values = _parse(_read(file), lambda line: f"{file}:{line}", lines)
     if values is None:
         raise ConfigError(f"{file}: the file is empty, allowed: a block of keys, such as name: my-run")
     if not isinstance(values, dict):
         raise ConfigError(f"{file}:1: the top level is no block of keys, allowed: lines such as name: my-run")
-    return Document(file, values, lines)
+    return Document(file, values, {keys: Line(file, number) for keys, number in lines.items()})
 
 
 def parse_value(text: str, given: Given | None = None) -> object:
@@ -94,7 +94,7 @@ def _read(file: str) -> bytes:
         raise ConfigError(f"{file}: the file cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _parse(text: str | bytes, place: Callable[[int], str], lines: dict[Keys, Origin]) -> object:
+def _parse(text: str | bytes, place: Callable[[int], str], lines: dict[Keys, int]) -> object:
     """Return the value that a text stands for, and put the lines of its keys into `lines`; `place` names a line."""
     try:
         node = yaml.compose(text, Loader=_Loader)
@@ -119,7 +119,7 @@ def _parse(text: str | bytes, place: Callable[[int], str], lines: dict[Keys, Ori
     raise ConfigError(f"{place(line)}: {problem}")
 
 
-def _value(node: yaml.Node, keys: Keys, lines: dict[Keys, Origin]) -> object:
+def _value(node: yaml.Node, keys: Keys, lines: dict[Keys, int]) -> object:
     kind = node.tag.removeprefix(TAG)
     if len(keys) > DEEPEST:
         _refuse(node, f"nested more than {DEEPEST} deep")
@@ -144,7 +144,7 @@ def _value(node: yaml.Node, keys: Keys, lines: dict[Keys, Origin]) -> object:
         _refuse(node, f"found a number of {len(node.value)} characters, which is too long")
 
 
-def _block(node: yaml.MappingNode, keys: Keys, lines: dict[Keys, Origin]) -> dict[str, object]:
+def _block(node: yaml.MappingNode, keys: Keys, lines: dict[Keys, int]) -> dict[str, object]:
     values: dict[str, object] = {}
     for key_node, value_node in node.value:
         if not isinstance(key_node, yaml.ScalarNode):

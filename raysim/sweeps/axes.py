@@ -7,7 +7,7 @@ from itertools import product
 from typing import NamedTuple
 
 from raysim.config import Config, split_key
-from raysim.config.document import Document, Elsewhere, Given, Keys, dotted
+from raysim.config.document import Document, Given, Keys, Line, Origin, dotted
 from raysim.config.error_text import describe_unknown, either, nearest, show
 from raysim.config.schema import LONGEST_NAME
 from raysim.config.yaml_text import to_yaml_line
@@ -22,7 +22,7 @@ class KeySetting(NamedTuple):
 
     keys: Keys
     value: object
-    origin: Given | Elsewhere
+    origin: Origin
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,7 @@ def read_setting(document: Document, at: Keys, key: str, value: object) -> KeySe
         ConfigError: the config has no such key.
     """
     line = document.origin(at)
-    if document.file is not None and isinstance(line, int):
-        origin: Given | Elsewhere = Elsewhere(document.file, line)
-    else:
-        origin = Given((), dotted(at), 0)
+    origin = line if isinstance(line, Line) else Given((), dotted(at), 0)
     keys = split_key(key, f"{origin}: {dotted(at)}" if document.file else dotted(at))
     if keys[0] not in Config.model_fields:
         raise ConfigError(document.locate(at, describe_unknown("key", str(keys[0]), Config.model_fields)))

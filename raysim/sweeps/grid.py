@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from raysim.config import open_document, parse_overrides
 from raysim.config.block import Allowed, Block
 from raysim.config.bundled import bundled_names, find_config
-from raysim.config.document import Document, Elsewhere, Given, Keys, dotted, first_mistake
+from raysim.config.document import Document, Given, Keys, Line, dotted, first_mistake
 from raysim.config.error_text import either, show
 from raysim.config.mistakes import explain_errors
 from raysim.config.schema import FolderName
@@ -112,9 +112,8 @@ def _base(document: Document, file: SweepFile) -> Document:
             raise ConfigError(document.locate(("base",), words))
         return read_yaml(find_config(file.base, folder))
     base = open_document(file.base)
-    for keys, line in document.origins.items():
-        if keys[0] == "base" and document.file is not None and isinstance(line, int):
-            base.origins[keys[1:]] = Elsewhere(document.file, line)
+    lines = ((keys, line) for keys, line in document.origins.items() if isinstance(line, Line))
+    base.origins |= {keys[1:]: line for keys, line in lines if keys[0] == "base"}
     return base
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from raysim.config import ConfigError, apply_overrides, load, split_key
-from raysim.config.document import Document, Given, to_plain
+from raysim.config.document import Document, Given, Line, to_plain
 from raysim.config.experiment import Optimizer
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 
 def overridden(values: dict[str, object], *overrides: str) -> Document:
-    document = Document("a.yaml", values, {("a",): 1, ("a", "b"): 2})
+    document = Document("a.yaml", values, {("a",): Line("a.yaml", 1), ("a", "b"): Line("a.yaml", 2)})
     apply_overrides(document, overrides)
     return document
 
@@ -21,7 +21,7 @@ def overridden(values: dict[str, object], *overrides: str) -> Document:
 def test_a_key_inside_a_block_leaves_its_neighbours() -> None:
     document = overridden({"a": {"b": 1, "c": 2}}, "a.c=3")
     assert document.values == {"a": {"b": 1, "c": 3}}
-    assert document.origin(("a", "b")) == 2
+    assert document.origin(("a", "b")) == Line("a.yaml", 2)
     assert document.origin(("a", "c")) == Given(("a", "c"), "a.c=3", 0)
 
 
