@@ -1,4 +1,4 @@
-"""The config: YAML and KEY=VALUE in, one frozen and validated `Config` out, or a `ConfigError` of one line.
+"""The config: YAML and KEY=VALUE in, one frozen and validated `Config` out, or a one-line `ConfigError`.
 
 Every key is declared once, in the block that it belongs to: schema.py, experiment.py, timing.py, component_blocks.py.
 """
@@ -28,13 +28,13 @@ __all__ = ["Config", "ConfigError", "Draft", "build_json_schema", "dump", "load"
 
 @dataclass(frozen=True)
 class Draft:
-    """A config that is valid except its components, which take seconds to import: their own keys are not looked at."""
+    """A validated config whose components are not imported yet, as that takes seconds. Their keys are not checked."""
 
     document: Document
     config: Config
 
     def complete(self) -> Config:
-        """Return the config with the own keys of its components. Raises ConfigError where one of them is wrong."""
+        """Import the components and return the config with their keys and defaults. Raises ConfigError."""
         completion = Completion()
         config = completion.complete(self.config, self.document.values)
         if mistakes := completion.mistakes or [*contradictions(config)]:
@@ -49,11 +49,14 @@ class Draft:
 def load(
     source: str | Path | Mapping[str, object] | Config, overrides: Sequence[str] | Mapping[str, object] = ()
 ) -> Config:
-    """Return the config of a YAML file, a mapping or another config, with overrides put in its place.
+    """Return the validated config.
 
-    A file is given by its path, or by its name if raysim comes with it: "quickstart". Overrides are KEY=VALUE strings,
-    or a mapping from dotted keys to values. A config without overrides is returned as it is. What is wrong is a
-    ConfigError.
+    Args:
+        source: the path of a YAML file, the name of a bundled config such as "quickstart", a mapping or a config.
+        overrides: KEY=VALUE strings, or a mapping from dotted keys to values.
+
+    Raises:
+        ConfigError: a key is missing, unknown or has a wrong value.
     """
     if isinstance(source, Config) and not overrides:
         return source
@@ -63,19 +66,19 @@ def load(
 def read_draft(
     source: str | Path | Mapping[str, object] | Config, overrides: Sequence[str] | Mapping[str, object] = ()
 ) -> Draft:
-    """Return the draft of a config, as `load` is given it. Raises ConfigError where a key is wrong."""
+    """Return the draft of a config; the arguments are those of `load`. Raises ConfigError."""
     document = open_document(source)
     apply_overrides(document, overrides)
     return draft(document)
 
 
 def validate(document: Document) -> Config:
-    """Return the config that a document's values are; what is wrong with them is a ConfigError."""
+    """Return the config of a document. Raises ConfigError."""
     return draft(document).complete()
 
 
 def draft(document: Document) -> Draft:
-    """Return the draft that a document's values are. Raises ConfigError where a key is wrong."""
+    """Return the draft of a document's config. Raises ConfigError."""
     for keys, value in walk(document.values):
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(document.locate(keys, f"found {show(value)}, allowed: a finite number"))
@@ -106,14 +109,14 @@ def open_document(source: str | Path | Mapping[str, object] | Config) -> Documen
 
 
 def apply_overrides(document: Document, overrides: Sequence[str] | Mapping[str, object]) -> None:
-    """Put each override into the document's values, in order; a value replaces a whole block."""
+    """Apply the overrides to a document in order. A value replaces a whole block."""
     for given, value in parse_overrides(overrides):
         spell_out_names(Config, document.values)
         document.put(given.keys, value, given)
 
 
 def spell_out_names(block: type[BaseModel], values: dict[str, object]) -> None:
-    """Put blocks in the place of names alone, so that keys can be put into them."""
+    """Replace names by blocks, so that an override can set a key in them: model=mlp model.hidden=[8]."""
     for name, field in block.model_fields.items():
         for below in blocks_in(field.annotation):
             given = values.get(name)

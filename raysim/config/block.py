@@ -1,6 +1,6 @@
-"""One block of the config: a frozen pydantic model, and what each of its keys allows, in words.
+"""One block of the config: a frozen pydantic model, and a text of the values that each of its keys allows.
 
-The words are read off the key's JSON Schema: {type: integer, minimum: 1} is "a whole number >= 1".
+The text comes from the key's JSON Schema: {type: integer, minimum: 1} is "a whole number >= 1".
 """
 
 import functools
@@ -31,7 +31,7 @@ LENGTHS = {"minItems": "at least", "maxItems": "at most"}
 
 @dataclass(frozen=True)
 class Allowed:
-    """Annotation metadata: the words for what a key allows, where its type says too little."""
+    """Annotation metadata: a text of the values that a key allows, to replace the one from its type."""
 
     words: str
 
@@ -43,9 +43,9 @@ def _unwrap_descriptions(schema: Schema) -> None:
 
 
 class Block(BaseModel):
-    """A block: frozen, no unknown keys, no silent conversions (true is no number, "1" is no number, 1 is one).
+    """A frozen block without unknown keys and silent conversions: neither true nor "1" is a number.
 
-    The docstring below a key is its description, in the reference and for editors.
+    The docstring below a key is its description in the reference and in editors.
     """
 
     model_config = ConfigDict(
@@ -60,11 +60,11 @@ class Block(BaseModel):
     )
 
     alternatives: ClassVar[Mapping[tuple[str, str], str]] = {}
-    """Pairs of keys of which exactly one has a value, and an example."""
+    """Pairs of keys, each with an example. Exactly one key of a pair has a value."""
 
     @classmethod
     def spell_out(cls, value: object) -> object:
-        """Return the block that a shorter value stands for, and anything else as it is."""
+        """Return the block for a short form, such as a name; other values are unchanged."""
         return value
 
     @model_validator(mode="before")
@@ -86,17 +86,17 @@ class Block(BaseModel):
 
 
 def assume(key: str, choice: str) -> BeforeValidator:
-    """Return a validator that lets a block without the key that chooses its kind mean the default kind."""
+    """Return a validator that adds `key: choice` to a block without this key."""
     return BeforeValidator(lambda value: {key: choice, **value} if isinstance(value, dict) else value)
 
 
 def keys_in(block: type[BaseModel]) -> dict[str, str]:
-    """Return the keys of a block as they are written in YAML, each with its field's name."""
+    """Return the field names of a block by their YAML keys."""
     return {field.alias or name: name for name, field in block.model_fields.items()}
 
 
 def blocks_in(annotation: object) -> Iterator[type[BaseModel]]:
-    """Yield the blocks that a value with this annotation may be or have, at any depth."""
+    """Yield the blocks in an annotation, at any depth."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -114,23 +114,23 @@ class KeySchema:
         self._own = next((item.words for item in field.metadata if isinstance(item, Allowed)), None)
 
     def words(self) -> str:
-        """Return what the key allows."""
+        """Return a text of the values that the key allows."""
         if self._own is None and "discriminator" in self._schema:
             key = self._schema["discriminator"]["propertyName"]
             return f"a block with {key}: {either(self.choices())}, and the keys that this has"
         return self._own or self._words(self._schema)
 
     def choices(self) -> list[str]:
-        """Return the names among which a block's deciding key, such as kind, chooses."""
+        """Return the values of the key that selects one of several blocks, such as kind."""
         key = self._schema["discriminator"]["propertyName"]
         return [option["properties"][key]["const"] for option in self._options(self._schema)]
 
     def names(self) -> list[str]:
-        """Return the strings that the key or items of it may be: what a misspelt one may have meant."""
+        """Return the strings that the key or its items may be, to suggest one for a misspelled string."""
         return [name for name in self._literals(self._schema) if isinstance(name, str)]
 
     def _options(self, schema: Schema) -> list[Schema]:
-        """Return the schemas of a union, or the one schema, with their definitions in the place of references."""
+        """Return the schemas of a union, or the one schema, with references resolved."""
         if "$ref" in schema:
             return [self._definitions[schema["$ref"].rpartition("/")[2]]]
         options = schema.get("anyOf") or schema.get("oneOf")

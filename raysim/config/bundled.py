@@ -1,4 +1,4 @@
-"""The configs that raysim comes with, by name: `quickstart`, `papers/special_pacs`. A file's path wins over a name."""
+"""The bundled configs by name, such as `quickstart`. The path of an existing file takes precedence over a name."""
 
 import os
 import re
@@ -14,11 +14,11 @@ LONGEST = 84  # characters of a description
 
 
 def find_config(source: str | Path, folder: Path | None = None) -> Path:
-    """Return the file of a config that is given by its path, or by its name if raysim comes with it.
+    """Return the file of a config.
 
     Args:
-        source: a path or a name.
-        folder: where a relative path starts; by default the working directory.
+        source: a path, or the name of a bundled config.
+        folder: the start of a relative path; by default the working directory.
 
     Raises:
         ConfigError: there is neither such a file nor such a name.
@@ -39,13 +39,13 @@ def find_config(source: str | Path, folder: Path | None = None) -> Path:
 
 
 def bundled_names() -> list[str]:
-    """Return the names of the configs and sweeps that raysim comes with, the quickstart first."""
+    """Return the names of the bundled configs and sweeps, the quickstart first."""
     names = (path.relative_to(BUNDLED).with_suffix("").as_posix() for path in BUNDLED.glob("**/*.yaml"))
     return sorted(names, key=lambda name: (name != "quickstart", "/" in name, name))
 
 
 def list_configs() -> Iterator[str]:
-    """Yield a line for each config that raysim comes with: its name and what it is."""
+    """Yield a line for each bundled config: its name and its description."""
     names = bundled_names()
     width = max(map(len, names))
     for name in names:
@@ -53,7 +53,7 @@ def list_configs() -> Iterator[str]:
 
 
 def copy_config(source: str | Path, target: Path) -> None:
-    """Write a config to a new file as it stands, with its comments.
+    """Copy a config to a new file, with its comments.
 
     Raises:
         ConfigError: there is no such config, the file is there already, or it cannot be written.
@@ -69,7 +69,7 @@ def copy_config(source: str | Path, target: Path) -> None:
 
 
 def _describe(file: Path) -> str:
-    """Return the first sentence of a file's first comment, without what stands in brackets."""
+    """Return the first sentence of a file's first comment, without parentheses."""
     comment = " ".join(re.findall(r"\A(?:#.*\n)*", file.read_text(encoding="utf-8"))[0].replace("#", " ").split())
     sentence = re.split(r"[.;] |\.$", re.sub(r" \([^()]*\)", "", comment))[0]
     return textwrap.shorten(sentence, LONGEST, placeholder=" ...", break_on_hyphens=False)

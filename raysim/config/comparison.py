@@ -1,4 +1,4 @@
-"""What tells runs apart: are two configs the same in all but how a run is carried out; settings as a table, a name."""
+"""Differences between the configs of runs, apart from keys that change no result; names for them."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ CHANGE_NO_STATE: Ignored = (*CHANGE_NO_RESULT, ("callbacks",))  # a callback may
 
 
 def result_settings(config: Config, ignored: Ignored = CHANGE_NO_RESULT) -> dict[str, object]:
-    """Return a config's leaves by their dotted keys, but for those that change no result."""
+    """Return a config's values by their dotted keys, except those that change no result."""
     leaves: dict[str, object] = {"methods": [*config.methods]}  # in order, which the leaves below do not say
     for keys, value in walk(to_plain(config)):
         if keys and not (isinstance(value, dict | list) and value):
@@ -30,9 +30,9 @@ def _is_ignored(keys: Keys, ignored: Ignored) -> bool:
 
 
 def flatten_settings(config: Config) -> dict[str, int | float | str]:
-    """Return a config's settings by their dotted keys, but for those that change no result, as numbers or short text.
+    """Return a config's settings by their dotted keys as numbers or short text, except those that change no result.
 
-    Null is text, too, so that it is seen to differ from a number.
+    Null is text too, so that a table shows it.
     """
     settings = {
         dotted(keys): value if type(value) in (int, float) else shorten(to_yaml_line(value))
@@ -42,9 +42,9 @@ def flatten_settings(config: Config) -> dict[str, int | float | str]:
 
 
 def label_run(config: Config, overrides: Sequence[str] | Mapping[str, object]) -> str:
-    """Return a config's methods, and what was given as KEY=VALUE if it changes results, as a part of a folder's name.
+    """Return a config's methods and the overrides that change results, as a part of a folder's name.
 
-    It has only characters that shells leave alone, at most 100 of them; it is empty where there is neither.
+    It has at most 100 characters, none of which a shell expands. It is empty without methods and overrides.
     """
     parts = ["+".join(_plain_letters(name.rpartition(":")[2]) for name in config.methods)]
     for override, given in parse_overrides(overrides):
@@ -60,7 +60,7 @@ def _plain_letters(text: str) -> str:
 
 
 def _settings(value: object, around: Keys) -> Iterator[tuple[Keys, Any]]:
-    """Yield the values below a plain value with their keys, a list as one, but for those that change no result."""
+    """Yield the values below a plain value with their keys, lists undivided, except those that change no result."""
     for keys, leaf in walk(value, around):
         below_a_list = any(isinstance(key, int) for key in keys)
         if not (below_a_list or (isinstance(leaf, dict) and leaf) or _is_ignored(keys, CHANGE_NO_RESULT)):
@@ -68,7 +68,7 @@ def _settings(value: object, around: Keys) -> Iterator[tuple[Keys, Any]]:
 
 
 def describe_difference(one: Config, other: Config, ignored: Ignored = CHANGE_NO_RESULT) -> str | None:
-    """Say in what two configs differ, by the first key that changes results, or nothing where in none."""
+    """Return a text of the first key that changes results and differs between two configs, or None."""
     a, b = result_settings(one, ignored), result_settings(other, ignored)
     keys = [key for key in dict.fromkeys([*a, *b]) if key not in a or key not in b or a[key] != b[key]]
     if not keys:

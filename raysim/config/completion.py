@@ -1,4 +1,4 @@
-"""The second half of reading a config: the components that it names are imported, and their own keys validated."""
+"""Second step of reading a config: import its components and validate their keys."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, cast
@@ -18,19 +18,19 @@ SCHEDULES = {
     "fedbuff": "schedule={kind: asynchronous, mixing: deltas}",
     "fedasync": "schedule={kind: asynchronous, mixing: models, buffer_size: 1}",
 }
-"""What is asked for as a method, and is a schedule."""
+"""Schedules that users may look for among the methods."""
 
 Part = TypeVar("Part")
 
 
 class Completion:
-    """One pass over a config, which makes another with the components' own keys; `mistakes` are those on the way."""
+    """Adds the components' keys to a config, and collects the `mistakes` in them."""
 
     def __init__(self) -> None:
         self.mistakes: list[Mistake] = []
 
     def complete(self, part: Part, written: object, keys: Keys = ()) -> Part:
-        """Return a part of the config with every component's own keys; `written` is what the document has for it."""
+        """Return a part of the config with its components' keys. `written` is the same part of the document."""
         made: object = part
         if isinstance(part, tuple):
             items = written if isinstance(written, list) else []
@@ -69,7 +69,16 @@ class Completion:
         return made
 
     def _own_keys(self, kind: str, name: str, given: Values, keys: Keys, at: Keys, beside: list[str]) -> Values:
-        """Return a component's own keys with every default; `at` is where it is named, `beside` the other keys."""
+        """Return a component's keys with their defaults.
+
+        Args:
+            kind: the kind of component.
+            name: its name.
+            given: the given keys.
+            keys: the place of its block.
+            at: the place of its name.
+            beside: the keys of every component of the kind.
+        """
         try:
             block = keys_of(resolve(kind, name))
         except ConfigError as error:
@@ -93,7 +102,7 @@ class Completion:
 
 
 def _no_method(name: str, given: object, at: Keys) -> Iterator[Mistake]:
-    """Yield what is wrong with a name that stands for no method but may be given as one."""
+    """Yield the mistake of a name that is no method but may be taken for one."""
     if name in SCHEDULES:
         yield Mistake(at, f"found a schedule, allowed: methods; it is {SCHEDULES[name]}")
     elif given:
@@ -101,7 +110,7 @@ def _no_method(name: str, given: object, at: Keys) -> Iterator[Mistake]:
 
 
 def contradictions_in(part: object, keys: Keys = ()) -> Iterator[Mistake]:
-    """Yield what each block of a config says is wrong between its own keys."""
+    """Yield the contradictions between the keys of each block of a config."""
     if isinstance(part, tuple):
         for place, item in enumerate(part):
             yield from contradictions_in(item, (*keys, place))

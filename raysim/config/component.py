@@ -1,4 +1,4 @@
-"""Blocks that name a component: beside the keys of all components of a kind they have the named one's own."""
+"""Blocks that name a component. They have the keys of every component of the kind, and those of the named one."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ ComponentName = Annotated[
 
 @dataclass(frozen=True)
 class ByName:
-    """Annotation metadata: a key's value is a block of components' names, of this kind, each with its own keys."""
+    """Annotation metadata: the key's value is a block with names of components of this kind, each with its keys."""
 
     kind: str
 
 
 class Component(Block):
-    """A block that names a component and has its own keys; where it needs none, the name alone stands for the block.
+    """A block with a component's name and keys. The name alone is a short form.
 
-    `what` is the kind of component, `decides` the key that has the name.
+    `what` is the kind of component. `decides` is the key of the name.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -44,36 +44,36 @@ class Component(Block):
         return str(getattr(self, self.decides))
 
     def keys(self) -> Values:
-        """Return the named component's own keys, every default spelled out: call the component with them."""
+        """Return the component's keys with all defaults, to call it with."""
         return dict(self.model_extra or {})
 
     @property
     def title(self) -> str:
-        """What reports call it: its name and what of its own keys is text, such as npz usps.npz."""
+        """Its title in reports: its name and the keys that are text, such as npz usps.npz."""
         return " ".join([self.named, *(value for value in self.keys().values() if isinstance(value, str))])
 
     def function(self) -> Callable[..., Any]:
-        """Return what the name stands for."""
+        """Return the component."""
         return resolve(self.what, self.named)
 
     def with_keys(self) -> Callable[..., Any]:
-        """Return what the name stands for, to be called with what is not a key."""
+        """Return the component with its keys bound."""
         return functools.partial(self.function(), **self.keys())
 
     @classmethod
     def spell_out(cls, value: object) -> object:
-        """Return the block that a name alone stands for, and anything else as it is."""
+        """Return the block for a name; other values are unchanged."""
         return {cls.decides: value} if isinstance(value, str) else value
 
 
 class NamedComponent(Component):
-    """A component whose block has a key for the name, and its own keys."""
+    """A component whose block has the name in the key `name`."""
 
     name: ComponentName
 
 
 class BareComponent(NamedComponent):
-    """A component that is written as its name alone, where it has no keys."""
+    """A component that is written as its name if it has no keys."""
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: SerializerFunctionWrapHandler) -> Any:

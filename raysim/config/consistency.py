@@ -1,4 +1,4 @@
-"""What must hold across the blocks of a config, beyond what each of them checks by itself."""
+"""Rules between the blocks of a config. Each block checks its own keys itself."""
 
 from collections.abc import Iterator
 from functools import reduce
@@ -17,7 +17,7 @@ Rules = Iterator[tuple[bool, str, str]]  # whether a key's value goes against th
 
 
 def contradictions(config: Config) -> Iterator[Mistake]:
-    """Yield a mistake for every two blocks that do not go together."""
+    """Yield the mistakes between blocks."""
     yield from _domains(config)
     yield from _task_length(config)
     for is_broken, key, allowed in _rules(config):
@@ -103,7 +103,7 @@ def _rules(config: Config) -> Rules:
 
 
 def _rules_of_the_objective(config: Config) -> Rules:
-    """Without classes nothing may depend on a sample's label, and only accuracy is counted by class."""
+    """Yield the rules of objectives without classes, and of those with another metric than accuracy."""
     which = f"with objective={config.objective.named}"
     if not config.objective.has("classes"):
         why = f"{which}, which has no classes"
@@ -121,7 +121,7 @@ def _rules_of_the_objective(config: Config) -> Rules:
 
 
 def _rules_without_task_ids(config: Config) -> Rules:
-    """Under asynchronous boundaries nothing may depend on the task, which nobody is told."""
+    """Yield the rules of asynchronous boundaries: nothing may depend on the task, as clients do not know it."""
     why = "under asynchronous boundaries, where nobody is told the task"
     training, decay, memory = config.training, config.training.lr_decay.keys(), config.memory
     yield training.logits != "all", "training.logits", f"all {why}"

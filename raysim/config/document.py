@@ -1,4 +1,4 @@
-"""Plain config values, together with where each of them was given, and the mistakes in them."""
+"""Plain config values, the place where each was given, and the mistakes in them."""
 
 import numbers
 import os
@@ -20,7 +20,7 @@ DEEPEST = 50  # blocks within blocks; far more than the schema has
 
 @dataclass(frozen=True)
 class Given:
-    """A value that was given as KEY=VALUE instead of in the file; `order` counts them."""
+    """The place of a value that was given as KEY=VALUE; `order` counts these."""
 
     keys: Keys
     text: str
@@ -46,27 +46,27 @@ Origin = Given | Line
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is wrong with a key, in words; `missing` says that the key is not there."""
+    """A mistake in a key, as a text. `missing`: the key is absent."""
 
     keys: Keys
     words: str
     missing: bool = False
 
     def below(self, keys: Keys) -> "Mistake":
-        """Return the same mistake as the block around these keys sees it."""
+        """Return the mistake with the keys of the block around it in front."""
         return Mistake((*keys, *self.keys), self.words, self.missing)
 
 
 @dataclass
 class Document:
-    """The values of one config, the file they were read from, and where each dotted key was given."""
+    """The values of one config, their file, and the place of each key."""
 
     file: str | None
     values: dict[str, object]
     origins: dict[Keys, Origin] = field(default_factory=dict)
 
     def origin(self, keys: Keys, missing: bool = False) -> Origin | None:
-        """Return where a key was given, or where the nearest block around it was; `missing` says that it was not."""
+        """Return the place of a key, or of the nearest block around it. `missing`: the key is absent."""
         around = keys[:-1] if missing else keys
         above = (around[:length] for length in range(len(around), -1, -1))
         found = next((self.origins[place] for place in above if place in self.origins), None)
@@ -74,14 +74,14 @@ class Document:
         return None if missing and isinstance(found, Given) and len(found.keys) > len(around) else found
 
     def locate(self, keys: Keys, words: str, missing: bool = False) -> str:
-        """Return words about a key after where it was given: FILE:LINE and the key, or the KEY=VALUE."""
+        """Return a message about a key with its place in front: FILE:LINE and the key, or KEY=VALUE."""
         origin = self.origin(keys, missing)
         says_the_key = isinstance(origin, Given) and origin.keys == keys
         parts = (origin or self.file, "" if says_the_key else dotted(keys), words)
         return ": ".join(str(part) for part in parts if part)
 
     def put(self, keys: Keys, value: object, origin: Origin) -> None:
-        """Put in a value that was given elsewhere; it replaces a whole block."""
+        """Set a value that was given at `origin`. It replaces a whole block."""
         block = self.values
         for length, key in enumerate(keys[:-1], start=1):
             above = keys[:length]
@@ -107,7 +107,7 @@ def dotted(keys: Keys) -> str:
 
 
 def to_plain(value: object, keys: Keys = ()) -> object:
-    """Return a Python value as what YAML could have said: dicts, lists, strings, numbers, booleans and None."""
+    """Return a Python value in the types of YAML: dicts, lists, strings, numbers, booleans and None."""
     if len(keys) > DEEPEST:
         raise ConfigError(f"{dotted(keys[:3])}: found blocks nested more than {DEEPEST} deep")
     if isinstance(value, BaseModel):
@@ -143,7 +143,7 @@ def walk(value: object, keys: Keys = ()) -> Iterator[tuple[Keys, object]]:
 
 
 def first_mistake(mistakes: Sequence[Mistake], document: Document) -> ConfigError:
-    """Return the first mistake, by the order of the file, as an error of one line."""
+    """Return the first mistake in the file as a one-line error."""
     first = min(mistakes, key=lambda mistake: _position(mistake, document))
     more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
     return ConfigError(document.locate(first.keys, first.words, first.missing) + more)

@@ -1,4 +1,4 @@
-"""Parts of error lines: a value as it was found, what is allowed, the nearest valid name."""
+"""Parts of error messages: a value as text, the allowed ones, the nearest valid name."""
 
 import difflib
 import json
@@ -68,9 +68,15 @@ def either(names: Iterable[str]) -> str:
 def describe_unknown(
     word: str, name: str, names: Iterable[str], of: str = "", instead: str = "", meant: str | None = None
 ) -> str:
-    """Return the words for a name that is not among the known ones; `of` is what the names belong to.
+    """Return a message about an unknown name.
 
-    `meant` is what it stands for elsewhere, if that is known.
+    Args:
+        word: what is named, such as "key".
+        name: the unknown name.
+        names: the known names.
+        of: the owner of the names, with " of " in front.
+        instead: further values that are allowed.
+        meant: the name to suggest, if it is not the nearest of the known ones.
     """
     known = list(names)
     near = nearest(name, known) if meant is None else f"; did you mean '{meant}'?"

@@ -1,8 +1,8 @@
-"""The components that a config names: a table's entry, or the user's own as package.module:name.
+"""The components that a config names: an entry of a table, or a custom one as package.module:name.
 
-A table is a dict from a name to "package.module:attribute". A config is code: what it names is imported and called. So
-what is called must have the signature of its kind and come from no module of Python's own; and while somebody else's
-config is read (`only_named_by`), what it names is not imported.
+A table is a dict from a name to "package.module:attribute". A config is code: its components are imported and called.
+So a custom component must have the signature of its kind, and must not be in Python's standard library. Configs of
+other users are read with `only_named_by`, which imports no custom component.
 """
 
 import importlib
@@ -28,11 +28,15 @@ FREE = "generator"  # may have any name
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of component: the table of its names, and what a user's own must be.
+    """A kind of component: the table of its names, and the requirements for a custom one.
 
-    `takes` is what one is called with, apart from its keys, and `may_take` what one that has such a parameter is given
-    behind; `keys` are keys that it must have, `parent` what it must be a subclass of. `listed` is what `raysim list`
-    calls the kind, where it has names.
+    Attributes:
+        table: the place of the table.
+        takes: the positional parameters.
+        may_take: optional positional parameters after them.
+        keys: the required keys.
+        parent: the required base class.
+        listed: the name of the kind in `raysim list`, if it is listed.
     """
 
     table: str
@@ -64,7 +68,7 @@ KINDS = {
     "callback": Kind("raysim.callbacks:CALLBACKS", parent="raysim.callbacks:Callback", listed="callbacks"),
     "stream": Kind("raysim.federation.assignment:STREAMS", ("client", "start")),
 }
-"""Every kind that a config can name; a kind is opened by its line here and a block (see component.py)."""
+"""The kinds of components. A new kind needs a line here and a block (see component.py)."""
 
 OWN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 INSTEAD = ", or your own as package.module:name"
@@ -73,14 +77,14 @@ _trusted: ContextVar[frozenset[str] | None] = ContextVar("_trusted", default=Non
 
 
 def table(kind: str) -> Mapping[str, str]:
-    """Return the table of a kind, imported only when it is asked for."""
+    """Import and return the table of a kind."""
     module, _, attribute = KINDS[kind].table.partition(":")
     found: Mapping[str, str] = getattr(importlib.import_module(module), attribute)
     return found
 
 
 def resolve(kind: str, name: str, known: Mapping[str, str] | None = None) -> Callable[..., Any]:
-    """Return what a name of a kind (see KINDS) stands for; `known` is the kind's table."""
+    """Return the component with this name. `known` is the kind's table."""
     names = table(kind) if known is None else known
     if name in names:
         return _import(kind, name, names[name])
@@ -100,7 +104,7 @@ def resolve(kind: str, name: str, known: Mapping[str, str] | None = None) -> Cal
 
 @contextmanager
 def only_named_by(*configs: object, trust: bool = False) -> Iterator[None]:
-    """Import no component of anybody's own in this context, but those that these configs name, or with `trust` all."""
+    """Import only the custom components that these configs name in this context; with `trust`, import all."""
     names = frozenset(name for config in configs for name in own_names(config))
     token = _trusted.set(None if trust else names)
     try:
@@ -110,13 +114,13 @@ def only_named_by(*configs: object, trust: bool = False) -> Iterator[None]:
 
 
 def own_names(config: object) -> set[str]:
-    """Return all text in a config that is a name such as package.module:name, or that looks like one."""
+    """Return all texts in a config that look like package.module:name."""
     parts = (part for keys, value in walk(to_plain(config)) for part in (value, *keys[-1:]))  # keys: methods' names
     return {part for part in parts if isinstance(part, str) and OWN.fullmatch(part)}
 
 
 def names_for_actors(config: BaseModel) -> set[str]:
-    """Return the names of all components of the user's own but callbacks, which no actor imports."""
+    """Return the names of all custom components except callbacks, which no actor imports."""
     return own_names(config.model_copy(update={"callbacks": {}}))
 
 
@@ -146,7 +150,7 @@ def _refuse_pythons_own(kind: str, name: str, module: str) -> None:
 
 
 def _check_signature(kind: str, name: str, component: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what a name of the user's own stands for, which has not been called, if it has its kind's signature."""
+    """Return a custom component if it has the signature of its kind. It is not called."""
     _refuse_pythons_own(kind, name, module_of(component))
     wanted = KINDS[kind]
     if wanted.parent is not None:

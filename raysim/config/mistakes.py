@@ -1,4 +1,4 @@
-"""Pydantic's errors in the config's own words: what was found, what is allowed, which name is nearest."""
+"""Error messages from pydantic's errors: the value that was found, the allowed ones, the nearest name."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
@@ -19,7 +19,7 @@ Values = Mapping[str, object]
 def explain_errors(block: type[BaseModel], values: Values, error: ValidationError) -> list[Mistake]:
     """Return the mistakes for which pydantic refused a block's values, one for each key.
 
-    What is wrong inside a block says more than that the block as a whole is none of what is allowed.
+    A mistake inside a block replaces one of the whole block, which says less.
     """
     found: dict[Keys, Mistake] = {}
     for line in error.errors(include_url=False):
@@ -69,7 +69,7 @@ def _explain_unknown(root: type[BaseModel], values: Values, keys: Keys, block: t
 
 
 def _find_keys(block: type[BaseModel], values: Mapping[str, object], last: str) -> list[str]:
-    """Return the dotted keys below a block that end so, as its values choose kinds and components."""
+    """Return the dotted keys below a block that end with `last`, including those of the chosen components."""
     return sorted({".".join(keys) for keys in _walk_keys(block, values) if keys[-1] == last and len(keys) > 1})
 
 
@@ -94,7 +94,7 @@ def _own_keys(block: type[Component], chosen: object) -> list[str]:
 
 
 def _explain_choice(keys: Keys, block: Values, names: list[str]) -> Mistake:
-    """Word the mistake of a block whose deciding key, such as kind, is missing or wrong."""
+    """Return the mistake of a block whose selecting key, such as kind, is missing or wrong."""
     allowed = f"allowed: {either(names)}"
     if keys[-1] not in block:
         return Mistake(keys, f"{REQUIRED}, {allowed}", missing=True)
@@ -103,10 +103,10 @@ def _explain_choice(keys: Keys, block: Values, names: list[str]) -> Mistake:
 
 
 def _follow(root: type[BaseModel], loc: Keys) -> tuple[Keys, list[type[BaseModel]], list[type[BaseModel]]]:
-    """Return the keys that an error's location names, the blocks that have them, and those that the last may be.
+    """Return the keys in an error's location, the blocks that have them, and the blocks that the last key may hold.
 
-    A location has, beside keys and places in lists, the options of unions that pydantic tried: a block's class or its
-    kind narrows what follows, and all others, such as `constrained-int`, say nothing about where the error is.
+    A location also has the options of unions that pydantic tried. A block's class or kind selects a block. Others, such
+    as `constrained-int`, do not matter for the place.
     """
     keys: Keys = ()
     owners: list[type[BaseModel]] = []
@@ -124,7 +124,7 @@ def _follow(root: type[BaseModel], loc: Keys) -> tuple[Keys, list[type[BaseModel
 
 
 def _labels(block: type[BaseModel]) -> set[object]:
-    """Return what pydantic may call a block among others: its class's name, or what its deciding key allows."""
+    """Return pydantic's names for a block in a union: its class, or the values of its selecting key."""
     literals = (field.annotation for field in block.model_fields.values() if get_origin(field.annotation) is Literal)
     return {block.__name__, *(name for literal in literals for name in get_args(literal))}
 

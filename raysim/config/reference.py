@@ -1,4 +1,4 @@
-"""What a config can have: as JSON Schema for editors, and in words for `raysim list` and for the reference."""
+"""The reference of all keys: as JSON Schema for editors, and as text for `raysim list` and the documentation."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -48,7 +48,7 @@ def _subclasses(block: type[Component]) -> Iterator[type[Component]]:
 
 
 def _allow_names(part: object, short: Mapping[str, list[Schema]]) -> None:
-    """Allow names alone in the place of blocks that name a component."""
+    """Allow a name in place of a block that names a component."""
     if isinstance(part, list):
         for inner in part:
             _allow_names(inner, short)
@@ -61,7 +61,7 @@ def _allow_names(part: object, short: Mapping[str, list[Schema]]) -> None:
 
 
 def _require_choice(definitions: Schema, value: Schema) -> None:
-    """Require the deciding key (kind, name) of all options but the default, so that exactly one option ever fits."""
+    """Require the selecting key (kind, name) of all options except the default, so that exactly one option fits."""
     decides = value.get("discriminator", {"mapping": {}})
     for name, reference in decides["mapping"].items():
         key = decides["propertyName"]
@@ -71,7 +71,7 @@ def _require_choice(definitions: Schema, value: Schema) -> None:
 
 
 def _complete_named(definitions: Schema, name: str, block: type[Component]) -> list[Schema]:
-    """Let the name in a block decide which other keys it has; return what may stand for the block."""
+    """Make a block's other keys depend on the name in it. Return the schemas of its short forms."""
     found: Schema = definitions[name]
     common, decides = found["properties"], block.decides
     usual = block.model_fields[decides].default
@@ -138,7 +138,7 @@ def list_components(listed: str, name: str | None = None) -> Iterator[str]:
 
 
 def describe_block(block: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield each key of a block, its default, what it allows and what it is."""
+    """Yield each key of a block with its default, its allowed values and its description."""
     for name, field in block.model_fields.items():
         key = field.alias or name
         description = " ".join((field.description or "").split())

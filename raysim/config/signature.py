@@ -22,7 +22,7 @@ from raysim.system.errors import ConfigError
 
 Component = Callable[..., Any]
 
-LISTS = (tuple, set, frozenset)  # what a list of YAML becomes where an annotation says so
+LISTS = (tuple, set, frozenset)  # types that a list of YAML is converted to
 
 
 class _Keys(Block):
@@ -103,7 +103,7 @@ def _to_field(component: Component, parameter: inspect.Parameter, annotation: An
 
 
 def _accept_yaml(annotation: Any) -> Any:
-    """Return an annotation whose tuples, sets, paths and enums take what YAML has for them: lists and strings."""
+    """Return an annotation whose tuples, sets, paths and enums accept lists and strings, as YAML has no others."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return Annotated[(_accept_yaml(parts[0]), *parts[1:])]

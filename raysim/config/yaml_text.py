@@ -1,6 +1,6 @@
-"""YAML to plain values with the line of every key, and back; scalars mean what YAML 1.2 says.
+"""Read YAML 1.2 into plain values with the line of every key, and write it.
 
-PyYAML's own resolvers follow YAML 1.1, where `no` is false, `1e-3` is a string and a key given twice is the last one.
+PyYAML itself follows YAML 1.1, where `no` is false and `1e-3` is a string, and it accepts repeated keys.
 """
 
 import re
@@ -63,7 +63,7 @@ for _kind, (_pattern, _) in SCALARS.items():
 
 
 def read_yaml(path: str | Path) -> Document:
-    """Read a YAML file whose top level is a block of keys; everything that can be wrong is a ConfigError."""
+    """Read a YAML file whose top level is a block of keys. Raises ConfigError."""
     file, lines = str(path), dict[Keys, int]()
     values = _parse(_read(file), lambda line: f"{file}:{line}", lines)
     if values is None:
@@ -74,7 +74,7 @@ def read_yaml(path: str | Path) -> Document:
 
 
 def parse_value(text: str, given: Given | None = None) -> object:
-    """Return the value of the VALUE in KEY=VALUE; an empty one is null."""
+    """Return the value of VALUE in KEY=VALUE. An empty one is null."""
     return _parse(text, lambda line: shorten(given.text if given else text), {})
 
 
@@ -95,7 +95,7 @@ def _read(file: str) -> bytes:
 
 
 def _parse(text: str | bytes, place: Callable[[int], str], lines: dict[Keys, int]) -> object:
-    """Return the value that a text stands for, and put the lines of its keys into `lines`; `place` names a line."""
+    """Return the value of a text, and add the lines of its keys to `lines`. `place` describes a line in errors."""
     try:
         node = yaml.compose(text, Loader=_Loader)
         return None if node is None else _value(node, (), lines)
@@ -169,7 +169,7 @@ def _refuse(node: Any, problem: str) -> NoReturn:
 
 
 def to_yaml(values: object, flow: bool = False) -> str:
-    """Return plain values, or a config's, as YAML, in one line with braces where `flow`; reading it gives them back."""
+    """Return plain values, or a config's, as YAML; in one line with braces if `flow`."""
     plain = to_plain(values) if isinstance(values, BaseModel) else values
     text: str = yaml.dump(
         plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=flow, width=2**31
@@ -178,7 +178,7 @@ def to_yaml(values: object, flow: bool = False) -> str:
 
 
 def to_yaml_line(value: object) -> str:
-    """Return a plain value as YAML writes it in one line, a string without quotes."""
+    """Return a plain value as YAML in one line, and a string without quotes."""
     if isinstance(value, str):
         return value
     try:
