@@ -1,4 +1,4 @@
-"""The blocks that name components, `dataset`, `model`, `methods`, `callbacks`: their own keys come from signatures."""
+"""The blocks `dataset`, `model`, `methods` and `callbacks`, whose keys come from the components' signatures."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ChannelStatistics(Block):
     """A mean and a standard deviation for each channel of the images, of pixel values from 0 to 1."""
 
     mean: Annotated[tuple[float, ...], Field(strict=False, min_length=1)]
-    """What is subtracted, one number per channel, for pixel values from 0 to 1."""
+    """The numbers to subtract, one per channel, for pixel values from 0 to 1."""
     std: Annotated[tuple[Positive, ...], Field(strict=False, min_length=1)]
-    """What is divided by, one number > 0 per channel."""
+    """The numbers > 0 to divide by, one per channel."""
 
     def contradictions(self) -> Iterator[Mistake]:
         """Yield the mistake of different numbers of channels."""
@@ -34,7 +34,7 @@ class ChannelStatistics(Block):
 
 
 class Domain(NamedComponent):
-    """A data set beside or in place of `dataset`, which has all other keys: its name and its own keys."""
+    """An additional data set: its name and its keys. The other keys are those of `dataset`."""
 
     what = "data set"
 
@@ -44,52 +44,52 @@ class Domain(NamedComponent):
 
 
 class DatasetConfig(NamedComponent):
-    """The images that the clients hold."""
+    """The clients' data."""
 
     what = "data set"
     root: str | None = None
-    """The folder of the files; null is $RAYSIM_DATA or ~/.cache/raysim. A given folder must exist."""
+    """The folder of the files, which must exist; null is $RAYSIM_DATA or ~/.cache/raysim."""
     download: bool = True
     """Whether files that are missing are downloaded."""
     train_samples: Count | None = None
-    """How many of the training samples are used, drawn with the seed; null is all. Tests use all."""
+    """The number of training samples to use, drawn with the seed; null is all. Tests use all samples."""
     normalize: Annotated[
         Literal["none", "standard"] | ChannelStatistics,
         Allowed("none, standard or {mean: [...], std: [...]}"),
     ] = "none"
-    """none leaves pixels from 0 to 1; standard uses the data set's own mean and standard deviation."""
+    """none leaves pixels from 0 to 1; standard uses the mean and standard deviation of the data set."""
     augment: Annotated[
         tuple[Augment, ...], Field(strict=False), Allowed("a list of crop, flip or your own as package.module:name")
     ] = ()
-    """Random changes of the training images: crop (after padding by 4), flip (sideways), then your own, in order."""
+    """Random changes of the training images: crop (after padding by 4), flip (sideways), then custom ones in order."""
     unlabelled: Domain | None = None
     """A second data set, of samples of the same shape, for methods that learn without labels (cfed): its name and its
-    own keys. Its training samples, not augmented, are dealt to the clients in equal parts at random."""
+    keys. Its training samples, not augmented, are divided among the clients at random in equal parts."""
 
 
 class Domains(Block):
-    """Every task is a data set of its own, all with the same classes."""
+    """Every task is another data set; all have the same classes."""
 
     domains: Annotated[
         tuple[Domain, ...],
         Field(strict=False, min_length=1),
         Allowed("a list of data sets, at least 1: names, or blocks with a name and its own keys"),
     ]
-    """The data sets, task by task: names, or blocks with a name and its own keys. `dataset` is one of them: the others'
-    images take its size (bilinear), and where some are RGB all are; its root, download, train_samples (of each),
-    normalize and augment hold for all."""
+    """The data sets in the order of the tasks: names, or blocks with a name and its keys. `dataset` is one of them. The
+    others' images are resized to its size (bilinear), and to RGB if some are RGB. Its root, download, train_samples (of
+    each), normalize and augment hold for all."""
 
 
 class Model(NamedComponent):
-    """The network that is trained."""
+    """The network to train."""
 
     what = "model"
     weights: str | None = None
-    """A state_dict to start from, as torch.save writes it."""
+    """The file of the initial state_dict, as torch.save writes it."""
 
 
 def _spell_out(value: object) -> object:
-    """Return the block that stands for nothing, or for a name alone."""
+    """Return the block for null or a name; other values are unchanged."""
     return {} if value is None else {value: None} if isinstance(value, str) else value
 
 

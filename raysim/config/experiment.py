@@ -1,4 +1,4 @@
-"""The blocks of the config that describe the experiment beside its scenario: partition, training, memory, rounds."""
+"""The blocks of the config for the partition, training, memories, the cohort and the aggregation."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ MOST_ROUNDS = 1_000_000  # in a run
 
 
 class Partition(Component):
-    """How the samples are dealt to the clients."""
+    """How the samples are divided among the clients."""
 
     what = "partition"
     decides = "kind"
     kind: ComponentName = "iid"
     per: Literal["run", "task", None] = None
-    """Whether samples are dealt to clients once or for each task; null is run for rotations and permutations, task for
-    classes and domains, and run where samples are dealt by their client ids (natural)."""
+    """Whether samples are divided once or for each task; null is run for rotations, permutations and partitions by
+    client id (natural), and task for classes and domains."""
 
     @property
     def by_ids(self) -> bool:
-        """Whether it deals by the samples' client ids."""
+        """Whether it divides samples by their client ids."""
         return "ids" in positional_parameters(self.function())[0]
 
 
 class Optimizer(NamedComponent):
-    """The clients' optimizer; what it keeps of its steps starts anew in every training phase."""
+    """The clients' optimizer. Its state, such as momentum, is reset in every local training."""
 
     what = "optimizer"
     name: ComponentName = "sgd"
@@ -43,7 +43,7 @@ class Optimizer(NamedComponent):
 
 
 class LrDecay(NamedComponent):
-    """How the learning rate changes as the run goes on: by factors per round and task, unless another is named."""
+    """How the learning rate changes over the run: by factors per round and task, or by another schedule."""
 
     what = "rate schedule"
     name: ComponentName = FACTORS
@@ -57,13 +57,13 @@ class LrDecay(NamedComponent):
 
 
 class MemoryPolicy(BareComponent):
-    """Which samples stay in a memory."""
+    """How a memory chooses its samples."""
 
     what = "memory policy"
 
 
 class Sampler(BareComponent):
-    """How the clients of a round are drawn."""
+    """How the clients of a round are chosen."""
 
     what = "sampler"
 
@@ -78,7 +78,7 @@ class LearnedObjective(BareComponent):
         return self.with_keys()()
 
     def has(self, trait: str) -> bool:
-        """Return what the objective's class says of itself: whether it has `classes`, `counts` or `positions`."""
+        """Return whether the objective's class has `classes`, `counts` or `positions` set."""
         return bool(getattr(self.function(), trait))
 
 
@@ -88,35 +88,34 @@ class Training(Block):
     alternatives: ClassVar = {("local_epochs", "local_steps"): "{local_steps: 10}"}
 
     rounds_per_task: Count | None = None
-    """How many rounds a task lasts; null under asynchronous boundaries, else required."""
+    """The number of rounds of a task: required, but null under asynchronous boundaries."""
     local_epochs: Count | None = 1
-    """How often a client goes over its data in a round; null where local_steps is given."""
+    """The number of passes over a client's data in a round; null with local_steps."""
     local_steps: Count | None = None
-    """How many steps a client takes in a round, over as many epochs as they need; null where local_epochs is given."""
+    """The number of a client's steps in a round, in as many epochs as needed; null with local_epochs."""
     batch_size: Count = 32
-    """How many samples a step takes."""
+    """The number of samples of a step."""
     optimizer: Optimizer = Field({"name": "sgd"}, validate_default=True)
     """The clients' optimizer."""
     lr_decay: LrDecay = Field({"name": FACTORS}, validate_default=True)
     """How the learning rate changes: by factors, or as the rate schedule that it names."""
     keep_optimizer: bool = False
-    """Whether what the optimizer keeps of its steps, such as momentum, lasts over a client's phases; else each starts
-    anew."""
+    """Whether a client's optimizer keeps its state, such as momentum, from one local training to the next."""
     precision: Literal["full", "bf16"] = "full"
-    """The precision of a step's forward and backward pass: full is the model's own; bf16 is autocast to bfloat16, the
-    parameters, the loss, evaluation and methods' passes of their own staying as they are."""
+    """The precision of a step's forward and backward pass: the model's (full), or autocast to bfloat16 (bf16). The
+    parameters, the loss, evaluations and additional passes of methods keep the model's precision."""
     clip_norm: Positive | None = None
-    """The largest norm a gradient may have; null is no limit."""
+    """The largest norm of a gradient, to which larger ones are scaled; null is unlimited."""
     logits: Literal["all", "task", "seen"] = "all"
-    """The classes in the training softmax: all, the task's (multi-head exactly), or those seen so far. Where all tasks
-    have all classes (domain_incremental) task gives each a head of its own, by which it is tested, too (task-IL)."""
+    """The classes in the training softmax: all, the task's (multi-head exactly), or those seen so far. If all tasks
+    have all classes (domain_incremental), `task` gives each task a head, which is used in tests too (task-IL)."""
 
 
 class MemoryConfig(Block):
-    """What every client's replay memory holds; it exists only where a method needs one."""
+    """Every client's replay memory, if a method needs one."""
 
     capacity: Count = 200
-    """How many samples a client holds."""
+    """The number of samples that a client holds."""
     per: Literal["client", "task"] = "client"
     """Whether capacity is for a client or for each task."""
     policy: Annotated[
@@ -126,9 +125,9 @@ class MemoryConfig(Block):
             "package.module:name"
         ),
     ] = None
-    """Which samples stay; null is the methods' own choice."""
+    """How samples are chosen; null is the default of the methods."""
     fill: Literal["arrival", "boundary", None] = None
-    """When samples are offered: after the first step on them, or when their task is over."""
+    """When samples are offered to the memory: after the first step on them, or at the end of their task."""
 
 
 class Participation(Block):
@@ -137,17 +136,17 @@ class Participation(Block):
     alternatives: ClassVar = {("fraction", "count"): "{count: 5}"}
 
     fraction: Annotated[float, Field(gt=0, le=1)] | None = 1.0
-    """The share of the clients in a round; null where count is given."""
+    """The fraction of the clients in a round; null with count."""
     count: Count | None = None
-    """The number of clients in a round; null where fraction is given."""
+    """The number of clients in a round; null with fraction."""
     sampler: Annotated[Sampler, Allowed("uniform, by_size, round_robin or your own as package.module:name")] = Field(
         "uniform", validate_default=True
     )
-    """How they are drawn: uniform, by_size, round_robin, or your own as package.module:function."""
+    """How they are chosen: uniform, by_size, round_robin, or a custom package.module:function."""
 
 
 class Aggregation(Block):
-    """How the clients' deltas become one."""
+    """How the clients' deltas are averaged."""
 
     weights: Literal["uniform", "samples"] = "uniform"
-    """Every client counts the same, or as many times as it has trained samples in the phase."""
+    """The clients' weights: equal, or in proportion to the samples trained on in the round."""

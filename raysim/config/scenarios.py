@@ -24,26 +24,26 @@ ClassLists = Annotated[tuple[ClassList, ...], Field(strict=False)]
 class _Scenario(Block):
     kind: str
     tasks: Annotated[int, Field(ge=1, le=MOST_TASKS)]
-    """How many tasks follow one another."""
+    """The number of tasks."""
     order: Literal["same", "per_client"] = "same"
-    """Whether all clients meet the tasks in one order, or each in its own."""
+    """Whether all clients have the tasks in the same order, or each in a separate random order."""
     online: bool = False
-    """Whether a task's samples are dealt to its rounds, so that each is trained on once."""
+    """Whether a task's samples are divided among its rounds, so that each is trained on once."""
     blur: BelowOne = 0.0
-    """The share of each task's samples that comes in its neighbours' time: of each client's, half of it in the time of
-    the task before and half in that of the one after. Tests stay by task."""
+    """The fraction of a client's samples of a task that arrives during the neighboring tasks: half during the task
+    before and half during the one after. Tests are still by task."""
     boundaries: Literal["synchronous"] | Apart = "synchronous"
-    """When the task changes: synchronous is for all clients at once; {jittered: {rounds: 2}} a few rounds apart;
-    {asynchronous: {window: 500}} after so many samples, wherever a task ends."""
+    """When the task changes: for all clients in the same round (synchronous), a few rounds apart ({jittered: {rounds:
+    2}}), or unknown to the clients, which get windows of samples ({asynchronous: {window: 500}})."""
 
     @property
     def windows(self) -> Windows | None:
-        """What asynchronous boundaries are, or None where clients know their task."""
+        """The asynchronous boundaries, or None if clients know their task."""
         return None if isinstance(self.boundaries, str) else self.boundaries.asynchronous
 
     @property
     def jitter(self) -> int:
-        """By how many rounds, at most, boundaries differ between clients."""
+        """The most rounds by which a client's boundary is shifted."""
         jittered = None if isinstance(self.boundaries, str) else self.boundaries.jittered
         return 0 if jittered is None else jittered.rounds
 
@@ -54,61 +54,61 @@ class DomainIncremental(_Scenario):
     kind: Literal["domain_incremental"]
     """Tasks differ in what the images look like."""
     shift: Literal["rotation", "permutation"] | Domains = "rotation"
-    """What changes: the images' angle, the order of their pixels (one draw per task), or the data set, as in {domains:
+    """What differs between tasks: the images' angle, the order of their pixels, or the data set, as in {domains:
     [mnist, usps]}."""
 
     def contradictions(self) -> Iterator[Mistake]:
-        """Yield the mistake of tasks that are not as many as the data sets."""
+        """Yield the mistake of another number of tasks than data sets."""
         if isinstance(self.shift, Domains) and len(self.shift.domains) != self.tasks:
             words = f"found {self.tasks}, allowed: {len(self.shift.domains)}, one for each of scenario.shift.domains"
             yield Mistake(("tasks",), words)
 
 
 class Repetition(Block):
-    """How classes come again."""
+    """How classes are repeated."""
 
     probability: Annotated[float, Field(gt=0, le=1)]
-    """The probability with which a class comes again in each task after its first, drawn with the seed."""
+    """The probability that a class returns in a task after its first one, drawn with the seed."""
     introduced_by: Count | None = None
-    """The task by which every class has come for the first time: the classes are dealt to so many tasks; null is the
-    last."""
+    """The task by which every class has occurred: the classes are divided among the tasks up to it; null is the last
+    task."""
 
 
 class ClassIncremental(_Scenario):
-    """Every task has classes of its own, or, with `repetition`, some that came before."""
+    """Every task has new classes, or, with `repetition`, also earlier ones."""
 
     kind: Literal["class_incremental"]
     """Tasks differ in their classes."""
     first_task_classes: Count | None = None
-    """How many classes the first task has, such as 50 of 100 in B50; null is as many as the others."""
+    """The number of classes of the first task, such as 50 of 100 in B50; null is the same as for the others."""
     class_order: Annotated[
         Literal["natural", "seeded"] | ClassList, Allowed(f"natural, seeded or a list of all classes, {BY_NAME}")
     ] = "natural"
-    """The order in which classes are dealt to tasks, in parts as equal as they go: by number, drawn with the seed, or
-    listed, each class by its number or its name."""
+    """The order in which classes are divided among the tasks, in nearly equal parts: by number, drawn with the seed, or
+    a list of the classes' numbers or names."""
     classes: Annotated[
         ClassLists | None, Allowed(f"null or a list with a list of classes for each task, {BY_NAME}")
     ] = None
-    """The classes of each task, listed as in class_order; null deals them out."""
+    """The classes of each task, listed as in class_order; null divides them among the tasks."""
     repetition: Literal["listed"] | Repetition | None = None
-    """Whether classes come again in later tasks, a class's samples being dealt to its tasks in equal parts: listed is
-    where `classes` lists them again; {probability: 0.2} draws; null is never."""
+    """Whether classes return in later tasks: as `classes` lists them (listed), by a draw ({probability: 0.2}), or never
+    (null). A class's samples are divided equally among its tasks."""
 
     @property
     def dealt(self) -> int:
-        """To how many tasks classes are dealt, each to one."""
+        """The number of tasks among which the classes are divided."""
         repeats = self.repetition if isinstance(self.repetition, Repetition) else None
         return self.tasks if repeats is None or repeats.introduced_by is None else repeats.introduced_by
 
     def contradictions(self) -> Iterator[Mistake]:
-        """Yield the first mistake between what says of each class in which tasks it comes."""
+        """Yield the first contradiction between the keys that assign classes to tasks."""
         for is_wrong, key, found, allowed in self._rules():
             if is_wrong:
                 yield Mistake(tuple(key.split(".")), f"found {found}, allowed: {allowed}")
                 return
 
     def _rules(self) -> Iterator[tuple[bool, str, str, str]]:
-        """Yield whether a key's value goes against the others, the key, what was found, and what is allowed."""
+        """Yield whether a key contradicts the others, the key, its value, and the allowed ones."""
         listed, first, repetition = self.classes, self.first_task_classes, self.repetition
         if listed is not None:
             each = f"{len(listed)}, one for each list of scenario.classes"
@@ -130,7 +130,7 @@ class ClassIncremental(_Scenario):
 
 
 class OwnScenario(_Scenario, Component):
-    """Tasks that a function of the user's own makes of the data set."""
+    """Tasks that a custom function makes of the data set."""
 
     what = "task scenario"
     decides = "kind"
@@ -139,7 +139,7 @@ class OwnScenario(_Scenario, Component):
 
 
 def _own_or(value: object, handler: ValidatorFunctionWrapHandler) -> object:
-    """Validate a scenario of the user's own as such; the keys of raysim's depend on each other, and have blocks."""
+    """Validate a custom scenario by its own block, and others by `handler`."""
     own = isinstance(value, Mapping) and ":" in str(value.get("kind"))
     return OwnScenario.model_validate(value) if own else handler(value)
 

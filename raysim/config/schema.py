@@ -1,4 +1,4 @@
-"""The whole config: its blocks, the ones that describe how a run is carried out, and what must hold across blocks."""
+"""The whole config, and the blocks of how a run is carried out: resources, evaluation, checkpoints, logging."""
 
 import re
 from typing import Annotated, ClassVar, Literal
@@ -20,7 +20,7 @@ RAYS_OWN = ("CPU", "GPU", "memory", "object_store_memory")  # resources that Ray
 
 
 def folder_name(name: str) -> str:
-    """Return a name that a folder can have; ValueError where it cannot."""
+    """Return a name if it is a valid folder name. Raises ValueError."""
     if not FOLDER_NAME.fullmatch(name) or len(name.encode(errors="replace")) > LONGEST_NAME:
         raise ValueError("no name for a folder")
     return name
@@ -46,22 +46,22 @@ def _check_custom(shares: dict[str, float]) -> dict[str, float]:
 
 
 class Resources(Block):
-    """What the actors are given."""
+    """The resources of the actors."""
 
     cpus_per_actor: Literal["auto"] | Positive = "auto"
-    """CPUs of each actor; auto is an equal share of the cluster's, at most 1."""
+    """The CPUs of each actor; auto is an equal share of the cluster's, at most 1."""
     gpus_per_actor: Annotated[
         NotNegative, AfterValidator(_check_gpu_share), Allowed("a number from 0 to 1, or a whole number")
     ] = 0.0
-    """GPUs of each actor: a fraction of one, or a whole number."""
+    """The GPUs of each actor: a fraction of one, or a whole number."""
     clients_per_actor: Literal["auto"] | Count = 1
-    """Clients that one actor owns; auto makes one actor per CPU or GPU share."""
+    """The clients of one actor; auto makes one actor per CPU or GPU share."""
     custom: Annotated[
         dict[str, Positive],
         AfterValidator(_check_custom),
         Allowed("a block of names that `ray start --resources` gave, each with a number > 0"),
     ] = Field(default_factory=dict)
-    """What each host actor takes of a cluster's custom resources, as in {fast_node: 0.1}."""
+    """The cluster's custom resources that each host actor takes, as in {fast_node: 0.1}."""
     placement: Literal["spread", "pack"] = "spread"
     """Whether host actors are spread over a cluster's nodes or packed onto few."""
     workers: Literal["auto", "forked", "spawned"] = "auto"
@@ -70,8 +70,7 @@ class Resources(Block):
     rebalance: bool = True
     """Whether clients that share actors move between them before a round, so that all actors end it together."""
     memory: Literal["refuse", "warn"] = "refuse"
-    """What happens to a run whose estimated memory is above 80% of the machine's: it is refused, or it starts with a
-    warning."""
+    """Whether a run with an estimated memory above 80% of the machine's is refused, or starts with a warning."""
     address: str | None = None
     """The Ray cluster to join; null starts one on this machine."""
     dashboard: bool = False
@@ -94,25 +93,25 @@ class EvaluationConfig(Block):
     alternatives: ClassVar = {("every", "every_rounds"): "{every_rounds: 5}"}
 
     every: Literal["task", None] = "task"
-    """After every task; null where every_rounds is given."""
+    """After every task; null with every_rounds."""
     every_rounds: Count | None = None
-    """After so many rounds as well; null is after tasks only."""
+    """The number of rounds between evaluations, in addition to those after tasks; null is after tasks only."""
     split: Literal["test", "validation"] = "test"
-    """The samples that it is tested on: the test set, or a part of the training samples that is held out from training,
-    so that choosing hyper-parameters sees no test data."""
+    """The samples to test on: the test set, or a held-out part of the training samples, so that hyperparameters can be
+    chosen without test data."""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """The part of every task's training samples that split: validation holds out, by default 0.1; split: test makes it
-    null."""
+    """The fraction of every task's training samples that split: validation holds out, by default 0.1; null with split:
+    test."""
     model: Literal["global", "local", "global_per_client"] = "global"
-    """What is tested: the server's model; each client's own model (local: after its last training, or what its methods
-    make of it; the server's until it has trained), on test samples in the proportions of the client's own data, which
-    takes a test of every client's model; or the server's on the same samples (global_per_client), to compare with."""
+    """The model to test: the server's (global), or each client's (local), on test samples in the proportions of the
+    client's data. A client's model is that of its last local training, or what its methods make of it; before, it is
+    the server's. global_per_client tests the server's model on the same samples, to compare with."""
     per_client: bool = False
-    """Whether the final model's accuracy is given for each client's own classes and tasks. With another model than
-    global it always is, of the models that are tested."""
+    """Whether the accuracy of the final model on each client's classes and tasks is reported. With `model` other than
+    global it always is, for the tested models."""
     top_k: Count = 1
-    """A prediction counts as right if the label is among so many classes with the largest logits; of equal logits the
-    lower class comes first. All accuracies, and the metrics made of them, are then top-k."""
+    """A prediction is correct if the label is among the top_k classes with the largest logits; the lower class wins a
+    tie. All accuracies and the metrics from them are then top-k."""
 
     @property
     def by_client(self) -> bool:
@@ -131,71 +130,71 @@ class EvaluationConfig(Block):
 
 
 class CheckpointConfig(Block):
-    """When the run's whole state is kept, to go on from after a loss or with --resume."""
+    """When the state of the run is saved, for recovery from a loss and for --resume."""
 
     every_rounds: Count = 20
-    """After so many rounds."""
+    """The number of rounds between checkpoints."""
     keep: Count = 2
-    """The newest ones that are kept."""
+    """The number of checkpoints to keep, the newest ones."""
     tries: Count = 3
-    """How often a process may be lost, one time after the other, before the run gets further."""
+    """The number of losses of a process in a row, without progress in between, before the run fails."""
 
 
 class Logging(Block):
-    """What is written beside the run's own files."""
+    """Optional files and records."""
 
     tensorboard: bool = True
     """Whether TensorBoard's files are written."""
     dispatches: bool = False
-    """Whether rounds.jsonl says when, in virtual time, clients were sent the model and were back."""
+    """Whether rounds.jsonl has the virtual times at which clients received the model and replied."""
     memory: bool = False
-    """Whether rounds.jsonl says at evaluations how many samples of each task and class the memories hold."""
+    """Whether rounds.jsonl has, at evaluations, the number of samples of each task and class in the memories."""
 
 
 class Config(Block):
-    """A run: everything that decides what it computes, and how it is carried out."""
+    """The config of a run."""
 
     name: FolderName
     """The name of the run, and of its folder under runs/."""
     seed: Annotated[int, Field(ge=0, le=2**63 - 1), Allowed("a whole number from 0 to 2^63 - 1")] = 0
-    """What every random draw starts from."""
+    """The seed of all random draws."""
     dataset: DatasetConfig
-    """The images that the clients hold."""
+    """The clients' data."""
     scenario: Scenario
-    """The tasks, and how they differ."""
+    """The tasks and their differences."""
     partition: Partition = Field({"kind": "iid"}, validate_default=True)
-    """How the samples are dealt to the clients."""
+    """How the samples are divided among the clients."""
     clients: Clients
     """The clients."""
     model: Model
-    """The network that is trained."""
+    """The network to train."""
     objective: Annotated[
         LearnedObjective,
         Allowed("classification, regression, multi_label, next_token or your own as package.module:name"),
     ] = Field("classification", validate_default=True)
-    """What is learned: the loss, the prediction, and the metric of the tests."""
+    """The loss, the prediction, and the metric of the tests."""
     training: Training
     """What a client does in a round."""
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
-    """What every client's replay memory holds."""
+    """Every client's replay memory."""
     methods: Methods = Field(default_factory=dict)
-    """The methods in the order in which they are applied; none, or fedavg, is FedAvg."""
+    """The methods in the order of their application; none, or fedavg, is FedAvg."""
     participation: Participation = Field({"fraction": 1.0, "sampler": "uniform"}, validate_default=True)
     """The clients in a round."""
     aggregation: Aggregation = Aggregation()
-    """How the deltas become one."""
+    """How the clients' deltas are averaged."""
     schedule: Schedule = SynchronousSchedule()
     """When the server updates the model."""
     resources: Resources = Resources()
-    """What the actors are given."""
+    """The resources of the actors."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """When the model is tested."""
     checkpoint: CheckpointConfig = CheckpointConfig()
-    """When the run's whole state is kept."""
+    """When the state of the run is saved."""
     logging: Logging = Logging()
-    """What is written beside the run's own files."""
+    """Optional files and records."""
     callbacks: Callbacks = Field(default_factory=dict)
-    """What is told of the run's events as they come, and may record numbers and figures or end the run early."""
+    """Code that receives the run's events, and may record numbers and figures or end the run early."""
 
     @property
     def partition_per(self) -> Literal["run", "task"]:
@@ -208,24 +207,24 @@ class Config(Block):
 
     @property
     def heads(self) -> int:
-        """How many heads the model has: one for each task where domains have their own (training.logits), else 1."""
+        """The number of the model's heads: one for each domain with training.logits=task, else 1."""
         own = isinstance(self.scenario, DomainIncremental) and self.training.logits == "task"
         return self.scenario.tasks if own else 1
 
     @property
     def in_step(self) -> bool:
-        """Whether all clients meet the tasks in one order, so that those seen by a round are the first ones."""
+        """Whether clients know their task and have the tasks in the same order: the seen tasks are the first ones."""
         return self.scenario.windows is None and self.scenario.order == "same"
 
     @property
     def together(self) -> bool:
-        """Whether all clients are there all the time and change their task in the same rounds."""
+        """Whether all clients are present in all rounds and change their task in the same rounds."""
         scenario, clients = self.scenario, self.clients
         return self.in_step and scenario.boundaries == "synchronous" and clients.arrive is None and not clients.leave
 
     @property
     def domains(self) -> tuple[Domain, ...] | None:
-        """The data sets that are the tasks, or None where the tasks are made of one."""
+        """The data sets of the tasks, or None if all tasks are of one data set."""
         shift = self.scenario.shift if isinstance(self.scenario, DomainIncremental) else None
         return shift.domains if isinstance(shift, Domains) else None
 

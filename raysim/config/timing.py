@@ -15,53 +15,53 @@ MOST_CLIENTS = 1_000_000
 
 
 class OwnStream(BareComponent):
-    """A stream of the user's own."""
+    """A custom stream."""
 
     what = "stream"
 
 
 class Windows(Block):
-    """Data arrive in windows of one size, whatever their task; nobody is told where a task ends."""
+    """Data arrive in windows of equal size. Clients do not know where a task ends."""
 
     window: Count
-    """How many samples of its stream a client has at a time; its last may be fewer."""
+    """The samples that a client has at a time; the last window may have fewer."""
     rounds_per_window: Count = 20
-    """How many rounds a window lasts."""
+    """The number of rounds of a window."""
     on_exhausted: Literal["drop", "repeat"] = "drop"
-    """What a client does after its last window: leave, or keep that window."""
+    """What a client does after its last window: leave (drop), or keep that window (repeat)."""
     stream: Annotated[OwnStream | None, Allowed("your own as package.module:function or null")] = None
-    """A stream of your own, as package.module:function: function(client, start) iterates over a client's samples (x, y)
-    from a position on; null is the data set's training samples."""
+    """A custom stream, package.module:function: function(client, start) iterates over a client's samples (x, y) from a
+    position on; null is the data set's training samples."""
     windows: Count | None = None
-    """How many windows of it are trained on; null where stream is."""
+    """The number of the stream's windows to train on; null without a stream."""
 
     def contradictions(self) -> Iterator[Mistake]:
-        """Yield the mistake of a stream without a length, or a length without a stream."""
+        """Yield the mistake of a stream without windows, or windows without a stream."""
         if (self.stream is None) != (self.windows is None):
             words = "found one of stream and windows, allowed: both or none; windows says how long a stream is read"
             yield Mistake(("windows" if self.windows is None else "stream",), words)
 
 
 class Jitter(Block):
-    """Every client changes its task somewhat earlier or later than the others."""
+    """Every client changes its task a few rounds earlier or later."""
 
     rounds: Count
-    """How many rounds, at most, a client's boundary lies before or after the usual."""
+    """The most rounds by which a client's boundary is shifted."""
 
 
 class Apart(Block):
-    """Task boundaries that clients do not have at the same time."""
+    """Task boundaries that differ between clients."""
 
     alternatives: ClassVar = {("asynchronous", "jittered"): "{jittered: {rounds: 2}}"}
 
     asynchronous: Windows | None = None
-    """Windows of so many samples, in which tasks begin and end; null where jittered is."""
+    """Windows of samples, within which tasks begin and end; null with jittered."""
     jittered: Jitter | None = None
-    """Boundaries that differ by a few rounds; null where asynchronous is."""
+    """Boundaries that are shifted by a few rounds; null with asynchronous."""
 
 
 class Moment(Block):
-    """Clients to which something happens in a round."""
+    """Clients that arrive or leave in a round."""
 
     round: Count
     """The round, from 1."""
@@ -73,29 +73,29 @@ Moments = Annotated[tuple[Moment, ...], Field(strict=False)]
 
 
 class Arrivals(Block):
-    """Clients that are not there from the start."""
+    """Clients that arrive later."""
 
     alternatives: ClassVar = dict.fromkeys([("first", "at"), ("per_task", "at")], "{first: 30, per_task: 10}")
 
     first: Count | None = None
-    """How many clients are there in task 1; null where at is."""
+    """The number of clients in task 1; null with at."""
     per_task: Count | None = None
-    """How many more come with every later task."""
+    """The number of clients that arrive with every later task."""
     at: Moments | None = None
-    """From which round on clients are there, as in [{round: 41, clients: [3]}]; others from the start."""
+    """The rounds in which clients arrive, as in [{round: 41, clients: [3]}]; others are there from the start."""
 
 
 class Clients(Block):
     """The clients."""
 
     count: Annotated[int, Field(ge=1, le=MOST_CLIENTS)]
-    """How many clients there are, counting those that come later."""
+    """The number of clients, including those that arrive later."""
     arrive: Arrivals | None = None
-    """Who comes later; null is nobody."""
+    """The clients that arrive later; null is none."""
     leave: Moments = ()
-    """From which round on clients are gone, as in [{round: 41, clients: [2]}]."""
+    """The rounds from which clients are gone, as in [{round: 41, clients: [2]}]."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """The probability that a client that was sent the model never trains on it."""
+    """The probability that a client receives the model and does not train on it."""
 
 
 class _Speeds(Block):
@@ -133,14 +133,14 @@ Speeds = Annotated[Constant | LogNormal | Pareto, Field(discriminator="kind"), a
 
 
 class NoDiscount(Block):
-    """An update counts the same, however old its model."""
+    """An update has the same weight at any age."""
 
     kind: Literal["constant"]
     """s(a) = 1 at any age a."""
 
 
 class Polynomial(Block):
-    """An update counts less the older its model."""
+    """An update's weight decreases with its age."""
 
     kind: Literal["polynomial"] = "polynomial"
     """s(a) = (1 + a)^-power at age a."""
@@ -149,14 +149,14 @@ class Polynomial(Block):
 
 
 class Hinge(Block):
-    """An update counts less from an age on."""
+    """An update's weight decreases from an age on."""
 
     kind: Literal["hinge"]
     """s(a) = 1 up to age `after`, then 1 / (slope (a - after) + 1)."""
     slope: Positive = 10.0
-    """How fast updates lose weight beyond that age."""
+    """How fast the weight decreases beyond that age."""
     after: WholeNumber = 4
-    """The age up to which an update counts fully."""
+    """The age up to which an update has its full weight."""
 
 
 Staleness = Annotated[NoDiscount | Polynomial | Hinge, Field(discriminator="kind"), assume("kind", "polynomial")]
@@ -165,9 +165,9 @@ Staleness = Annotated[NoDiscount | Polynomial | Hinge, Field(discriminator="kind
 class _Schedule(Block):
     kind: str
     speeds: Speeds = Constant()
-    """How fast clients are, in virtual time."""
+    """The speed of the clients in virtual time."""
     bandwidth: Annotated[float, Field(ge=1)] | None = None
-    """Bytes that a client sends or is sent in a virtual second; null is at once."""
+    """The bytes that a client sends or receives in a virtual second; null is unlimited."""
 
 
 class SynchronousSchedule(_Schedule):
@@ -178,22 +178,22 @@ class SynchronousSchedule(_Schedule):
 
 
 class AsynchronousSchedule(_Schedule):
-    """The server takes updates as they come."""
+    """The server applies updates as they arrive."""
 
     kind: Literal["asynchronous"]
-    """When buffer_size clients have replied, whichever they are."""
+    """When any buffer_size clients have replied."""
     concurrency: Count = 10
-    """How many clients train at a time; fewer where fewer are there."""
+    """The number of clients that train at a time; fewer if fewer are present."""
     buffer_size: Count = 5
-    """How many updates make one update of the server's model; above 5, at most as many as there are clients."""
+    """The number of client updates in a server update; above 5, at most the number of clients."""
     mixing: Literal["deltas", "models"] = "deltas"
-    """What is mixed into the model: clients' deltas (FedBuff), or their models (FedAsync)."""
+    """What the server mixes into its model: clients' deltas (FedBuff), or their models (FedAsync)."""
     rate: Positive = 1.0
-    """The server's rate: of the mean delta, or of the client's model."""
+    """The server's learning rate for the mean delta, or the weight of a client's model."""
     staleness: Staleness = Polynomial()
-    """How much an update counts by its age, the server updates since its model."""
+    """The weight of an update by its age, which is the number of server updates since its model."""
     max_staleness: WholeNumber | None = None
-    """The age above which an update is discarded; null is never."""
+    """The age above which an update is discarded; null is unlimited."""
 
 
 Schedule = Annotated[
