@@ -111,6 +111,7 @@ def test_where_no_server_answers_they_start_by_themselves_and_one_line_says_so(
     assert seen.said == ["2 of 2 hosts started by themselves: no fork server answered them"]
 
 
+@pytest.mark.soak
 def test_where_a_node_cannot_they_start_by_themselves_and_one_line_says_so(
     carried_out: Callable[..., Watching], monkeypatch: pytest.MonkeyPatch, small: dict[str, Any], tmp_path: Path
 ) -> None:
