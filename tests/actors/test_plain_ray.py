@@ -32,7 +32,7 @@ RUNS: dict[str, dict[str, Any]] = {
 SOAKED = ("one client per actor", "packed", "asynchronous")
 
 
-@pytest.fixture(scope="module", params=["internals", "plain"])
+@pytest.fixture(scope="module", params=[pytest.param("internals", marks=pytest.mark.soak), "plain"])
 def mode(request: pytest.FixtureRequest, no_cluster: None) -> Iterator[str]:
     """A cluster that was started in this mode."""
     with pytest.MonkeyPatch.context() as patch:

@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from raysim import config as configs
-from raysim.actors import reservation, serialization
+from raysim.actors import reservation, serialization, workers
 from raysim.actors import runner as ray_runner
 from raysim.actors.host import Performed
 from raysim.engine.orders import Reply
@@ -110,7 +110,8 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
         places = reservation.Places(place(config, Capacity(CPUS, 0, None)))
-        hosts = ray_runner.start_hosts(config, ray.put(federation), places)
+        forked, _ = workers.choose_start(config.resources, places.nodes())  # spawned ones take seconds each
+        hosts = ray_runner.start_hosts(config, ray.put(federation), places, forked)
         runner = ray_runner.RayRunner(config, federation.streams, hosts, places)
         try:
             runner._hosts = [_Tapped(host, traffic) for host in hosts]
