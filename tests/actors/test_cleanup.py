@@ -231,7 +231,7 @@ def test_the_dashboard_listens_on_the_loopback_interface(raysim: Callable[..., R
 
 FAILURES = {
     "raise": r"KeyError: 'a mistake of my own' \(Misbehaving\.Client\.finish, .*misbehaving\.py:\d+\); client 1, "
-    r"round 3; --local helps to debug it",
+    r"round 3; raysim run --local helps to debug it",
     "send NaN": r"client 1 diverged in round 3 \(Misbehaving\), .*: found nan, allowed: .*may help",
     "die": r"the host of client 1 died 2 times in round 3: its process ended .*; with resources\.clients_per_actor=.*",
 }
