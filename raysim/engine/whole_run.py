@@ -1,4 +1,4 @@
-"""A run in one process, all clients one after the other, with the errors of a run outside a debugger."""
+"""A run in one process, which computes its clients one after the other."""
 
 import threading
 from collections.abc import Generator, Mapping
@@ -66,15 +66,15 @@ class WholeRun:
         self._stopping.set()
 
     def heard(self) -> None:
-        """Do nothing: the run continues as the next event is asked for."""
+        """Do nothing. The run continues when the caller requests the next event."""
 
 
 def load_federation(config: Config) -> Federation:
     """Return a run's data, checked to suit the scenario and the model.
 
     Raises:
-        ConfigError: the data are missing, or they or the model do not suit the scenario.
-        RunError: the user's own code for the data or the model failed.
+        ConfigError: the data are missing, or the data or the model do not suit the scenario.
+        RunError: the user's code for the data or the model failed.
     """
     with convert_to_run_error(DEBUGGING):
         federation = build_federation(config)
