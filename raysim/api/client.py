@@ -33,16 +33,16 @@ class Client(Stateful):
         self.shared = shared  # state shared with the other clients of the process
         self.window = -1  # the index of its current window of the stream
         self.arrived = torch.zeros(0, dtype=torch.int64)  # [n]: the positions in the current window
-        self.finished = self.arrived  # [n]: the positions of the stages that ended since its last `begin_task`
-        self.phases = 0  # how many phases it has begun
+        self.finished = self.arrived  # [n]: the positions of the stages that ended since the last `begin_task`
+        self.phases = 0  # the number of phases so far, with the current one
         self.round = 0  # the server's round, from 1
         self.lr = 0.0  # the learning rate of this phase
         self.share = 0.0  # its weight in the cohort; the cohort's weights sum to 1
-        self.steps = 0  # the gradient steps of this phase; a half with its own `train` sets them
+        self.steps = 0  # the number of gradient steps of this phase; a half that overrides `train` sets it
         # The simulator uses the rest. Methods call `record` and `generator` instead.
-        self.trained = 0  # how many samples this phase runs over
+        self.trained = 0  # the number of samples in an epoch of this phase
         self.optimizer: dict[str, Any] = {}  # the optimizer's attributes, if training.keep_optimizer
-        self.records: dict[str, Tensor | float] = {}  # what `record` was given in this phase
+        self.records: dict[str, Tensor | float] = {}  # by name: the values passed to `record` in this phase
         self._streams = seeding.Streams(shared.seed, number, 0, 0)
         self._kept_out: Tensor | None = None
         self._received: Tensor | None = None
@@ -86,12 +86,12 @@ class Client(Stateful):
         """Run the local loop with all methods' hooks, and return the change of the model."""
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the objective's mean loss. Classification masks classes that `training.logits` does not admit."""
+        """Return the objective's mean loss. Classification ignores the classes that `training.logits` excludes."""
         objective = self.shared.objective
         return check_loss(objective, objective.loss(self.mask_logits(outputs), y), outputs)
 
     def mask_logits(self, logits: Tensor) -> Tensor:
-        """Return the logits [n, classes], -inf for the classes that `training.logits` does not admit."""
+        """Return the logits [n, classes], with -inf for the classes that `training.logits` excludes."""
         return logits if self._kept_out is None else logits.masked_fill(self._kept_out, -torch.inf)
 
     def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -122,7 +122,11 @@ class Client(Stateful):
         return as_input(x, self.model.dtype)
 
     def batches(self, samples: int, single: bool = False) -> list[slice]:
-        """Divide an epoch into batches. `single` keeps a last batch of one sample, which BatchNorm cannot train on."""
+        """Divide an epoch into batches, as slices.
+
+        BatchNorm cannot train on one sample. A model with BatchNorm therefore skips a last batch of one sample, unless
+        `single` is true.
+        """
         return cut_into_batches(samples, self.shared.training.batch_size, self.model.normalises and not single)
 
     def record(self, name: str, value: Tensor | float) -> None:
@@ -134,7 +138,7 @@ class Client(Stateful):
         return self._streams.generator(purpose)
 
     def fixed_generator(self, *name: int | str) -> np.random.Generator:
-        """Return a generator at the start of the stream of this name, which does not depend on the phase."""
+        """Return a new generator for this name. Unlike `generator`, it draws the same numbers in every phase."""
         return seeding.generator(self.shared.seed, self.id, *name)
 
     def rng_scope(self, method: str) -> AbstractContextManager[None]:
@@ -146,17 +150,17 @@ class Client(Stateful):
 
     @contextmanager
     def fixed_rng_scope(self, *name: int | str) -> Iterator[None]:
-        """Have torch draw from the start of the stream of this name, as in `fixed_generator`."""
+        """Have torch draw the same numbers for this name in every phase; see `fixed_generator`."""
         with seeding.torch_restored():
             seeding.seed_torch(self.shared.seed, self.id, *name)
             yield
 
 
 def cut_into_batches(samples: int, size: int, normalises: bool) -> list[slice]:
-    """Divide an epoch into batches. The last may be smaller.
+    """Divide an epoch into batches, as slices. The last batch may be smaller.
 
-    BatchNorm has no statistics of one sample, so a last batch of one is left out if the model `normalises`. Epochs are
-    shuffled, so the next one may include that sample.
+    If the model has BatchNorm (`normalises`), a last batch of one sample is skipped, as it has no variance. The next
+    epoch is shuffled again and may include that sample.
     """
     batches = [slice(start, min(start + size, samples)) for start in range(0, samples, size)]
     return [batch for batch in batches if not (normalises and batch.stop - batch.start == 1)]

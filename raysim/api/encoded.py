@@ -19,8 +19,8 @@ class Encoded(ABC):
     def decode(self) -> Tensor:
         """Return the decoded vector, with the length and dtype of the original.
 
-        A host or the coordinator may decode it, on any device. So use the fields alone, and only operations with the
-        same bits on every device: copies and single products, no sums of floats.
+        Hosts and the coordinator call this, on any device. Read only the fields, and use only operations that have the
+        same bits on every device. Copies and single products do; sums of floats do not.
         """
 
 

@@ -30,9 +30,9 @@ class Broadcast:
     """A value that lasts longer than one message, such as the model or a teacher. A node gets each version once."""
 
     name: str
-    """The method's name, or "METHOD.WHAT" if it has several."""
+    """The method's name, or "METHOD.NAME" if the method has several broadcasts."""
     version: int
-    """Another number for every new value."""
+    """A number that changes with every new value."""
     value: Any
     """Tensors, or objects with `nbytes`, in lists, tuples and dicts."""
 
@@ -43,7 +43,7 @@ class Term:
 
     value: Tensor | Encoded
     weight: float | None = None
-    """The weight in a mean. None uses the client's share. All clients' weights sum to at most 1."""
+    """The weight in a mean. None uses the client's share. The weights of all clients must sum to at most 1."""
 
 
 Terms = Mapping[str, Term]

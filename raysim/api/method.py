@@ -84,7 +84,7 @@ class ClientHalf(Half):
 
     side: ClassVar = "client"
     features: ClassVar[bool] = False
-    """Whether the half reads `step.features`. The method's `head_parts` is then 1 or 2."""
+    """Whether the half reads `step.features`. If so, `Method.head_parts` must return 1 or 2."""
 
     def receive(self, client: Client) -> None:
         """Chained: put this client's local parameters into `client.model`, before a phase or an exchange.
@@ -93,7 +93,10 @@ class ClientHalf(Half):
         """
 
     def begin_task(self, client: Client) -> None:
-        """Process `client.finished`. Called in the first phase of each stage: a task, or the whole stream."""
+        """Process `client.finished`. Called at the start of the first phase of each stage.
+
+        A stage is a task, or the whole stream if clients are not notified of boundaries.
+        """
 
     def start(self, client: Client, message: Any) -> None:
         """Begin local training. `message` is what this method's server half announced, or None."""
@@ -105,7 +108,7 @@ class ClientHalf(Half):
     def batches(self, client: Client) -> Iterable[tuple[Tensor, Tensor]] | None:
         """EXCLUSIVE: return an epoch's batches from another source, as x [n, ...] and y [n]. None uses the stream.
 
-        Called once per epoch. Label -100 means unlabelled. The update's weight still follows the client's stream.
+        Called once per epoch. Label -100 means unlabelled. The update's weight still counts the samples in the stream.
         """
         return None
 
@@ -138,15 +141,16 @@ class ClientHalf(Half):
     def personalize(self, client: Client, weights: Weights) -> Weights:
         """Chained: return the client's personalized model. `weights` is its model after local training.
 
-        Called at the end of every phase if `evaluation.model` is local. The result may share the half's tensors.
+        Called at the end of every phase if `evaluation.model` is local. The result may share memory with attributes of
+        the half.
         """
         return weights
 
     def encode(self, name: str, vector: Tensor, draws: np.random.Generator) -> Tensor | Encoded:
         """EXCLUSIVE: return the encoded form of a vector [P] to send, or the vector itself.
 
-        Called after `finish` for the update, named "update", and for every other vector [P] that the server reduces,
-        named "METHOD.TERM". `draws` is this client's generator for the name.
+        Called after `finish` for the update, and for every term [P] that the server averages or sums. `name` is
+        "update" or "METHOD.TERM". `draws` is this client's generator for the name.
         """
         return vector
 
@@ -169,9 +173,9 @@ class ServerHalf(Half):
         return None, ()
 
     def evaluated(self, server: Server) -> Weights | None:
-        """EXCLUSIVE: return the weights to evaluate and to write to model.pt. None uses the model itself.
+        """EXCLUSIVE: return the weights to evaluate and to write to model.pt. None uses the server's model.
 
-        Called after a task's `end_task`. Clients still receive the model itself.
+        Called after a task's `end_task`. Clients still receive the server's model.
         """
         return None
 
@@ -180,7 +184,7 @@ class ServerHalf(Half):
 
         Args:
             server: the server, before the update.
-            delta: the cohort's mean delta, as changed by earlier methods.
+            delta: the cohort's mean delta, after the changes by the methods listed before.
             reply: this method's terms by name, reduced as `Method.replies` declares.
         """
         return delta
@@ -203,15 +207,15 @@ class Method:
     needs: ClassVar[frozenset[Need]] = frozenset()
     """The method's needs. A run that does not meet them is refused at start."""
     instead: ClassVar[Mapping[Need, str]] = {}
-    """By need: the KEY=VALUE of this method that removes the need."""
+    """By need: a setting KEY=VALUE of this method that removes the need. The error for an unmet need names it."""
     neutral: ClassVar[Mapping[str, object] | None] = None
     """The hyperparameters at which the method changes no bit of a run. None if there are none."""
     frugal: ClassVar[Mapping[str, object]] = {}
-    """The hyperparameters with the lowest memory use. The error for a run that is too large names them."""
+    """The hyperparameters with the lowest memory use. The error for a run that needs too much memory names them."""
     memory: ClassVar[MemoryUse | None] = None
     """What it requires of the clients' replay memories. None if it needs no memory."""
     replies: ClassVar[Mapping[str, Reduction]] = {}
-    """By name of a term: how the server reduces what the clients send."""
+    """By term: how the server reduces the values of all clients."""
 
     Client: ClassVar[type[ClientHalf]] = ClientHalf
     Server: ClassVar[type[ServerHalf]] = ServerHalf
@@ -249,4 +253,6 @@ def halves_with_hook(halves: Iterable[AnyHalf], hook: str) -> list[AnyHalf]:
 
 
 EXCLUSIVE = {ClientHalf: ("samples", "batches", "task_loss", "train", "encode"), ServerHalf: ("select", "evaluated")}
+"""The hooks that at most one method of a run may override."""
 INSIDE_THE_LOOP = ("samples", "batches", "batch", "task_loss", "penalty", "gradient", "observe")
+"""The hooks that the local loop calls. A half that overrides `train` replaces the loop."""

@@ -30,12 +30,12 @@ class Server(Stateful):
         weights = network.weights()
         # The global model, on the CPU: parameters [P] and float buffers [B] in its dtype, integer buffers [I].
         self.parameters, self.buffers, self.integers = weights.parameters, weights.buffers, weights.integers
-        self.version = 0  # how many updates the model has had
+        self.version = 0  # the number of updates of the model so far
         self.round = 0  # the current round, from 1; 0 before the first
         self.cohort: tuple[int, ...] = ()  # the ids of the round's clients, ascending
         self.shares: Mapping[int, float] = {}  # by id in the cohort: its weight; the weights sum to 1
-        self.records: dict[str, float] = {}  # what `record` was given in this round
-        self.local_bytes = 0  # the bytes of the model that are never sent; see Method
+        self.records: dict[str, float] = {}  # by name: the values passed to `record` in this round
+        self.local_bytes = 0  # the bytes of the model that are never sent; see `Method.local_bytes`
         self._streams = seeding.Streams(config.seed, "server", 0)
 
     def begin_round(self) -> None:
@@ -51,12 +51,12 @@ class Server(Stateful):
 
     @property
     def task(self) -> int:
-        """The task of this round, from 0. If clients are at different tasks, the nominal one."""
+        """The task of this round, from 0. If clients are at different tasks, the round's row in the accuracy matrix."""
         return self._federation.availability.progress(self.round).task
 
     @property
     def progress(self) -> Progress:
-        """How far the run is in this round. Asynchronous boundaries do not reveal the task."""
+        """The run's progress in this round. With asynchronous boundaries, it counts the whole run as one task."""
         return self._federation.availability.progress(self.round, self._config.scenario.windows is None)
 
     @property
@@ -65,7 +65,7 @@ class Server(Stateful):
         return self._federation.availability.present(max(self.round, 1))
 
     def window(self, client: int) -> int:
-        """Return the index of the window of its stream that a client has in this round.
+        """Return the index of a client's window in this round.
 
         Raises:
             RunError: the client is not present.

@@ -29,9 +29,9 @@ class Shared:
     deterministic: bool
     """The config's `resources.deterministic`."""
     kept_out: Callable[[Stream, int], Tensor | None]
-    """Given a stream and a window: a mask (bool [classes]) of the classes outside the training softmax, or None."""
+    """Returns the classes outside the training softmax in a window of a stream: a mask (bool [classes]), or None."""
     unlabelled: Source | None = None
     """The dataset without labels."""
     parts: Sequence[npt.NDArray[np.int32]] = ()
-    """By client: its rows of the dataset without labels."""
+    """By client: the client's rows of the dataset without labels."""
     objective: Objective = CLASSIFICATION

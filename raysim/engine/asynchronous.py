@@ -24,9 +24,9 @@ class _Cohort:
     """Dispatches whose updates are applied together."""
 
     numbers: tuple[int, ...]  # the dispatches' numbers, ascending
-    clients: tuple[int, ...]  # by dispatch: its client
+    clients: tuple[int, ...]  # the client of each dispatch
     weight: int  # the sum of the updates' weights
-    arrived: int | None  # see Order
+    arrived: int | None  # see Order.arrived
 
 
 class AsynchronousUpdates(Stateful):
@@ -41,8 +41,8 @@ class AsynchronousUpdates(Stateful):
         self._server = exchange.server
         self._schedule = schedule
         self._timetable = _plan_updates(exchange, clock, schedule, availability)
-        self._tickets: dict[int, Any] = {}  # by dispatch: the runner's ticket, until the update is applied
-        self._sent: dict[int, Delta] = {}  # by dispatch: the model that the client received, if models are mixed
+        self._tickets: dict[int, Any] = {}  # by dispatch number: the runner's ticket, until the update is applied
+        self._sent: dict[int, Delta] = {}  # by dispatch number: the model that the client received, if models are mixed
         self._cohorts: dict[int | None, _Cohort] = {}  # by server update
         self._away: list[Dispatch] = []  # the dispatches that return after the current virtual time
         self._time = 0.0  # virtual seconds
@@ -60,7 +60,7 @@ class AsynchronousUpdates(Stateful):
             exchange.receive(self._tickets.pop(dispatch.number))
         reply = Reply(len(update.arrivals))
         for dispatch in update.arrivals:
-            reply.merge(exchange.receive(self._tickets.pop(dispatch.number)).number(dispatch.number))
+            reply.merge(exchange.receive(self._tickets.pop(dispatch.number)).rekey_records(dispatch.number))
         assert reply.updates == len(update.arrivals), "the sums contain other updates than those that are due"
         server.cohort = tuple(sorted({dispatch.client for dispatch in update.arrivals}))
         server.shares = self._shares(update)
@@ -75,7 +75,7 @@ class AsynchronousUpdates(Stateful):
     def state(self) -> dict[str, Any]:
         """Wait until no client computes, and return the state, including replies that are not applied yet.
 
-        Virtual time does not advance. The sums that hosts hold for a server update go into its first reply.
+        Virtual time does not advance. The sums that hosts hold for a server update are merged into its first reply.
         """
         self._tickets = {number: self._exchange.wait_for(ticket) for number, ticket in self._tickets.items()}
         for update, sums in self._exchange.runner.give_sums().items():
@@ -88,7 +88,7 @@ class AsynchronousUpdates(Stateful):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore a state. The server must be in the round of that state."""
+        """Restore a state. The server must have been restored before, to the same round."""
         self._tickets = {number: Reply.restored(reply) for number, reply in state["replies"].items()}
         self._sent = {number: Delta(*model) for number, model in state["sent"].items()}
         super().restore({key: value for key, value in state.items() if key not in ("replies", "sent")})
@@ -131,7 +131,7 @@ class AsynchronousUpdates(Stateful):
         return cohort
 
     def _shares(self, update: Update) -> dict[int, float]:
-        """Return the cohort's weights, which sum to 1, by the data that each client had at its dispatch."""
+        """Return the cohort's weights, which sum to 1, from each client's number of samples at its dispatch."""
         sizes = {dispatch.client: self._size(dispatch) for dispatch in update.arrivals}
         total = sum(sizes.values())
         return {client: sizes[client] / total for client in sorted(sizes)}

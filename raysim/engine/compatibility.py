@@ -49,7 +49,7 @@ def check_methods(config: Config) -> dict[str, Method]:
             owners = _owners(methods, half, hook)
             if len(owners) > 1:
                 raise ConfigError(
-                    f"methods: {' and '.join(owners)} each bring their own {hook}, allowed: one of them; leave the "
+                    f"methods: {' and '.join(owners)} each override the hook {hook}, allowed: one of them; leave the "
                     "others out"
                 )
     _check_replaced_loop(config, methods)
@@ -97,18 +97,17 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
         parts = method.head_parts()
         if len(model.head) < parts:
             raise ConfigError(
-                f"methods.{name}: found no head in model.name={config.model.name}; looked for a trained nn.Linear"
-                f"{' with a bias' * (parts > 1)}, the last one of the forward pass, whose output is what the model "
-                "returns; end the model with one"
+                f"methods.{name}: found no head in model.name={config.model.name}, allowed: a model that returns the "
+                f"output of its last layer, a trained nn.Linear{' with a bias' * (parts > 1)}"
             )
         if encoding and method.local_bytes(model):
-            words = f"layers that stay at the client, and {encoding[0]}, which encodes the whole update"
-            raise ConfigError(f"methods.{name}: found {words}, allowed: one of the two")
+            words = f"layers that stay at the client, but {encoding[0]} encodes the whole update"
+            raise ConfigError(f"methods.{name}: found {words}, allowed: one of the two methods")
         if why := method.unfit(model):
             raise ConfigError(f"methods.{name}: {why}")
         if method.memory is not None and method.memory.by_class and config.memory.capacity < classes:
             raise ConfigError(
-                f"memory.capacity: found {config.memory.capacity}, allowed with {name}: {classes} and more, one for "
+                f"memory.capacity: found {config.memory.capacity}, allowed with {name}: at least {classes}, one for "
                 "each class"
             )
 
@@ -138,7 +137,7 @@ def _check_half(half: type[Half], name: str, method: Method) -> None:
 
 
 def needs_of(method: Method) -> frozenset[Need]:
-    """Return the needs that a method declares, and the needs of its hooks, which would otherwise never be called."""
+    """Return a method's needs: those that it declares, and those without which its hooks are never called."""
     implied: dict[Need, bool] = {
         "barrier": method.waits() or overrides(method.Server, "select"),
         "boundaries": overrides(method.Client, "begin_task"),
@@ -194,11 +193,11 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     ),
     "undecayed_sgd": (
         lambda config: _has_sgd_without(config, "weight_decay") and not config.training.keep_optimizer,
-        "needs steps that sum its gradients, as in SGD; set training.optimizer={name: sgd}, keep_optimizer=false",
+        "needs updates that sum gradients, as in plain SGD; set training.optimizer={name: sgd}, keep_optimizer=false",
     ),
     "unclipped": (
         lambda config: config.training.clip_norm is None,
-        "needs gradients that are not clipped, as its steps must sum them; set training.clip_norm=null",
+        "needs updates that sum gradients, which clipping changes; set training.clip_norm=null",
     ),
     "earlier_logits": (
         lambda config: config.training.logits != "task",

@@ -28,8 +28,8 @@ class Started:
 class Dispatched(NamedTuple):
     """One client's trip: it received the model, trained, and returned.
 
-    `fate` is what the server did with the update: used it, discarded it as too old, or had not used it at the run's
-    end. The fate "dropped" means that the client dropped out.
+    Its `fate` is "used" if the server applied the update, "discarded" if the update was too old, "unused" if the run
+    ended before, and "dropped" if the client dropped out.
     """
 
     client: int
@@ -52,12 +52,12 @@ class RoundDone:
     staleness: Sequence[int]  # by client of the cohort: the age of its update, in server updates
     virtual_time: float  # virtual seconds since the run's start
     steps: int = 0  # the number of gradient steps
-    idle_share: float | None = None  # the fraction of the virtual duration in which participating clients waited
+    idle_share: float | None = None  # the fraction of the virtual duration for which participating clients waited
     records: Mapping[str, float] = field(default_factory=dict)  # what the methods recorded, by name
     evaluation: Accuracies | None = None  # the accuracies, if the round ends with an evaluation
-    spread: Mapping[str, Spread] | None = None  # by protocol, over clients, unless `evaluation.model` is global
+    spread: Mapping[str, Spread] | None = None  # by protocol: over clients; None if `evaluation.model` is global
     task_done: bool = False  # whether a row of the accuracy matrix ends with this round
-    so_far: int = 1  # how many tasks, from the first, clients may have seen
+    so_far: int = 1  # the number of tasks, counted from the first, that clients may have seen
     dispatches: Sequence[Dispatched] | None = None  # since the last server update, if `logging.dispatches`
     memory: Sequence[Sequence[int]] | None = None  # samples in all memories, [tasks, classes], if `logging.memory`
 

@@ -69,14 +69,14 @@ class OutOfRange(ValueError):
 class ExactSum:
     """The exact sum of weight * value over clients, and the exact sum of the weights.
 
-    A single value can stay in its original form until another is added. So a host's message about one client is no
-    longer than what that client sends.
+    The first value can stay in its original form until a second one is added. A host's message about one client is then
+    no longer than that client's message.
     """
 
     grid: Grid
     limbs: Tensor | None = None  # the sum (int64 [limbs, *shape]), on the first value's device
     weight: int = 0  # the sum of the weights, in steps of 2^-62
-    single: tuple[Tensor | Encoded, float] | None = None  # the only value and its weight, not yet added to the limbs
+    single: tuple[Tensor | Encoded, float] | None = None  # the first value and its weight, if not yet in the limbs
 
     def add(self, value: Tensor, weight: float) -> None:
         """Add weight * value.

@@ -35,7 +35,7 @@ class Traffic(Stateful):
     def __init__(self) -> None:
         self.up = 0  # bytes from clients to the server
         self.down = 0  # bytes from the server to clients
-        self.down_by_method: Counter[str] = Counter()  # the same since this process started; the model is "model"
+        self.down_by_method: Counter[str] = Counter()  # since this process started; "model" is the model
         self._versions: dict[int, dict[str, int]] = {}  # client -> broadcast -> the version that the client has
         self._by_client: dict[int, int] = {}  # bytes in both directions since the last take_by_client
 
@@ -57,7 +57,7 @@ class Traffic(Stateful):
             self._by_client[client] = self._by_client.get(client, 0) + total
 
     def count_received(self, bytes_up: Mapping[int, int]) -> None:
-        """Count the replies."""
+        """Count the bytes that each client sent."""
         for client, nbytes in bytes_up.items():
             self.up += nbytes
             self._by_client[client] = self._by_client.get(client, 0) + nbytes
@@ -102,10 +102,10 @@ class Exchange(Stateful):
         with guard_globals("participation.sampler", "server"):
             return self.server.sample()
 
-    def gather(self, chosen: Sequence[int]) -> None:
-        """Make these clients, ascending, the cohort, with the shares that `aggregation.weights` gives them."""
+    def set_cohort(self, clients: Sequence[int]) -> None:
+        """Set the server's cohort to these clients, which are ascending, and its shares by `aggregation.weights`."""
         server = self.server
-        server.cohort = tuple(chosen)
+        server.cohort = tuple(clients)
         server.shares = server.shares_of(server.cohort)
 
     def announce(self) -> tuple[dict[str, Any], list[Broadcast]]:
@@ -142,7 +142,7 @@ class Exchange(Stateful):
         return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)
 
     def order(self, op: str, clients: Sequence[int], message: Any, shares: Mapping[int, float]) -> Order:
-        """Return an order to do `op` in the current round, for clients that make up a whole cohort.
+        """Return an order to do `op` in the current round. The clients are a whole cohort.
 
         Raises:
             RunError: one of the clients has no data in this round.
@@ -177,11 +177,11 @@ class Exchange(Stateful):
         return reply
 
     def wait_for(self, ticket: Any) -> Reply:
-        """Wait for an order's reply without counting it. A reply counts as its own ticket."""
+        """Wait for an order's reply without counting it. A checkpoint restores tickets as replies."""
         return ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
 
     def update_model(self, reply: Reply, delta: Delta) -> None:
-        """Update the model by the clients' mean delta, which the schedule has scaled, after the methods changed it."""
+        """Pass the mean delta, scaled by the schedule, through the `update` hooks. Add the result to the model."""
         server, deltas = self.server, [("", delta)]
         for half in self.halves_with("update"):
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
@@ -214,7 +214,7 @@ class Exchange(Stateful):
                 by = "".join(f" returned by {place}" for place in [*hooks][:1] if place)
                 raise Diverged(
                     f"the server diverged in round {server.round} ({name_methods(self.halves)}), the {what} of its new "
-                    f"model{by}: found {largest:g}, allowed: finite; smaller rates of its methods, or a smaller "
+                    f"model{by}: found {largest:g}, allowed: finite; smaller rates of the methods, or a smaller "
                     "training.optimizer.lr, may help"
                 )
 

@@ -36,7 +36,7 @@ def describe_custom_code(config: Config, methods: Iterable[Method]) -> str:
     return f", made with {', '.join(places)}" if places else ""
 
 
-def refuse(half: Half, hook: str, result: object, allowed: str, did: str = "returned") -> WrongResult:
+def wrong_result(half: Half, hook: str, result: object, allowed: str, did: str = "returned") -> WrongResult:
     """Return the error for a wrong result of a hook. `result` is the result, or a text that describes it."""
     words = result if isinstance(result, str) else describe(result)
     return WrongResult(f"methods.{half.name}: {place_of_hook(type(half), hook)} {did} {words}, allowed: {allowed}")
@@ -55,46 +55,47 @@ def check_delta(half: Half, hook: str, result: object, like: Delta) -> Delta:
     """Return a hook's result: a delta with the shapes of `like`."""
     allowed = f"Delta({describe(like.parameters)}, {describe(like.buffers)})"
     if not isinstance(result, Delta):
-        raise refuse(half, hook, result, allowed)
+        raise wrong_result(half, hook, result, allowed)
     parts = (result.parameters, result.buffers)
     if not all(
         isinstance(part, Tensor) and part.shape == expected.shape and part.is_floating_point()
         for part, expected in zip(parts, (like.parameters, like.buffers), strict=True)
     ):
-        raise refuse(half, hook, f"Delta{describe(parts)}", allowed)
+        raise wrong_result(half, hook, f"Delta{describe(parts)}", allowed)
     return result
 
 
 def check_finished(half: ClientHalf, result: object, like: Delta) -> tuple[Delta, Terms]:
     """Return the result of `finish`: a delta and terms."""
     if not isinstance(result, tuple) or len(result) != 2:
-        raise refuse(half, "finish", result, "a Delta and the terms, a dict, which may be empty")
+        raise wrong_result(half, "finish", result, "a Delta and the terms, a dict, which may be empty")
     return check_delta(half, "finish", result[0], like), check_terms(half, "finish", result[1])
 
 
 def check_encoded(half: ClientHalf, result: object, vector: Tensor) -> Tensor | Encoded:
     """Return the result of `encode`: a tensor or an Encoded that has the vector's shape and dtype after decoding."""
     if not isinstance(result, Tensor | Encoded):
-        raise refuse(half, "encode", result, "a tensor or an Encoded")
+        raise wrong_result(half, "encode", result, "a tensor or an Encoded")
     back = decoded(result)
     if (back.shape, back.dtype) != (vector.shape, vector.dtype):
-        raise refuse(half, "encode", f"what decodes to {describe(back)}", f"what it was given, {describe(vector)}")
+        raise wrong_result(half, "encode", f"an encoding of {describe(back)}", f"of {describe(vector)}, its input")
     return result
 
 
 def check_terms(half: ClientHalf, hook: str, result: object) -> Terms:
     """Return the result of a hook or an op: terms by names that the method declares."""
-    replies, allowed = half.method.replies, "a dict of Terms, tensors by names that its method's `replies` declare"
+    replies = half.method.replies
+    allowed = "a dict of Terms of tensors, with names that its method's `replies` declare"
     if not isinstance(result, Mapping):
-        raise refuse(half, hook, result, allowed)
+        raise wrong_result(half, hook, result, allowed)
     for name, term in result.items():
         if name not in replies:
             names = ", ".join(replies) or "none"
-            raise refuse(half, hook, f"a term {name!r:.60}", f"those that its method's `replies` declare: {names}")
+            raise wrong_result(half, hook, f"a term {name!r:.60}", f"the names in its method's `replies`: {names}")
         if not isinstance(term, Term) or not isinstance(term.value, Tensor | Encoded):
-            raise refuse(half, hook, f"{name}: {describe(getattr(term, 'value', term))}", allowed)
+            raise wrong_result(half, hook, f"{name}: {describe(getattr(term, 'value', term))}", allowed)
         if term.weight is not None and not 0 <= term.weight <= 1:
-            raise refuse(half, hook, f"{name} with the weight {term.weight}", "a weight from 0 to 1, or None")
+            raise wrong_result(half, hook, f"{name} with the weight {term.weight}", "a weight from 0 to 1, or None")
     return result
 
 
@@ -109,7 +110,7 @@ def check_replies(name: str, method: Method) -> None:
 def check_shape(half: ClientHalf, hook: str, result: object, shape: Sequence[int]) -> Tensor:
     """Return a hook's result: a tensor of floating-point numbers with this shape."""
     if not isinstance(result, Tensor) or result.shape != (*shape,) or not result.is_floating_point():
-        raise refuse(half, hook, result, f"a tensor of floating-point numbers {[*shape]}")
+        raise wrong_result(half, hook, result, f"a tensor of floating-point numbers {[*shape]}")
     return result
 
 
@@ -122,21 +123,21 @@ def check_positions(half: ClientHalf, result: object, samples: int) -> Tensor:
         or result.dim() != 1
         or result.device.type != "cpu"
     ):
-        raise refuse(half, "samples", result, allowed)
+        raise wrong_result(half, "samples", result, allowed)
     if len(result) and not 0 <= int(result.min()) <= int(result.max()) < samples:
-        raise refuse(half, "samples", f"positions from {result.min()} to {result.max()}", allowed)
+        raise wrong_result(half, "samples", f"positions from {result.min()} to {result.max()}", allowed)
     return result
 
 
 def check_batches(half: ClientHalf, result: object) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the batches of the result of `batches`."""
+    """Yield the batches that `batches` returned, each after a check."""
     allowed = "batches of x [n, ...] and y [n], or None"
     if not isinstance(result, Iterable):
-        raise refuse(half, "batches", result, allowed)
+        raise wrong_result(half, "batches", result, allowed)
     for batch in result:
         tensors = isinstance(batch, tuple | list) and all(isinstance(part, Tensor) for part in batch)
         if not tensors or len(batch) != 2 or len(batch[0]) != len(batch[1]):
-            raise refuse(half, "batches", describe(batch), allowed, "yielded")
+            raise wrong_result(half, "batches", describe(batch), allowed, "yielded")
         yield batch[0], batch[1]
 
 
@@ -144,7 +145,7 @@ def check_batch(half: ClientHalf, step: Step) -> None:
     """Check the batch after a `batch` hook, which may have added rows."""
     if len(step.x) != len(step.y):
         rows = f"x {describe(step.x)} and y {describe(step.y)}"
-        raise refuse(half, "batch", rows, "as many rows in step.x as in step.y", "left")
+        raise wrong_result(half, "batch", rows, "as many rows in step.x as in step.y", "left")
 
 
 def check_outputs(model: FlatModel, outputs: object, samples: int) -> Tensor:
@@ -161,10 +162,10 @@ def check_announced(half: Half, result: object) -> tuple[Any, Sequence[Broadcast
     """Return the result of `announce`: a message and broadcasts."""
     allowed = "a message and a list of Broadcasts, which may be empty"
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Sequence):
-        raise refuse(half, "announce", result, allowed)
+        raise wrong_result(half, "announce", result, allowed)
     for broadcast in result[1]:
         if not isinstance(broadcast, Broadcast):
-            raise refuse(half, "announce", f"broadcasts of {describe(broadcast)}", allowed)
+            raise wrong_result(half, "announce", f"broadcasts of {describe(broadcast)}", allowed)
     return result[0], result[1]
 
 
@@ -172,11 +173,11 @@ def check_request(half: Half, hook: str, yielded: object) -> Request:
     """Return what a plan yielded: a request for an op of the client half."""
     method: Method = half.method
     if not isinstance(yielded, Request):
-        raise refuse(half, hook, f"a plan of {describe(yielded)}", "a plan that yields Requests")
+        raise wrong_result(half, hook, f"a plan of {describe(yielded)}", "a plan that yields Requests")
     if not callable(getattr(method.Client, yielded.op, None)):
         ops = [name for name in vars(method.Client) if not name.startswith("_") and not hasattr(ClientHalf, name)]
         allowed = f"its client half's methods: {', '.join(ops) or 'none'}"
-        raise refuse(half, hook, f"a plan that requests {yielded.op!r:.60}", allowed)
+        raise wrong_result(half, hook, f"a plan that requests {yielded.op!r:.60}", allowed)
     return yielded
 
 
@@ -191,4 +192,4 @@ def check_weights(half: Half, result: object, network: FlatModel) -> Weights | N
         )
     ):
         return result
-    raise refuse(half, "evaluated", result, f"Weights{describe(expected)}, or None for the model")
+    raise wrong_result(half, "evaluated", result, f"Weights{describe(expected)}, or None for the model")

@@ -68,7 +68,8 @@ class ClientHost:
         self._test: Source | None = None  # the test split, once it is needed
         self._memory = choose_memory(config, self._methods)
         self._evaluates_clients = config.evaluation.model == "local"
-        self._scored: dict[tuple[int, int], Scores] = {}  # scores of the last evaluate_clients, by version of a model
+        # The scores of the last evaluate_clients, by (client, phases) or, for the server's model, (-1, version).
+        self._scored: dict[tuple[int, int], Scores] = {}
         self._local_bytes = sum(method.local_bytes(self.model) for method in self._methods.values())
         self._shared = Shared(
             model=self.model,
@@ -127,8 +128,8 @@ class ClientHost:
     def evaluate_clients(self, chunks: Sequence[Chunk], broadcasts: Sequence[Broadcast] = ()) -> dict[int, Scores]:
         """Count the correct predictions of each client's personalized model.
 
-        A client that has never trained has the server's model. A model is tested only once: a personalized model
-        changes with each phase of its client, the server's with its version.
+        A client that has never trained is tested with the server's model. Scores are reused while a model is unchanged:
+        a personalized model until the client's next phase, and the server's model until its next version.
         """
         self.receive(broadcasts)
         sent = self.broadcasts["model"]

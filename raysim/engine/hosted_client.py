@@ -47,7 +47,8 @@ class HostedClient(Client):
         self.begun = -1  # the stage of the last phase
         # The vectors of the personalized model, as in Weights; empty before training, or if it is not evaluated.
         self.personalized: tuple[Tensor, ...] = ()
-        self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)  # by position: to the memory
+        # By position in the stream: whether the sample was offered to the memory.
+        self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
 
     def begin_phase(self, phase: Phase, share: float) -> None:
         """Begin a training phase: receive new data, and start new random streams."""
@@ -113,7 +114,7 @@ class HostedClient(Client):
             self._remember(step.positions[chosen], self.generator("memory"), augmentation, logits)
 
     def restore(self, state: Mapping[str, object]) -> None:
-        """Restore a state that a client of this run had between two phases, on any host."""
+        """Restore a client's state from between two phases. It may come from another host."""
         super().restore(state)
         if self.window >= 0:
             self._see_window()

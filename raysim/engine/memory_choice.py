@@ -17,7 +17,7 @@ TASK_ENDS = (
 def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
     """Return the settings of the memory that all methods share, or None if no method needs one.
 
-    A key that is null takes the first method's default that all methods support.
+    If a key of the config is null, the methods' defaults are tried in turn. The first that all methods support is used.
 
     Raises:
         ConfigError: a method does not support the config's choice, or the methods have no choice in common.
@@ -49,8 +49,8 @@ def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind |
         chosen[key] = fits_all[0]
     if chosen["policy"] == "importance" and not any(use.policies[0] == "importance" for use in uses.values()):
         raise ConfigError(
-            f"memory.policy: found importance, with which {', '.join(uses)} would keep nothing, allowed: another "
-            "policy, or re_fed in addition, which rates the samples"
+            f"memory.policy: found importance, with which {', '.join(uses)} keep nothing, as no method rates samples, "
+            "allowed: another policy, or the method re_fed in addition"
         )
     if chosen["fill"] == "boundary" and config.scenario.windows is not None:
         raise ConfigError(f"methods: {', '.join(uses)} fill their memory {TASK_ENDS}")

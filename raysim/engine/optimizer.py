@@ -1,4 +1,4 @@
-"""Local optimizers on one flat vector. Every training phase makes a new one; its attributes can be kept for the next.
+"""Local optimizers on one flat vector. Each phase makes a new optimizer, which may inherit the last one's attributes.
 
 Adam calls torch's function. SGD is written out, which saves 10 us per step. The classes torch.optim.SGD, Adam and AdamW
 compute the same bits, but import torch's compiler at their first step: 2 s and 150 MB in every host.
@@ -24,9 +24,9 @@ OPTIMIZERS: Mapping[str, str] = {
     "adam": "raysim.engine.optimizer:adam",
     "adamw": "raysim.engine.optimizer:adamw",
 }
-"""Name in YAML -> `module:function`. Called with its keys, including `lr`, it returns a new LocalOptimizer."""
+"""Name in YAML -> `module:function`. The function receives the keys, `lr` included, and returns a new optimizer."""
 
-USUAL_VECTORS = 2, 2  # for an optimizer without `vectors`: the same as Adam
+USUAL_VECTORS = 2, 2  # the `vectors` of an optimizer that has no such attribute, as of Adam
 
 PLAIN: Mapping[str, Any] = {"foreach": False, "fused": False, "maximize": False}
 """Settings of torch's function: loop over tensors, minimize."""
@@ -157,8 +157,8 @@ def try_optimizer(settings: Optimizer, kept: bool = False) -> None:
     """Have an optimizer take two steps on three parameters, before a run starts.
 
     Raises:
-        RunError: it has no valid step, changed more than the parameters, or made them infinite. Or it is `kept` for
-            the next phase and has an attribute that a checkpoint cannot hold.
+        RunError: the optimizer has no valid step, changed more than the parameters, or made them infinite. Or it is
+            `kept` for the next phase, and a checkpoint cannot hold one of its attributes.
     """
     who = f"training.optimizer: {place_of(settings.function())}"
     optimizer = make_optimizer(settings)
@@ -177,7 +177,7 @@ def try_optimizer(settings: Optimizer, kept: bool = False) -> None:
             )
     if parameters.shape != (3,) or not bool(parameters.isfinite().all()):
         raise RunError(
-            f"{who} made {parameters.tolist()} of parameters of 1, allowed: finite numbers, changed in place"
+            f"{who} changed parameters of 1 to {parameters.tolist()}, allowed: finite numbers, changed in place"
         )
     if gradient.tolist() != [0.5, -1.0, 0.25]:
         raise RunError(f"{who} changed the gradient, allowed: the parameters alone, in place")

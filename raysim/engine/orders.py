@@ -38,10 +38,10 @@ class Order:
     cohort: int  # the number of clients in the cohort
     phase: Phase
     windows: Mapping[int, int] = field(default_factory=dict)  # by client: its window, if it is not the phase's
-    arrived: int | None = None  # at least the cohort's number of samples; None if all updates weigh the same
+    arrived: int | None = None  # the cohort's samples so far, a weight's denominator; None if all weigh the same
     discount: float = 1.0  # the factor of the update, for its staleness
-    update: int | None = None  # asynchronous: the server update that the clients' update goes into, or None
-    later: tuple[int, ...] = ()  # asynchronous: the clients whose orders for this update follow; a host sees its own
+    update: int | None = None  # asynchronous: the server update that uses the clients' updates, if any
+    later: tuple[int, ...] = ()  # asynchronous: clients with later orders for this update; at a host, its own
 
     def phase_of(self, client: int) -> Phase:
         """Return the phase with this client's window."""
@@ -77,11 +77,11 @@ class Reply:
     sums: dict[str, ExactSum] = field(default_factory=dict)  # "parameters", "buffers", and by "METHOD.TERM"
     by_client: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # "METHOD.TERM" -> client -> value
     integers: tuple[int, Tensor] | None = None  # the lowest client id so far, and its integer buffers [I]
-    records: dict[str, dict[int, Any]] = field(default_factory=dict)  # name -> client -> number, in a tensor or not
+    records: dict[str, dict[int, Any]] = field(default_factory=dict)  # name -> client -> number or scalar tensor
     bytes_up: dict[int, int] = field(default_factory=dict)  # by client: the bytes that it sends
     steps: int = 0  # the number of gradient steps
-    unchecked: list[Unchecked] = field(default_factory=list)  # what `settle` is to check
-    single: bool = False  # whether it is one client's reply, whose values are kept in the form that is sent
+    unchecked: list[Unchecked] = field(default_factory=list)  # the values that `settle` checks
+    single: bool = False  # whether it is one client's reply, which keeps values in the form that is sent
     updates: int = 0  # how many client updates the sums contain
 
     def take_delta(
@@ -186,9 +186,9 @@ class Reply:
         self.sums, self.updates = {}, 0
         return taken
 
-    def number(self, number: int) -> Reply:
-        """Move one client's records to the dispatch's number, as a client may reply twice to one server update."""
-        self.records = {name: dict.fromkeys([number], *of.values()) for name, of in self.records.items()}
+    def rekey_records(self, dispatch: int) -> Reply:
+        """File one client's records under its dispatch, as one server update may use two updates of a client."""
+        self.records = {name: dict.fromkeys([dispatch], *of.values()) for name, of in self.records.items()}
         return self
 
     def delta(self, dtype: torch.dtype) -> Delta:
@@ -208,7 +208,7 @@ class Reply:
         return terms
 
     def means(self) -> dict[str, float]:
-        """Return the mean of each record over the clients that have it. Their order does not matter: fsum is exact."""
+        """Return the mean of each record over the clients that recorded it. fsum is exact in any order."""
         return {name: _mean(list(v.values())) for name, v in sorted(self.records.items())}
 
     def state(self) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def cosine(
     progress: Progress,
     *,
     per: Annotated[Per, doc("whether the cosine spans each task, or the run")] = "task",
-    warmup: Annotated[WholeNumber, doc("rounds of linear warmup before it")] = 0,
+    warmup: Annotated[WholeNumber, doc("rounds of linear warmup before the cosine")] = 0,
     least: Annotated[float, Field(ge=0, le=1), doc("the fraction of lr at the end")] = 0.0,
 ) -> float:
     """Cosine decay from lr, over every task or the run (SGDR: Loshchilov and Hutter, ICLR 2017)."""

@@ -102,8 +102,8 @@ class Simulation(Stateful):
         methods = {name: half.method for name, half in self.exchange.halves.items()}
         self._counts_memories = config.logging.memory and choose_memory(config, methods) is not None
         self.virtual_time = 0.0  # virtual seconds since the run's start
-        self._tested: tuple[tuple[int, int], Scores] | None = None  # the last tested version of the model, its scores
-        self.stopping = threading.Event()  # any thread may set it; a caller may replace it by its own event
+        self._tested: tuple[tuple[int, int], Scores] | None = None  # (version, round) and scores of the last test
+        self.stopping = threading.Event()  # any thread may set it; a caller may replace it by another event
         if server is not None:
             self.restore(decode(server))
         self._saved = self.server.round  # the round of the last checkpoint
@@ -113,7 +113,7 @@ class Simulation(Stateful):
         self.stopping.set()
 
     def heard(self) -> None:
-        """Do nothing: the run continues as the next event is asked for."""
+        """Do nothing. The run continues when the caller requests the next event."""
 
     def events(self) -> Generator[Event, None, None]:
         """Run the remaining rounds, until the last one or until stopped, and yield events."""
@@ -129,7 +129,7 @@ class Simulation(Stateful):
         yield Finished(self.model.state_dict(), interrupted=self.server.round < last, per_client=self._per_client())
 
     def _timed_round(self) -> RoundDone:
-        """Carry out a round, and the `end_task` exchanges after a task's last one, which count for that round."""
+        """Carry out a round. A task's last round includes the `end_task` exchanges."""
         server, traffic = self.server, self.exchange.traffic
         began, up, down, steps = time.perf_counter(), traffic.up, traffic.down, self.exchange.steps
         server.begin_round()

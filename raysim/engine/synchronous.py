@@ -18,10 +18,10 @@ class RoundOutcome:
     cohort: Sequence[int]  # the clients whose updates were applied
     staleness: Sequence[int]  # by client of the cohort: the age of its update, in server updates
     seconds: float  # the virtual duration
-    idle: float | None = None  # the fraction of the virtual duration in which the participating clients waited, or None
+    idle: float | None = None  # the fraction of the virtual duration for which participating clients waited
     tasks: Sequence[int] = ()  # the tasks (from 0) whose samples were trained on, ascending
     means: dict[str, float] = field(default_factory=dict)  # by name: the mean of what the clients recorded
-    dispatches: Sequence[Dispatched] = ()  # who was sent the model, in virtual seconds from the round's start
+    dispatches: Sequence[Dispatched] = ()  # the clients' trips, in virtual seconds from the round's start
 
 
 class SynchronousRounds(Stateful):
@@ -39,7 +39,7 @@ class SynchronousRounds(Stateful):
         server, exchange = self._server, self._exchange
         chosen = sorted(exchange.select())
         dropped = [client for client in chosen if self._drops_out(client)]
-        exchange.gather([client for client in chosen if client not in dropped])
+        exchange.set_cohort([client for client in chosen if client not in dropped])
         exchange.traffic.count_sent(dropped, {}, [server.model()])
         if not server.cohort:
             return self._outcome(chosen, {})

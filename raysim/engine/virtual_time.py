@@ -88,7 +88,7 @@ class Update:
     time: float  # the virtual time
     dispatched: list[Dispatch] = field(default_factory=list)  # the dispatches since the last update, in order
     arrivals: list[Dispatch] = field(default_factory=list)  # the dispatches whose updates it applies
-    discarded: list[Dispatch] = field(default_factory=list)  # the dispatches that returned since then, but too old
+    discarded: list[Dispatch] = field(default_factory=list)  # the dispatches whose updates were too old
 
 
 def discount(staleness: int, how: Staleness) -> float:
@@ -108,8 +108,8 @@ class EventSimulation:
     schedule: AsynchronousSchedule
     dropout: float  # the probability that a dispatched client drops out
     updates: int  # the number of server updates of the run
-    present: Callable[[int], Sequence[int]]  # given a version of the model: the clients that then have data, ascending
-    seconds: Callable[[int, int], float]  # given a client and the version that it receives: how long it is away
+    present: Callable[[int], Sequence[int]]  # returns the clients that have data at a version of the model, ascending
+    seconds: Callable[[int, int], float]  # returns how long a client is away that receives a version
     _under_way: list[tuple[float, int, Dispatch]] = field(default_factory=list, init=False)
     _buffer: list[Dispatch] = field(default_factory=list, init=False)
     _time: float = field(default=0.0, init=False)

@@ -104,9 +104,9 @@ def _with_heads(module: nn.Module, config: Config, x: Tensor) -> nn.Module:
         return module
     if not head:
         raise ConfigError(
-            f"training.logits: found task, with which each domain has a head of its own, but no head in model.name="
-            f"{config.model.name}; looked for a trained nn.Linear, the last one of the forward pass, whose output is "
-            "what the model returns; end the model with one, or set it to all"
+            f"training.logits: found task, which needs a head per domain, but found no head in model.name="
+            f"{config.model.name}, allowed: all, or a model that returns the output of its last layer, a trained "
+            "nn.Linear"
         )
     owner, _, name = head[0].rpartition(".")[0].rpartition(".")
     linear = module.get_submodule(f"{owner}.{name}" if owner else name)

@@ -155,7 +155,7 @@ def test_in_task_1_adaptive_is_off(c_flag_config, simulate):
         (OFF, {"training__optimizer": {"weight_decay": 0.1}}, "needs plain SGD"),
         (OFF, {"memory": {"fill": "arrival"}}, "memory.fill: c_flag cannot use arrival"),
         (OFF, {"methods": {"c_flag": OFF, "fed_a_gem": {}}}, "changes the local loop"),
-        (OFF, {"methods": {"c_flag": OFF, "fedtrack": {}}}, "each bring their own train"),
+        (OFF, {"methods": {"c_flag": OFF, "fedtrack": {}}}, "each override the hook train"),
     ],
 )
 def test_what_cannot_work_is_refused_at_start(c_flag_config, knobs, training, said):

@@ -155,7 +155,7 @@ def test_layers_that_stay_are_not_encoded(tiny):
         federation = build_federation(config)
         model = check_model(config, federation.shape, federation.classes)
         if refused:
-            with pytest.raises(ConfigError, match=r"methods\.fedper: found layers that stay at the client, and top_k"):
+            with pytest.raises(ConfigError, match=r"methods\.fedper: found layers that stay at the client, but top_k"):
                 check_fit(config, model, federation.classes)
         else:
             check_fit(config, model, federation.classes)

@@ -155,7 +155,7 @@ def test_what_does_not_suit_it_is_refused_before_anything_starts(tiny, tmp_path)
         return str(found.value)
 
     few = refusal(memory__capacity=3)
-    assert few == "memory.capacity: found 3, allowed with glfc: 4 and more, one for each class"
+    assert few == "memory.capacity: found 3, allowed with glfc: at least 4, one for each class"
     assert "found no head in model.name=probes:scaled" in refusal(model={"name": "probes:scaled"})
     jittered = {"scenario__boundaries": {"jittered": {"rounds": 1}}, "training__rounds_per_task": 3}
     assert "methods.glfc: needs boundaries that all" in refusal(**jittered)
@@ -164,4 +164,4 @@ def test_what_does_not_suit_it_is_refused_before_anything_starts(tiny, tmp_path)
     assert "trains on samples of earlier tasks" in refusal(scenario=CLASSES, training__logits="task")
     proxy = refusal(methods={"glfc": {"old_model": "proxy"}})
     assert proxy == "methods.glfc: found old_model proxy, for which raysim has no server, allowed: previous_task"
-    assert "icarl and glfc each bring their own samples" in refusal(methods={"icarl": {}, "glfc": {}})
+    assert "icarl and glfc each override the hook samples" in refusal(methods={"icarl": {}, "glfc": {}})

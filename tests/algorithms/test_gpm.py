@@ -232,8 +232,8 @@ def test_what_it_sends_is_fedavgs(tiny, simulate):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"training__optimizer": {"name": "adam"}}, r"methods\.gpm: needs steps that sum its gradients"),
-        ({"training__optimizer__weight_decay": 0.1}, r"methods\.gpm: needs steps that sum its gradients"),
+        ({"training__optimizer": {"name": "adam"}}, r"methods\.gpm: needs updates that sum gradients"),
+        ({"training__optimizer__weight_decay": 0.1}, r"methods\.gpm: needs updates that sum gradients"),
         (
             {"scenario__boundaries": {"asynchronous": {"window": 4, "rounds_per_window": 1}},
              "training__rounds_per_task": None},
@@ -255,7 +255,7 @@ def test_thresholds_are_shares(tiny, threshold):
 def test_without_a_head_a_free_one_is_refused_before_anything_starts(tiny, tmp_path):
     more = {"model": {"name": "probes:scaled"}, "logging__tensorboard": False}
     with pytest.raises(
-        ConfigError, match=r"^methods\.gpm: found no head in model\.name=probes:scaled; looked for [^\n]*$"
+        ConfigError, match=r"^methods\.gpm: found no head in model\.name=probes:scaled, allowed: [^\n]*$"
     ):
         raysim.run(tiny(methods={"gpm": {"head": "free"}}, **more), out=tmp_path / "no", local=True)
     assert not (tmp_path / "no").exists()

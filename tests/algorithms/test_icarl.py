@@ -218,11 +218,11 @@ def refusal(tiny, tmp_path, **overrides):
 
 def test_what_does_not_suit_it_is_refused_before_anything_starts(tiny, tmp_path):
     few = refusal(tiny, tmp_path, memory__capacity=3)
-    assert few == "memory.capacity: found 3, allowed with icarl: 4 and more, one for each class"
+    assert few == "memory.capacity: found 3, allowed with icarl: at least 4, one for each class"
     assert "found no head in model.name=probes:scaled" in refusal(tiny, tmp_path, model={"name": "probes:scaled"})
     assert "nn.Linear with a bias" in refusal(tiny, tmp_path, model={"name": "probes:unbiased"})
     methods = {"icarl": {}, "probes:OwnTested": {}}
-    assert "icarl and OwnTested each bring their own evaluated" in refusal(tiny, tmp_path, methods=methods)
+    assert "icarl and OwnTested each override the hook evaluated" in refusal(tiny, tmp_path, methods=methods)
     jittered = {"scenario__boundaries": {"jittered": {"rounds": 1}}, "training__rounds_per_task": 3}
     assert "methods.icarl: needs boundaries that all" in refusal(tiny, tmp_path, **jittered)
     task = {"scenario": CLASSES, "training__logits": "task"}

@@ -142,5 +142,5 @@ def test_fixed_is_evaluated_on_every_task_with_the_model_of_task_1(tiny, simulat
 
 
 def test_fixed_and_another_that_selects_the_clients_are_refused(tiny):
-    with pytest.raises(ConfigError, match="fixed and OwnSelect each bring their own select"):
+    with pytest.raises(ConfigError, match="fixed and OwnSelect each override the hook select"):
         check_methods(tiny(methods={**FIXED, "probes:OwnSelect": {}}))

@@ -447,10 +447,10 @@ def test_what_does_not_go_with_it_is_refused(tiny):
     )
     assert refused(methods=knobs(), memory__per="task") == "memory.per: re_fed cannot use task, allowed: client"
     assert refused(methods={"er": {}, "a_gem": {}}, memory__policy="importance") == (
-        "memory.policy: found importance, with which er, a_gem would keep nothing, allowed: another policy, or "
-        "re_fed in addition, which rates the samples"
+        "memory.policy: found importance, with which er, a_gem keep nothing, as no method rates samples, allowed: "
+        "another policy, or the method re_fed in addition"
     )
-    assert "re_fed and joint each bring their own samples" in refused(methods={**knobs(), "joint": {}})
+    assert "re_fed and joint each override the hook samples" in refused(methods={**knobs(), "joint": {}})
     assert refused(methods=knobs(), scenario=CLASSES, training__logits="task") == (
         "methods.re_fed: trains on samples of earlier tasks, whose logits training.logits=task masks; "
         "set it to seen or all"

@@ -152,7 +152,7 @@ def test_one_entry_at_least_is_sent(tiny, simulate):
 
 
 def test_a_second_encoding_is_refused(tiny):
-    with pytest.raises(ConfigError, match="top_k and quantize each bring their own encode, allowed: one of them"):
+    with pytest.raises(ConfigError, match="top_k and quantize each override the hook encode, allowed: one of them"):
         check_methods(tiny(methods={"top_k": {}, "quantize": {}}))
 
 

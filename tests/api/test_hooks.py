@@ -210,10 +210,13 @@ def test_the_loss_that_is_reported_is_without_penalties(tiny, simulate):
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (("OwnSamples", "Everything"), "OwnSamples and Everything each bring their own samples, allowed: one of them"),
-        (("OwnLoss", "Everything"), "OwnLoss and Everything each bring their own task_loss"),
-        (("OwnTrain", "Everything"), "OwnTrain and Everything each bring their own train"),
-        (("Everything", "OwnSelect"), "Everything and OwnSelect each bring their own select"),
+        (
+            ("OwnSamples", "Everything"),
+            "OwnSamples and Everything each override the hook samples, allowed: one",
+        ),
+        (("OwnLoss", "Everything"), "OwnLoss and Everything each override the hook task_loss"),
+        (("OwnTrain", "Everything"), "OwnTrain and Everything each override the hook train"),
+        (("Everything", "OwnSelect"), "Everything and OwnSelect each override the hook select"),
         (("OwnTrain", "OwnSamples"), r"OwnSamples changes the local loop \(samples\), which OwnTrain replaces"),
         (("OwnTrain", "Repeat"), r"Repeat changes the local loop \(batch\), which OwnTrain replaces"),
         (("OwnLoss", "OwnTrain"), r"OwnLoss changes the local loop \(task_loss\), which OwnTrain replaces"),

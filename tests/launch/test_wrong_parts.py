@@ -56,7 +56,7 @@ OPTIMIZER: list[Case] = [
     ("raises", "ZeroDivisionError: mine (Optimizer.step, ", "training.optimizer, tried on three parameters"),
     ("stepless", "made Optimizer, allowed: an object with step(parameters, gradient, lr)", ""),
     ("vectors", "has vectors 3, allowed: two whole numbers >= 0", ""),
-    ("infinite", "made [inf, inf, inf] of parameters of 1, allowed: finite numbers, changed in place", ""),
+    ("infinite", "changed parameters of 1 to [inf, inf, inf], allowed: finite numbers, changed in place", ""),
     ("returns", "has a step that returned Tensor, allowed: parameters changed in place", ""),
     ("gradient", "changed the gradient, allowed: the parameters alone, in place", ""),
     ("later", "diverged in round 1 (er), the update of its parameters, made with Optimizer (", "client 0"),
@@ -125,7 +125,7 @@ CLIENT: list[Case] = [
     ("finish delta", "returned float32 [610], allowed: Delta(float32 [610], float32 [0])", "client 1, round 3"),
     ("finish shape", "returned Delta(float32 [609], float32 [0]), allowed: Delta(float32 [610]", "client 1, round 3"),
     ("finish list", "returned list, allowed: a dict of Terms", "client 1, round 3"),
-    ("finish key", "returned a term 'not', allowed: those that its method's `replies` declare: note", "round 3"),
+    ("finish key", "returned a term 'not', allowed: the names in its method's `replies`: note", "round 3"),
     ("finish value", "returned note: float, allowed: a dict of Terms", "client 1, round 3"),
     ("finish weight", "returned note with the weight -1.0, allowed: a weight from 0 to 1", "client 1, round 3"),
     ("finish nan", "client 1 diverged in round 3 (ClientSide), the update of its parameters returned by ", ""),
@@ -141,7 +141,7 @@ CLIENT: list[Case] = [
     ("task_loss shape", "returned float32 [4], allowed: a tensor of floating-point numbers []", "round 3"),
     ("batches type", "returned int, allowed: batches of x [n, ...] and y [n], or None", "client 1, round 3"),
     ("batches rows", "yielded (float32 [4, 64], float32 [3]), allowed: batches of x [n, ...]", "client 1, round 3"),
-    ("tell key", "returned a term 'not', allowed: those that its method's `replies` declare: note", "round 3"),
+    ("tell key", "returned a term 'not', allowed: the names in its method's `replies`: note", "round 3"),
     ("tell nan", "client 1 diverged in round 3 (ClientSide.tell), returned by ClientSide.Client.tell (", ""),
 ]
 SERVER: list[Case] = [

@@ -113,7 +113,7 @@ def test_no_graph_is_captured_of_one_tasks_head(tiny):
     [
         (
             {"model": {"name": "probes:scaled"}},
-            "training.logits: found task, .* but no head in model.name=probes:scaled",
+            "training.logits: found task, .* but found no head in model.name=probes:scaled",
         ),
         ({"methods": {"er": {}}}, "methods.er: trains on samples of earlier tasks, whose logits"),
         ({"methods": {"dann": {}}}, "methods.dann: trains on samples of earlier tasks, whose logits"),
