@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from raysim.launch.run import run
     from raysim.records.result import Result
     from raysim.records.result import load_result as load
-    from raysim.reports.figures import figures
+    from raysim.reports.write import figures
     from raysim.reports.write import write_report as report
     from raysim.sweeps.sweep import sweep
     from raysim.system.errors import ConfigError, RunError
@@ -40,7 +40,7 @@ _HOMES = {
     "RunError": "raysim.system.errors:RunError",
     "check": "raysim.launch.check:check_run",
     "evaluate": "raysim.evaluation.evaluate:evaluate",
-    "figures": "raysim.reports.figures:figures",
+    "figures": "raysim.reports.write:figures",
     "load": "raysim.records.result:load_result",
     "report": "raysim.reports.write:write_report",
     "run": "raysim.launch.run:run",

@@ -59,11 +59,11 @@ class Quantity:
         """Return a number of this unit with its digits."""
         return format(number, f"{'+' if sign else ''}.{self.digits}f")
 
-    def show_mean(self, found: MeanOverSeeds | None, sign: bool = False) -> str:
+    def show_mean(self, found: MeanOverSeeds | None) -> str:
         """Return `mean ± std`, the mean alone where there is no deviation, or a dash."""
         if found is None:
             return NOTHING
-        return self.show(found.mean, sign) + ("" if found.std is None else f" ± {self.show(found.std)}")
+        return self.show(found.mean) + ("" if found.std is None else f" ± {self.show(found.std)}")
 
 
 ACCURACY = Quantity("average_accuracy", "average accuracy", "%", 100, 2, True)

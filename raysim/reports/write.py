@@ -1,4 +1,4 @@
-"""A report from its runs to its files: sections with their tables and plots, then every format."""
+"""Write a report: sections with their tables and plots, then every format. Also return its figures for notebooks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -6,22 +6,43 @@ from functools import partial
 from pathlib import Path
 
 from matplotlib import rc_context
+from matplotlib.figure import Figure
 
+from raysim.records.result import Result
 from raysim.reports.against import compare_with_paper, explain_misfit
 from raysim.reports.content import Plot, Report, Section
 from raysim.reports.formats import FORMATS
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.packed import packed_directory
+from raysim.reports.plots.accuracy import draw_over_tasks
+from raysim.reports.plots.clients import draw_clients_accuracies, draw_staleness
 from raysim.reports.plots.compared import draw_compared
-from raysim.reports.plots.drawing import draw_setting
+from raysim.reports.plots.courses import draw_over_rounds
+from raysim.reports.plots.data import draw_data_distribution
+from raysim.reports.plots.memory import draw_memories
 from raysim.reports.plots.scene import Scene, set_scenes
-from raysim.reports.plots.style import STYLE, save_drawing
+from raysim.reports.plots.style import STYLE, Drawing, save_drawing
+from raysim.reports.plots.times import draw_clients_in_time
+from raysim.reports.plots.tradeoffs import draw_tradeoffs
 from raysim.reports.published import PublishedPaper, load_paper
 from raysim.reports.reading import find_runs
 from raysim.reports.tables import tabulate_gains, tabulate_results
 from raysim.system.errors import ConfigError, single_line
 
 Tell = Callable[[str], None]
+Runs = str | Path | Result
+"""A directory with finished runs at any depth below it, or a run's result."""
+
+PLOTS: dict[str, Callable[[Scene], Iterator[Drawing]]] = {
+    "plots by task": draw_over_tasks,
+    "plots over rounds": draw_over_rounds,
+    "plots of a swept knob": draw_tradeoffs,
+    "clients' accuracies": draw_clients_accuracies,
+    "staleness": draw_staleness,
+    "clients in time": draw_clients_in_time,
+    "memories": draw_memories,
+    "who holds what": draw_data_distribution,
+}
 
 
 def write_report(
@@ -110,3 +131,34 @@ def _show_once(sections: Sequence[Section]) -> Iterator[Section]:
                 plot.file.unlink()
                 before.append(f"{plot.caption} It is the same as setting {earlier.stem.partition('-')[0]}'s.")
         yield replace(section, plots=plots, shown_before=before)
+
+
+def draw_setting(scene: Scene, left_out: list[str]) -> Iterator[Drawing]:
+    """Yield a setting's drawings; `left_out` gets a line for each kind that cannot be drawn, if no other says why."""
+    said: set[str] = set()
+    for kind, draw in PLOTS.items():
+        try:
+            yield from draw(scene)
+        except (ConfigError, OSError) as error:
+            if str(error) not in said:
+                left_out.append(f"setting {scene.setting.number}: {kind}: {error}")
+                said.add(str(error))
+
+
+def figures(runs: Runs | Sequence[Runs]) -> dict[str, Figure]:
+    """Return the figures that a report of these runs has, by their names, such as 1-domain_il-accuracy-matrix.
+
+    What cannot be drawn is left out, as it is in a report.
+
+    Args:
+        runs: where finished runs are, or their results.
+
+    Raises:
+        ConfigError: no finished run was found.
+    """
+    several = [runs] if isinstance(runs, Runs) else runs
+    directories = [one.directory if isinstance(one, Result) else Path(one) for one in several]
+    left_out: list[str] = []
+    scenes = set_scenes(group_runs(find_runs(directories, left_out), left_out))
+    with rc_context(STYLE):
+        return {drawing.stem: drawing.figure for scene in scenes for drawing in draw_setting(scene, left_out)}

@@ -158,9 +158,9 @@ def _columns(labels: Sequence[str], width: float) -> int:
     return max(1, min(4, len(labels), int(width / longest)))
 
 
-def choose_ticks(last: int, most: int = 12) -> Sequence[int]:
-    """Return at most so many ticks from 1 to `last`."""
-    return range(1, last + 1, -(-last // most))
+def choose_ticks(last: int) -> Sequence[int]:
+    """Return at most 12 ticks from 1 to `last`."""
+    return range(1, last + 1, -(-last // 12))
 
 
 def save_drawing(drawing: Drawing, folder: Path) -> Plot:
