@@ -1,4 +1,4 @@
-"""Published figures beside measured ones: first the gains that a paper claims, then the levels."""
+"""Published and measured figures side by side: first the gains that a paper claims, then the absolute values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -24,7 +24,7 @@ AGREE = "Agree: the difference is at most the sum of both standard deviations."
 
 
 def compare_with_paper(paper: PublishedPaper, setting: ExperimentSetting) -> list[Comparison]:
-    """Return a comparison for every setting of the paper that the runs are of, where a method of theirs is in it."""
+    """Return a comparison for every setting of the paper that the runs match and that has one of their methods."""
     return [
         made
         for name, candidate in paper.settings.items()
@@ -34,7 +34,7 @@ def compare_with_paper(paper: PublishedPaper, setting: ExperimentSetting) -> lis
 
 
 def explain_misfit(paper: PublishedPaper, setting: ExperimentSetting) -> str:
-    """Say why a setting has no comparison: what keeps it from the nearest of the paper, its metrics or its methods."""
+    """Return why a setting has no comparison: its differences from the nearest setting of the paper."""
     apart = {
         name: [*_departures(candidate.config, setting.groups[0])]
         for name, candidate in paper.settings.items()
@@ -90,9 +90,9 @@ def _tabulate_levels(title: str, rows: Sequence[ComparedRow], note: str) -> Repo
 
 
 def _has_methods(group: MethodGroup, wanted: Mapping[str, object] | None) -> bool:
-    """Return whether a group has the wanted methods in the wanted order, and with the knobs that are named there.
+    """Return whether a group has the wanted methods in the wanted order, with the wanted hyperparameters.
 
-    A run from before a method had some knob is one with that knob's default.
+    A hyperparameter that is missing in a run's config has its default.
     """
     if wanted is None or [*group.methods] != [*wanted]:
         return False
@@ -123,14 +123,14 @@ def _level_row(column: PublishedColumn, method: str, group: MethodGroup) -> tupl
 
 
 def _agreement(mean: float, std: float | None, measured: MeanOverSeeds | None) -> str:
-    """Return yes or no, or a dash where one of the two has no standard deviation."""
+    """Return yes or no, or a dash if one of the two has no standard deviation."""
     if measured is None or measured.std is None or std is None:
         return NOTHING
     return "yes" if abs(measured.mean - mean) <= measured.std + std else "no"
 
 
 def _departures(stated: Mapping[str, object], group: MethodGroup) -> Iterator[str]:
-    """Yield where a group differs from what the paper states; of methods, only those that the group has."""
+    """Yield the differences of a group from what the paper states. Methods that the group lacks do not count."""
     found = flatten(group.runs[0].config)
     for key, value in flatten(stated).items():
         of_methods = key.startswith("methods.")
@@ -142,7 +142,7 @@ def _departures(stated: Mapping[str, object], group: MethodGroup) -> Iterator[st
 
 
 def _holds(found: object, wanted: object) -> bool:
-    """Return whether a value has all that is wanted: blocks may have more keys, lists have as many items."""
+    """Return whether a value matches the wanted one. Blocks may have more keys; lists have the same length."""
     if isinstance(wanted, Mapping):
         return isinstance(found, Mapping) and all(_holds(found.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):

@@ -1,4 +1,4 @@
-"""The gains that a paper claims beside the measured ones, and what a paired test says of each."""
+"""The gains that a paper claims, the measured ones, and a paired test of each."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ from raysim.reports.tables import (
 QUANTITIES = {quantity.key: (quantity, 1) for quantity in (*LEARNING, FINAL_FORGETTING)} | {
     "top10_accuracy": (ACCURACY, 10)
 }
-"""By a column's metric: the quantity, and the evaluation.top_k of the runs that have it."""
+"""By a column's metric: the quantity, and the evaluation.top_k of its runs."""
 
 CHANGE = (-100.0, 100.0)  # of an accuracy in %
 
 VERDICTS = ("supported", "not supported", "reversed")
 MEANING = (
-    f"Supported: the measured gain has the sign of the published one, and a {TEST} over the gains in a metric tells it "
-    "from 0 (5%). Reversed: told from 0 with the other sign. Not supported: not told from 0, as by one common seed. "
-    "Measured are the mean of the paired differences, its 95% interval and p."
+    f"Supported: the measured gain has the sign of the published one and differs significantly from 0 ({TEST} over the "
+    "gains in a metric, 5%). Reversed: it is significant with the other sign. Not supported: it is not significant, or "
+    "there is only one common seed. Measured are the mean of the paired differences, its 95% interval and p."
 )
 
 ComparedRow = tuple[PublishedColumn, str, MethodGroup]
@@ -41,7 +41,7 @@ ComparedRow = tuple[PublishedColumn, str, MethodGroup]
 
 @dataclass(frozen=True, eq=False)
 class Gain:
-    """A gain in a column of a paper, and as measured over common seeds, with its corrected p."""
+    """A gain in a column of a paper, the measured one over common seeds, and its corrected p."""
 
     column: PublishedColumn
     group: MethodGroup
@@ -52,26 +52,26 @@ class Gain:
 
     @property
     def quantity(self) -> Quantity:
-        """What the column has."""
+        """The quantity of the column."""
         return QUANTITIES[self.column.metric][0]
 
     @property
     def verdict(self) -> str:
-        """What the measured gain says of the published one, one of VERDICTS."""
+        """The verdict on the published gain, one of VERDICTS."""
         told = self.measured.exact or (self.p is not None and self.p < LEVEL)
         agreement = self.measured.mean * self.published
         return VERDICTS[1] if not told or agreement == 0 else VERDICTS[0] if agreement > 0 else VERDICTS[2]
 
     @property
     def shown(self) -> ComparedPair:
-        """The gain as it is drawn, with half of its interval."""
+        """The gain for the plot, with half of its interval."""
         measured = MeanOverSeeds(self.measured.mean, self.measured.half)
         published = MeanOverSeeds(self.published, None)
         return ComparedPair("gain", name_metric(self.column), self.group.label, published, measured, CHANGE)
 
 
 def find_gains(paper: PublishedPaper, rows: Sequence[ComparedRow]) -> list[Gain]:
-    """Return the gains in a column that the paper claims and of which both ends were measured."""
+    """Return the gains in a column that the paper claims and whose two methods were measured."""
     column = rows[0][0]
     quantity = QUANTITIES[column.metric][0]
     pairs = [
@@ -93,7 +93,7 @@ def find_gains(paper: PublishedPaper, rows: Sequence[ComparedRow]) -> list[Gain]
 
 
 def _alike(paper: PublishedPaper, one: tuple[str, MethodGroup], other: tuple[str, MethodGroup]) -> bool:
-    """Return whether two groups have the same knobs where the paper names none, so that a gain is the method's."""
+    """Return whether two groups differ only in hyperparameters that the paper names, so the gain is the method's."""
     named = [paper.methods[method] or {} for method, _ in (one, other)]
     mine, theirs = one[1].methods, other[1].methods
     return all(
@@ -132,6 +132,6 @@ def to_cells(rows: Sequence[Sequence[str]]) -> list[list[TableCell]]:
 
 
 def name_metric(column: PublishedColumn) -> str:
-    """Return what a column of a paper has, such as `class-IL average accuracy`."""
+    """Return the name of a column's metric, such as `class-IL average accuracy`."""
     quantity, top_k = QUANTITIES[column.metric]
     return f"{protocol_label(column.protocol, top_k)} {quantity.heading}"

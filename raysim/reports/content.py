@@ -1,4 +1,4 @@
-"""What a report consists of, before it is written in any format."""
+"""The content of a report, without a format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -120,12 +120,12 @@ class Report:
 
     @property
     def title(self) -> str:
-        """What the sweeps are called that the runs are of, or the runs themselves."""
+        """The names of the runs' sweeps, or of the runs."""
         return join_names(run.sweep or run.summary.name for one in self.sections for run in one.setting.runs)
 
     @property
     def extent(self) -> str:
-        """How many runs of how many methods there are in how many settings."""
+        """The numbers of runs, methods and settings."""
         settings = [section.setting for section in self.sections]
         runs, labels = sum(len(one.runs) for one in settings), {g.label for one in settings for g in one.groups}
         counts = ((runs, "run"), (len(labels), "method"), (len(settings), "setting"))
@@ -133,5 +133,5 @@ class Report:
 
     @property
     def settings(self) -> ReportTable | None:
-        """The table of what differs between the settings."""
+        """The table of the differences between the settings."""
         return tabulate_settings([section.setting for section in self.sections])

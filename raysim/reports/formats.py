@@ -27,7 +27,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how text begins that spreadsheets 
 
 
 def runs_to_csv(report: Report) -> str:
-    """Return the runs as CSV. Every number reads back as the one in summary.json; what a run does not have is empty."""
+    """Return the runs as CSV, with the exact numbers of summary.json. Absent values are empty."""
     return _to_csv(
         dict(_run_row(section.setting, group, run))
         for section in report.sections
@@ -39,7 +39,7 @@ def runs_to_csv(report: Report) -> str:
 def means_to_csv(report: Report) -> str:
     """Return mean and sample standard deviation over seeds of every quantity as CSV, a row per group and protocol.
 
-    Units are the tables'; what there is none of is empty.
+    Units are those of the tables. Absent values are empty.
     """
     return _to_csv(
         dict(_mean_row(section.setting, group, protocol))
@@ -50,7 +50,7 @@ def means_to_csv(report: Report) -> str:
 
 
 def _to_csv(rows: Iterator[Mapping[str, object]]) -> str:
-    """Return rows as CSV, with a column for every key that one of them has; None and what is absent are empty."""
+    """Return rows as CSV, with a column for every key. None and absent values are empty."""
     every = list(rows)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(key for row in every for key in row)), lineterminator="\n")
@@ -60,7 +60,7 @@ def _to_csv(rows: Iterator[Mapping[str, object]]) -> str:
 
 
 def _to_cell(value: object) -> object:
-    """Return a value that a spreadsheet takes for no formula."""
+    """Return a value that no spreadsheet evaluates as a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
@@ -109,12 +109,12 @@ def fill_template(name: str, report: Report) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return text in which nothing means anything to Markdown, for use in a line or in a table's cell."""
+    """Escape text for Markdown, for a line or a cell of a table."""
     return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", single_line(text))
 
 
 def inline_svg(plot: Plot) -> Markup:
-    """Return a plot as an element of the page, whose ids are its own, in the page's inks and with words for it."""
+    """Return a plot as an element of the page, with unique ids, the page's colors, and its caption as label."""
     text = plot.file.read_text(encoding="utf-8")
     text = re.sub(
         r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL

@@ -1,8 +1,7 @@
-"""Which runs are compared: those of one setting, grouped by method; the seeds of a group are its replicates.
+"""Group the runs to compare: by setting, then by methods. The seeds of a group are its replicates.
 
-Two runs are of the same setting where their configs agree in all but what a comparison varies (the methods, the seed)
-and what does not change results (the name, how the run was carried out).
-Groups and settings have the order of the sweep that they are of, and without one that of their methods and keys.
+Two runs are of the same setting if their configs differ only in the methods, the seed, and keys that change no result
+(the name, the resources, ...). Groups and settings have the order of their sweep, or else of their methods and keys.
 """
 
 import json
@@ -67,7 +66,7 @@ class ExperimentSetting:
 
     @property
     def in_step(self) -> bool:
-        """Whether row t is the end of task t at all clients; where it is not, forgetting is undefined."""
+        """Whether row t is the end of task t at all clients. Otherwise forgetting is undefined."""
         evaluations = [values for run in self.runs for values in run.summary.evaluation.values()]
         return self.tasks == 1 or all(values["forgetting"] is not None for values in evaluations)
 
@@ -78,12 +77,12 @@ class ExperimentSetting:
 
     @property
     def top_k(self) -> int:
-        """Among how many largest logits the label counts as right, the same in all runs."""
+        """The top_k of its accuracies, the same in all runs."""
         return self.runs[0].summary.top_k
 
     @cached_property
     def metric(self) -> Metric:
-        """What its runs are tested by, the same in all; its range is known where the objective is."""
+        """The metric of its runs, the same in all. Its range is known if the objective is."""
         found = metric_of(next(iter(self.runs[0].summary.evaluation.values())))
         if found == ACCURACY_METRIC:
             return found
@@ -95,7 +94,7 @@ class ExperimentSetting:
         return replace(found, range=own.range) if own.name == found.name else found
 
     def label(self, protocol: str) -> str:
-        """Return what the accuracies of a protocol are called."""
+        """Return the label of a protocol's accuracies."""
         return protocol_label(protocol, self.top_k, self.runs[0].summary.tested)
 
     @property
@@ -105,7 +104,7 @@ class ExperimentSetting:
 
 
 def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[ExperimentSetting]:
-    """Return the settings; of runs with the same config and seed the last counts, and a line says so of the others."""
+    """Return the settings. Of runs with the same config and seed the last counts; `left_out` gets the others."""
     by_setting: dict[tuple[object, ...], list[FinishedRun]] = {}
     for run in runs:
         # by size and protocols too, as a config.yaml that somebody changed may say something else than the results
@@ -130,7 +129,7 @@ def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[Experim
 
 
 def flatten(values: Mapping[str, object], above: str = "") -> dict[str, object]:
-    """Return the values of nested blocks by dotted keys; lists and empty blocks stay whole."""
+    """Return the values of nested blocks by dotted keys. Lists and empty blocks are values."""
     found: dict[str, object] = {}
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
@@ -149,12 +148,12 @@ def _of_the_setting(run: FinishedRun) -> dict[str, object]:
 
 
 def _identity(values: Flat) -> str:
-    """Return equal strings for equal values; a null or empty key is like one that an older version did not write."""
+    """Return equal strings for equal values. A null or empty key counts as absent, as in older versions."""
     return json.dumps({key: value for key, value in values.items() if value not in (None, {})}, sort_keys=True)
 
 
 def _telling_keys(flats: Sequence[Flat]) -> list[str]:
-    """Return the keys in which settings that have them differ; where those do not tell all apart, all that differ."""
+    """Return the keys that differ between settings that have them, or all that differ if those are too few."""
     keys = dict.fromkeys(key for values in flats for key in values)
     differing = [key for key in keys if len({_identity({key: values.get(key)}) for values in flats}) > 1]
     telling = [key for key in differing if len({_identity({key: v[key]}) for v in flats if key in v}) > 1]
@@ -188,7 +187,7 @@ def _rank_methods(methods: Methods) -> list[tuple[str, list[tuple[float, str]]]]
 
 
 def _rank(value: object) -> tuple[float, str]:
-    """Return what sorts values of a key: numbers by size, then all else by its text."""
+    """Return a sort key for a key's values: numbers by size, then others by text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value), ""
     return float("inf"), str(value)

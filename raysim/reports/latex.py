@@ -1,4 +1,4 @@
-"""LaTeX of a report: what is escaped, and tables in parts that fit a column of a page."""
+"""LaTeX of a report: escaping, and tables split into parts that fit a column of a page."""
 
 import re
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ UNBROKEN = 13  # the longest heading, or cell of words, that stands in one line
 
 
 def escape_latex(text: str) -> str:
-    """Return text in which nothing means anything to LaTeX."""
+    """Escape text for LaTeX."""
     return MINUS.sub("$-$", "".join(LATEX.get(letter, letter) for letter in single_line(text)))
 
 
 def fold(text: str, side: str = "r") -> str:
-    r"""Return a text for a cell of LaTeX's, a long one in two lines of about the same length; `side` is l or r."""
+    r"""Return a text for a LaTeX cell. A long one has two lines of similar length; `side` is l or r."""
     first, second = _halves(text)
     if not second:
         return escape_latex(first)
@@ -33,7 +33,7 @@ def fold(text: str, side: str = "r") -> str:
 
 
 def split_columns(table: ReportTable) -> Iterator[ReportTable]:
-    """Yield parts of a table, each with the columns of words and as many of numbers, at least one, as fit there."""
+    """Yield parts of a table, each with the columns of words and as many columns of numbers as fit, at least one."""
     folded = [[max(map(len, _halves(text))) for text in table.headings]]
     cells = [[(cell.text, index < table.texts) for index, cell in enumerate(row)] for row in table.rows]
     folded += [[max(map(len, _halves(text))) if words else len(text) for text, words in row] for row in cells]
@@ -51,7 +51,7 @@ def split_columns(table: ReportTable) -> Iterator[ReportTable]:
 
 
 def _halves(text: str) -> tuple[str, str]:
-    """Return a long text broken at the space nearest to its middle, else the text and nothing."""
+    """Return the halves of a long text, split at the space nearest to its middle; else the text and an empty one."""
     text = single_line(text)
     breaks = [place for place, letter in enumerate(text) if letter == " "]
     if len(text) <= UNBROKEN or not breaks:

@@ -1,7 +1,7 @@
-"""What groups and settings are called, by their runs.
+"""Names of groups and settings.
 
-A group is called by its methods as their papers spell them, with the knobs only where two groups of the setting differ
-in them; a setting by its runs' names. The names that a sweep gave go before both, for groups where they tell all apart.
+A group is named after its methods as their papers spell them, with the hyperparameters in which groups of the setting
+differ. A setting is named after its runs. A sweep's names take precedence, for groups if they are all different.
 """
 
 import re
@@ -29,7 +29,7 @@ def derive_label(methods: Methods, among: Sequence[Methods], spelled: bool = Tru
 
 
 def spell_method(name: str, knobs: Mapping[str, object] = {}) -> str:
-    """Return what a method of these knobs is called in its paper, as its docstring says, or one's own by its class."""
+    """Return the name of a method in its paper, from its docstring; for a custom method the name of its class."""
     if name not in table("method"):
         return name.rpartition(":")[2]
     found = SPELLING.match(first_line(resolve("method", name)))
@@ -40,33 +40,33 @@ def spell_method(name: str, knobs: Mapping[str, object] = {}) -> str:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Return the different ones of some names in a line, three at most."""
+    """Return the different names in a line, three at most."""
     found = sorted(set(names))
     return ", ".join(found[:3]) + (f" and {len(found) - 3} more names" if len(found) > 3 else "")
 
 
 def unique_names(names: Sequence[str | None]) -> list[str]:
-    """Return the names where none is missing and no two are the same, else no names."""
+    """Return the names if none is missing and all are different, else an empty list."""
     given = [name for name in names if name is not None]
     return given if len(set(given)) == len(names) else []
 
 
 def row_axes(settings: Sequence[Sequence[FinishedRun]]) -> set[str]:
-    """Return the axes of sweeps whose names are those of rows: methods, and choices that differ within a setting."""
+    """Return the sweep axes that name rows: methods, and user-defined choices that differ within a setting."""
     axes = {axis for runs in settings for run in runs for axis in run.names if axis != "seed" and "." not in axis}
     return {"methods"} | {axis for axis in axes if any(len({run.names.get(axis) for run in r}) > 1 for r in settings)}
 
 
 def sweep_label(runs: Sequence[FinishedRun], rows: set[str]) -> str | None:
-    """Return what a sweep calls the runs of a group, by their names on the axes of rows; None without such."""
+    """Return a sweep's name for a group, from its names on the axes of `rows`, or None."""
     found = {tuple(name for axis, name in run.names.items() if axis in rows) for run in runs}
     return ", ".join(found.pop()) or None if len(found) == 1 else None
 
 
 def entitle(runs: Sequence[FinishedRun], rows: set[str], several: bool) -> str:
-    """Return what the runs of a setting are called: by a sweep, by their names on all other axes, or by themselves.
+    """Return the title of a setting, from its runs' names on the sweep's other axes, or else from the runs' names.
 
-    Where a report has the runs of `several` sweeps, the sweep's name goes before.
+    With runs of `several` sweeps in the report, the sweep's name comes first.
     """
     sweeps = {run.sweep for run in runs}
     found = {tuple(item for item in run.names.items() if item[0] not in {"seed", *rows}) for run in runs}
@@ -81,7 +81,7 @@ def show_bare(value: object) -> str:
 
 
 def _say(axis: str, name: str) -> str:
-    """Return a name on an axis; that of a config's key goes before a number."""
+    """Return a name on an axis, with the config key in front of a number."""
     return name if "." not in axis or name[:1].isalpha() else f"{axis.rpartition('.')[2]} {name}"
 
 

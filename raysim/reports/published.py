@@ -1,8 +1,7 @@
-"""Published figures: raysim/published/PAPER.yaml holds a paper's tables, and what it claims.
+"""Published figures: raysim/published/PAPER.yaml has a paper's tables and claims.
 
-A setting of the paper has a `config`, the part of a run's config that makes it that setting, and what else is `stated`,
-from which a run may depart: the departures are listed. A setting that is `like` an earlier one has all of that one in
-which it says nothing else.
+A setting of the paper has a `config`: the keys that a run must have to be of this setting. Other keys are `stated`: a
+run may differ in them, and the report lists the differences. A setting that is `like` an earlier one has its keys too.
 """
 
 from collections.abc import Mapping
@@ -39,10 +38,9 @@ class PublishedColumn(_Strict):
 
 
 class PublishedCost(_Strict):
-    """A column of what a paper's systems cost: rounds to the best accuracy, summed over the tasks; seconds of a round.
+    """A column of costs in a paper: rounds to the best accuracy, summed over the tasks, or seconds of a round.
 
-    Nothing measured is set beside it: raysim does not count the first, and the second says nothing about another
-    machine.
+    It is compared with nothing: raysim does not count the first, and the second depends on the machine.
     """
 
     table: str
@@ -52,9 +50,9 @@ class PublishedCost(_Strict):
 
 
 class PublishedPaper(_Strict):
-    """A paper. `methods` maps its names to methods blocks, null where raysim has no such method.
+    """A paper. `methods` maps its names to methods blocks, or to null if raysim has no such method.
 
-    `claims` maps the names of what the paper proposes to those that it is said to gain over.
+    `claims` maps each proposed method to the methods that it is claimed to improve on.
     """
 
     paper: str

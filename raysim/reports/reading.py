@@ -22,7 +22,7 @@ from raysim.sweeps.directory import RunLabels, read_labels
 from raysim.system.errors import ConfigError, single_line
 
 Methods = Mapping[str, Mapping[str, object]]
-"""By method, in their order: its knobs."""
+"""The hyperparameters by method, in the methods' order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class FinishedRun:
 
     @property
     def methods(self) -> Methods:
-        """The methods in their order, each with its knobs."""
+        """The methods in their order, each with its hyperparameters."""
         found = self.config.get("methods")
         blocks = found if isinstance(found, Mapping) else {}
         return {name: knobs if isinstance(knobs, Mapping) else {} for name, knobs in blocks.items()}
@@ -227,7 +227,7 @@ def _complete(document: Document) -> Mapping[str, object]:
 
 
 def _sweep_in(directory: Path) -> PackedSweep | None:
-    """Return what a directory's sweep.yaml says; None where there is none, or one of another program."""
+    """Return the content of a directory's sweep.yaml, or None if there is none that raysim wrote."""
     if (directory / SWEEP_FILE).is_file():
         with suppress(ConfigError):
             name = read_yaml(directory / SWEEP_FILE).values.get("name", "")

@@ -1,4 +1,4 @@
-"""Means over seeds, paired differences with their intervals and tests, and what a test says of a column."""
+"""Means over seeds, paired differences with intervals and tests, and the best of a column."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 LEVEL = 0.05
-"""A difference counts below this p, and intervals cover 1 - LEVEL."""
+"""A difference is significant below this p. Intervals cover 1 - LEVEL."""
 
 Mark = Literal["", "best", "tied"]
 
@@ -24,7 +24,7 @@ class MeanOverSeeds:
 class PairedDifference(MeanOverSeeds):
     """The mean of paired differences, their deviation, half their 95% interval (t), and p of the two-sided t-test.
 
-    Half and p are None where there is nothing to test: one pair, or differences that are all the same.
+    Half and p are None for one pair, or if all differences are equal.
     """
 
     half: float | None
@@ -32,17 +32,17 @@ class PairedDifference(MeanOverSeeds):
 
     @property
     def exact(self) -> bool:
-        """Whether several pairs differ by the same, which is not zero: a matter of fact, not of chance."""
+        """Whether several pairs have the same difference, other than zero. No test is needed then."""
         return self.p is None and self.std is not None and self.mean != 0
 
 
 def average(values: Sequence[float]) -> MeanOverSeeds | None:
-    """Return the mean and the sample standard deviation (n - 1) of the values, None where there are none."""
+    """Return the mean and the sample standard deviation (n - 1) of the values, or None without values."""
     return MeanOverSeeds(fmean(values), stdev(values) if len(values) > 1 else None) if values else None
 
 
 def compare_pairs(before: Mapping[int, float], after: Mapping[int, float]) -> PairedDifference | None:
-    """Return after - before over the seeds that both have, None where they share none."""
+    """Return after - before over the common seeds, or None without any."""
     seeds = sorted(before.keys() & after.keys())
     differences = [after[seed] - before[seed] for seed in seeds]
     found = average(differences)
@@ -57,7 +57,7 @@ def compare_pairs(before: Mapping[int, float], after: Mapping[int, float]) -> Pa
 
 
 def within_t(t: float, freedom: int) -> float:
-    """Return the probability that Student's t with so many degrees of freedom is between -t and t.
+    """Return the probability that Student's t with this number of degrees of freedom is between -t and t.
 
     The finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4: scipy, which has it too, takes 143 MB.
     """
@@ -71,7 +71,7 @@ def within_t(t: float, freedom: int) -> float:
 
 
 def quantile_of_t(part: float, freedom: int) -> float:
-    """Return the t, to the last digits, for which `within_t` is this part, 0 < part < 1: by bisection."""
+    """Return the t for which `within_t` is `part`, 0 < part < 1, by bisection down to adjacent floats."""
     low, high = 0.0, 1.0
     while within_t(high, freedom) < part:
         high *= 2
@@ -81,7 +81,7 @@ def quantile_of_t(part: float, freedom: int) -> float:
 
 
 def correct_by_holm(found: Sequence[float | None]) -> list[float | None]:
-    """Return the p values with Holm's correction for all of them that are not None (Scand. J. Statist. 6, 1979)."""
+    """Return the p values with Holm's correction (Scand. J. Statist. 6, 1979). None values do not count."""
     order = sorted((p, index) for index, p in enumerate(found) if p is not None)
     corrected: list[float | None] = [None] * len(found)
     largest = 0.0
@@ -92,10 +92,10 @@ def correct_by_holm(found: Sequence[float | None]) -> list[float | None]:
 
 
 def mark_best(column: Sequence[Mapping[int, float]], higher_is_better: bool) -> list[Mark]:
-    """Mark the best mean of a column, whose values are by seed, where tests support it.
+    """Mark the best mean of a column, whose values are by seed, if it is significant.
 
-    It is `best` if it differs from every other by the paired test, corrected over the column; otherwise it is `tied`
-    with those from which it does not. Where that is all of them, or there is one seed, nothing is marked.
+    It is `best` if it differs significantly from all others (paired test, corrected over the column). Otherwise it and
+    those that do not differ are `tied`. If none differs, or there is one seed, nothing is marked.
     """
     means = [fmean(values.values()) if values else None for values in column]
     known = [index for index, mean in enumerate(means) if mean is not None]

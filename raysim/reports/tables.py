@@ -1,4 +1,4 @@
-"""The tables, free of any format: which quantities they have, and their means over seeds and paired differences."""
+"""The tables, without a format: quantities, their means over seeds, and paired differences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,10 +25,10 @@ TEST = "paired t-test over common seeds with Holm's correction"
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number of a run: a column of the tables, its unit, and which end of it is the better one.
+    """A number of a run, which is a column of the tables.
 
-    `scale` takes it from summary.json's unit (fractions, bytes, seconds) to the shown one. `block` is the part of the
-    summary that has its key, by protocol; None is the summary itself.
+    `scale` converts it from the unit in summary.json (fractions, bytes, seconds) to `unit`. `block` is the part of the
+    summary that has its key by protocol; None is the summary itself.
     """
 
     key: str
@@ -45,22 +45,22 @@ class Quantity:
         return f"{self.heading}, {self.unit}" if self.unit else self.heading
 
     def by_seed(self, group: MethodGroup, protocol: str) -> dict[int, float]:
-        """Return a group's values in the shown unit, of every seed that has one."""
+        """Return a group's values by seed, in the shown unit."""
         summaries = [run.summary for run in group.runs]
         blocks = [(getattr(one, self.block) or {}).get(protocol, {}) if self.block else vars(one) for one in summaries]
         found = {one.seed: block.get(self.key) for one, block in zip(summaries, blocks, strict=True)}
         return {seed: self.scale * float(value) for seed, value in found.items() if value is not None}
 
     def average_group(self, group: MethodGroup, protocol: str) -> MeanOverSeeds | None:
-        """Return a group's mean over seeds in the shown unit, None where no seed has a value."""
+        """Return a group's mean over seeds in the shown unit, or None without values."""
         return average([*self.by_seed(group, protocol).values()])
 
     def show(self, number: float, sign: bool = False) -> str:
-        """Return a number of this unit with its digits."""
+        """Return a number as text, with the digits of this quantity."""
         return format(number, f"{'+' if sign else ''}.{self.digits}f")
 
     def show_mean(self, found: MeanOverSeeds | None) -> str:
-        """Return `mean ± std`, the mean alone where there is no deviation, or a dash."""
+        """Return `mean ± std`, the mean alone if there is no deviation, or a dash."""
         if found is None:
             return NOTHING
         return self.show(found.mean) + ("" if found.std is None else f" ± {self.show(found.std)}")
@@ -86,7 +86,7 @@ COSTS = (
 
 @dataclass(frozen=True)
 class TableCell:
-    """A text, and whether it is the best of its column, as a test supports."""
+    """A text, and whether it is significantly the best of its column."""
 
     text: str
     best: bool = False
@@ -94,9 +94,9 @@ class TableCell:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A caption, headings, and rows of as many cells; the first `texts` columns are words, the others numbers.
+    """A table. Its first `texts` columns are words, the others numbers.
 
-    `verdict` says in a line what the table comes to, `note` how it is to be read.
+    `verdict` is a one-line result, and `note` explains how to read the table.
     """
 
     caption: str
@@ -108,7 +108,7 @@ class ReportTable:
 
 
 def learning_of(metric: Metric) -> Sequence[Quantity]:
-    """Return LEARNING where runs are tested by this metric, of which the first has the direction."""
+    """Return LEARNING in the name, unit and direction of a metric."""
     if metric == ACCURACY_METRIC:
         return LEARNING
     average = replace(ACCURACY, heading=f"average {metric.name}", higher_is_better=metric.higher_is_better)
@@ -117,7 +117,7 @@ def learning_of(metric: Metric) -> Sequence[Quantity]:
 
 
 def tabulate_settings(settings: Sequence[ExperimentSetting]) -> ReportTable | None:
-    """Return the keys in which the settings differ, a row for each setting; None where there is one setting."""
+    """Return the keys in which the settings differ, a row for each setting, or None for one setting."""
     keys = dict.fromkeys(key for setting in settings for key in setting.differing)
     if len(settings) < 2 or not keys:
         return None
@@ -134,7 +134,7 @@ def tabulate_settings(settings: Sequence[ExperimentSetting]) -> ReportTable | No
 def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
     """Return mean and sample standard deviation over seeds of every quantity, by group.
 
-    The columns about clients are there where a run of the setting has evaluation.per_client.
+    There are columns about clients if a run of the setting has evaluation.per_client.
     """
     fairness = FAIRNESS if any(protocol in (run.summary.per_client or {}) for run in setting.runs) else ()
     quantities = (*learning_of(setting.metric), *fairness, *COSTS)
@@ -145,18 +145,18 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
     ]
     headings = ("methods", "seeds", *(quantity.title for quantity in quantities))
     alike = len({tuple(run.summary.seed for run in group.runs) for group in setting.groups}) == 1
-    notes = [] if alike else ["Not all groups have the same seeds; what add-ons change is taken over common ones."]
+    notes = [] if alike else ["Not all groups have the same seeds; changes by an added method are over common ones."]
     cells = [cell for column in columns for cell in column]
     if any(cell.best for cell in cells):
         notes.append(f"Bold: better than all others ({TEST} over the column, 5%).")
     if any(cell.text.endswith(TIED) for cell in cells):
-        notes.append(f"{TIED}: the best, and what is not told apart from it ({TEST} over the column, 5%).")
+        notes.append(f"{TIED}: the best, and those not significantly different from it ({TEST} over the column, 5%).")
     caption = f"{setting.label(protocol)}: mean ± standard deviation over seeds"
     return ReportTable(caption, headings, [*zip(*columns, strict=True)], " ".join(notes))
 
 
 def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | None:
-    """Return what one more method changes, for all pairs of groups that differ by one; None where there are none."""
+    """Return the change by an added method, for all pairs of groups that differ by one, or None without pairs."""
     among, learning = [group.methods for group in setting.groups], learning_of(setting.metric)
     pairs = [
         (added, base, extended)
@@ -182,13 +182,13 @@ def tabulate_gains(setting: ExperimentSetting, protocol: str) -> ReportTable | N
         for (added, base, extended), row, p in zip(pairs, found, corrected, strict=True)
     ]
     headings = ("added", "to", "common seeds", *(quantity.title for quantity in learning))
-    caption = f"{setting.label(protocol)}: what each add-on changes"
+    caption = f"{setting.label(protocol)}: what each added method changes"
     note = f"Mean of the paired differences and its 95% interval; p of the two-sided {TEST} over the column."
     return ReportTable(caption, headings, rows, note, texts=2)
 
 
 def show_change(quantity: Quantity, found: PairedDifference | None, p: float | None) -> str:
-    """Return a mean of paired differences with its 95% interval and p, as far as there are such, or a dash."""
+    """Return a mean of paired differences with its 95% interval and p, if there are any, or a dash."""
     if found is None:
         return NOTHING
     mean = quantity.show(found.mean, sign=True)
@@ -199,7 +199,7 @@ def show_change(quantity: Quantity, found: PairedDifference | None, p: float | N
 
 
 def count_common_seeds(base: MethodGroup, extended: MethodGroup) -> int:
-    """Return how many seeds two groups both have."""
+    """Return the number of seeds that two groups share."""
     return len({run.summary.seed for run in base.runs} & {run.summary.seed for run in extended.runs})
 
 
@@ -213,7 +213,7 @@ def _column(groups: Sequence[MethodGroup], quantity: Quantity, protocol: str) ->
 
 
 def _added(base: Methods, extended: Methods) -> Methods | None:
-    """Return the one method, with its knobs, that `extended` has on top of `base`, with all else alike and in order."""
+    """Return the single method that `extended` has in addition to `base`, or None if they differ otherwise."""
     added = [name for name in extended if name not in base]
     if len(added) != 1:
         return None

@@ -1,4 +1,4 @@
-"""What `raysim report` prints: how far it is, then all tables, what was left out and where the files are."""
+"""The output of `raysim report`: its progress, then all tables, what was left out, and the place of the files."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from raysim.system.output import unfailing_stream
 
 @contextmanager
 def open_report_display() -> Iterator[Callable[[str], None]]:
-    """Yield what shows a line about the report that is being made, in place of the last one, on a terminal."""
+    """Yield a function that shows a line of progress on a terminal, in place of the last one."""
     console = Console(file=unfailing_stream(sys.stdout))
     status = console.status("reading runs")
     with status if console.is_terminal else nullcontext():
@@ -26,7 +26,7 @@ def open_report_display() -> Iterator[Callable[[str], None]]:
 
 
 def show_report(report: Report, console: Console) -> None:
-    """Print a report; the best of each column is bold where the console can show it."""
+    """Print a report. The best of each column is bold if the console can show it."""
     if report.settings:
         _show_table(report.settings, console)
     for section in report.sections:

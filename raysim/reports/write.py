@@ -52,14 +52,14 @@ def write_report(
     *,
     tell: Tell = lambda text: None,
 ) -> Report:
-    """Write a report and return what it says.
+    """Write a report and return its content.
 
     Args:
-        directories: where finished runs are looked for, at any depth; one, or several.
+        directories: one or several directories with finished runs at any depth.
         out: where report.md, .tex, .csv, .html, means.csv and plots/ go; by default the first directory. The directory
             of a packed file NAME.jsonl.gz is NAME.
-        against: the name of a paper whose published figures stand beside the measured ones.
-        tell: is called with a line at every step, such as `reading runs: 12`.
+        against: the name of a paper, to compare its published figures with the measured ones.
+        tell: receives a line at every step, such as `reading runs: 12`.
 
     Raises:
         ConfigError: no finished run was found, the paper is not known, or `out` cannot be written to.
@@ -118,7 +118,7 @@ def draw_plots(scene: Scene, folder: Path, tell: Tell = lambda text: None) -> tu
 
 
 def _show_once(sections: Sequence[Section]) -> Iterator[Section]:
-    """Yield the sections, with a line in place of every plot that is one of an earlier section; its file is deleted."""
+    """Yield the sections. A plot equal to one of an earlier section is deleted and replaced by a line."""
     first: dict[bytes, Plot] = {}
     for section in sections:
         plots: list[Plot] = []

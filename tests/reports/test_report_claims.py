@@ -142,7 +142,7 @@ def test_the_claim_is_what_every_document_begins_with(tmp_path: Path) -> None:
     for name in ("report.html", "report.md", "report.tex"):
         text = (tmp_path / "out" / name).read_text().replace("\\-", "-")
         claim = ("gains in domain-IL average accuracy", "Of 1 published gain: ")
-        parts = (*claim, "accuracy, published and measured", "mean ± ", "each add-on")
+        parts = (*claim, "accuracy, published and measured", "mean ± ", "each added method")
         places = [text.replace(r"$\pm$", "±").index(part) for part in parts]
         assert places == sorted(places), name
     page = (tmp_path / "out" / "report.html").read_text()

@@ -49,7 +49,7 @@ def test_bold_is_for_terminals(written: Written) -> None:
     assert "\x1b" not in written.elsewhere
     assert "left out: runs/<b>failed</b>: found the status failed, counted: done\n" in written.elsewhere
     assert written.elsewhere.endswith("report: out/report.html (and .md, .tex, .csv, means.csv, plots/)\n")
-    assert "domain-IL: what each add-on changes\n" in written.elsewhere
+    assert "domain-IL: what each added method changes\n" in written.elsewhere
 
 
 def test_all_files_are_there(written: Written) -> None:

@@ -43,11 +43,11 @@ def test_means_and_deviations(tmp_path: Path) -> None:
     assert [cell.text for cell in fedavg[5:]] == ["0.500 ± 0.000", "1.00 ± 0.00", "3.00 ± 0.00"]
     assert [cell.text for cell in der] == ["DER", "1", "65.00", "5.00", "-5.00", "0.500", "1.00", "3.00"]
     assert not any(cell.best for cell in (*fedavg, *der))  # one common seed is no test
-    assert found.note == "Not all groups have the same seeds; what add-ons change is taken over common ones."
+    assert found.note == "Not all groups have the same seeds; changes by an added method are over common ones."
 
 
 def test_what_tests_support_is_marked(tmp_path: Path) -> None:
-    """Accuracies over three seeds: 50, 49, 51, then 10 more in each, and 57, 60, 54, which is not told apart from that
+    """Accuracies over three seeds: 50, 49, 51, then 10 more in each, and 57, 60, 54, which does not differ from that
     (p 0.23, as in the statistics). Bytes do not deviate: two are equal and lower than the third."""
     rows = {"a": ({}, (0.50, 0.49, 0.51), 2), "b": (DER, (0.60, 0.60, 0.60), 2), "c": (BOTH, (0.57, 0.60, 0.54), 4)}
     for name, (overrides, accuracies, up) in rows.items():
@@ -60,7 +60,7 @@ def test_what_tests_support_is_marked(tmp_path: Path) -> None:
     assert [row[6].text for row in table.rows] == ["2.00 ± 0.00 †", "2.00 ± 0.00 †", "4.00 ± 0.00"]
     assert not any(cell.best for row in table.rows for cell in row)
     test = "paired t-test over common seeds with Holm's correction over the column, 5%"
-    assert table.note == f"†: the best, and what is not told apart from it ({test})."
+    assert table.note == f"†: the best, and those not significantly different from it ({test})."
     for seed in range(3):
         shutil.rmtree(tmp_path / f"c{seed}")
     (found,) = group_runs(find_runs([tmp_path], []), [])

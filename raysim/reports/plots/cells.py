@@ -20,7 +20,7 @@ def draw_cells(
 ) -> ScalarMappable:
     """Draw counts [rows, columns], the first row above, from white for none to dark for `most`; return the scale.
 
-    The names of rows and columns stand beside them, as many as there is room for.
+    Rows and columns have their names as ticks, as many as fit.
     """
     if found.size <= TITLED:
         mesh = axes.pcolormesh(found, cmap="Blues", vmin=0, vmax=most, edgecolors="#ffffff", linewidth=0.3)

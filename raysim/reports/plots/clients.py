@@ -1,4 +1,4 @@
-"""Plots of the clients: how well each is served by what it is tested with, and how old their updates were."""
+"""Plots of the clients: their accuracies, and the staleness of their updates."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ MOST_DOTS = 120  # of one method; of more clients there is the box alone
 
 
 def draw_clients_accuracies(scene: Scene) -> Iterator[Drawing]:
-    """Yield for every protocol how the clients' accuracies are spread, where runs have them and clients are several."""
+    """Yield for every protocol the spread of the clients' accuracies, if runs have those of several clients."""
     setting = scene.setting
     for protocol in setting.protocols:
         rows = []
@@ -57,7 +57,7 @@ def _draw_spread(axes: Axes, place: int, label: str, look: Look, accuracies: Map
 
 
 def draw_staleness(scene: Scene) -> Iterator[Drawing]:
-    """Yield how old the updates were that the server took, where some were: methods whose ages are alike as one.
+    """Yield the staleness of the server's updates, if some were stale. Methods with the same staleness share a line.
 
     Raises:
         ConfigError: a rounds.jsonl is missing or broken.

@@ -1,4 +1,4 @@
-"""Published figures against measured ones: the gains that a paper claims, then the levels, a panel for each metric."""
+"""Plots of published against measured figures: the claimed gains, then the absolute values, by metric."""
 
 from statistics import fmean
 from textwrap import fill
@@ -16,7 +16,7 @@ UNITS = {"gain": "points", "level": "%"}
 
 
 def draw_compared(scene: Scene, comparison: Comparison, number: int) -> Drawing:
-    """Return the plot of a setting's comparison of this number: every row as in the setting's other plots."""
+    """Return the plot of a comparison. Methods look as in the setting's other plots."""
     setting = scene.setting
     labels = [group.label for group in setting.groups]
     looks = dict(zip(labels, scene.looks, strict=True))
@@ -57,7 +57,7 @@ def draw_compared(scene: Scene, comparison: Comparison, number: int) -> Drawing:
 
 
 def _ends(pair: ComparedPair) -> list[npt.NDArray[np.float64] | None]:
-    """Return where the bars of the published and of the measured figure end, [2, 1] each; None where it has none."""
+    """Return the ends of the bars of the published and the measured figure, [2, 1] each, or None without a bar."""
     return [
         None if one.std is None else np.clip([[one.mean - one.std], [one.mean + one.std]], *pair.bounds)
         for one in (pair.published, pair.measured)

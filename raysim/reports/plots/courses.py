@@ -1,4 +1,4 @@
-"""Plots over the course of runs: each task's accuracy over rounds, the average against what the runs cost by then."""
+"""Plots over the course of runs: each task's accuracy over rounds, and the average over rounds and costs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MOST_TASKS = 10  # that have a panel each; of more, so many are drawn, evenly sp
 
 @dataclass(frozen=True)
 class PlotAxis:
-    """What accuracy is drawn against: a stem for the file, words for the axis, one number per round, what it is."""
+    """An x axis: the end of the file's name, the label, the number of each round, and a note for the caption."""
 
     stem: str
     words: str
@@ -43,11 +43,11 @@ VIRTUAL_TIME = PlotAxis("virtual-time", "virtual time (s)", lambda rounds: [r.vi
 
 
 def draw_over_rounds(scene: Scene) -> Iterator[Drawing]:
-    """Yield the plots over the course of the runs for which they have the numbers: at least two evaluations.
+    """Yield the plots over the course of the runs, if they have at least two evaluations.
 
-    Of each task; and of the average against rounds, where there are evaluations beyond those after tasks, which have a
-    plot already, against bytes, seconds, and virtual time, where clients' speed, bandwidth or schedule make it differ
-    from counting rounds.
+    One is of each task. Others are of the average over bytes, over seconds, over rounds (if there are more evaluations
+    than those after tasks, which have another plot), and over virtual time (if it differs from counting rounds, because
+    of the clients' speed, bandwidth or schedule).
 
     Raises:
         ConfigError: a rounds.jsonl is missing or broken.
@@ -78,7 +78,7 @@ def _has_own_time(config: Mapping[str, object]) -> bool:
 
 
 def _evaluated(rounds: Rounds, protocol: str, axis: PlotAxis) -> list[tuple[float, Sequence[float], int]]:
-    """Return for every evaluation where it lies on the axis, the tasks' accuracies, and how many tasks were seen."""
+    """Return for every evaluation its place on the axis, the tasks' accuracies, and the number of tasks seen."""
     return [
         (x, line.evaluation[protocol], line.so_far or max(line.tasks))
         for line, x in zip(rounds, axis.of(rounds), strict=True)
@@ -89,7 +89,7 @@ def _evaluated(rounds: Rounds, protocol: str, axis: PlotAxis) -> list[tuple[floa
 def _aligned(scene: Scene, protocol: str, axis: PlotAxis) -> Iterator[tuple[Array, Array, Array]]:
     """Yield for every group x [seeds, points], accuracies [seeds, points, tasks], tasks seen [seeds, points].
 
-    The k-th evaluations belong together, whose rounds differ where a run's length depends on its seed.
+    The k-th evaluations of all seeds belong together. Their rounds differ if a run's length depends on its seed.
     """
     for runs in scene.courses:
         found = [_evaluated(rounds, protocol, axis) for rounds in runs]
@@ -148,7 +148,7 @@ def _draw_tasks(scene: Scene, protocol: str) -> Drawing:
 
 
 def _boundaries(scene: Scene) -> Sequence[int]:
-    """Return the rounds after which tasks end, the first being 0; none where they end at no round or at several."""
+    """Return the rounds after which tasks end, from 0 on; empty if a task has no end or several."""
     setting = scene.setting
     found = set()
     for rounds in (rounds for group in scene.courses for rounds in group):

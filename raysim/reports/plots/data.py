@@ -1,4 +1,4 @@
-"""What clients hold, as the runs have recorded it: samples by client, task and class, and who is at which task when."""
+"""Plots of the recorded data of the clients: samples by client, task and class, and each client's task over time."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +51,7 @@ def draw_data_distribution(scene: Scene) -> Iterator[Drawing]:
 
 
 def read_holdings(directory: Path) -> Holdings:
-    """Return what the clients of a run hold. Raises ConfigError: there is no clients.json, or not one of raysim's."""
+    """Return the holdings of a run's clients. Raises ConfigError: clients.json is missing or invalid."""
     path = directory / CLIENTS
     try:
         return TypeAdapter(Holdings).validate_json(path.read_bytes())
@@ -64,7 +64,7 @@ def read_holdings(directory: Path) -> Holdings:
 
 
 def _timeline(found: Holdings, rounds: int) -> Counts:
-    """Return the task (from 0) of every client by round, -1 where it is not there: int64 [clients, rounds]."""
+    """Return the task (from 0) of every client by round, -1 if it is absent: int64 [clients, rounds]."""
     timeline = np.full((len(found.at_tasks), rounds), -1)
     for row, changes in zip(timeline, found.at_tasks, strict=True):
         for round, task in changes:

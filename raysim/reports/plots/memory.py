@@ -1,4 +1,4 @@
-"""What the replay memories hold at each evaluation, by class and by task, as the runs have recorded it."""
+"""Plots of the recorded contents of the replay memories at each evaluation, by class and by task."""
 
 from collections.abc import Iterator
 
@@ -12,9 +12,9 @@ MOST_ROWS = 8  # methods whose memories differ; of more, the first
 
 
 def draw_memories(scene: Scene) -> Iterator[Drawing]:
-    """Yield the contents of the memories of each method's first run that has recorded them (logging.memory), if any.
+    """Yield the contents of the memories of each method's first run that has recorded them (logging.memory).
 
-    Methods whose memories hold the same at the same rounds are drawn once.
+    Methods with the same contents at the same rounds are drawn once.
 
     Raises:
         ConfigError: a rounds.jsonl is missing or broken.

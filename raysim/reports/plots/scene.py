@@ -1,4 +1,4 @@
-"""What the plots of a setting share: its rounds, read once, and how each method looks in all settings of a report."""
+"""The common data of a setting's plots: its rounds, read once, and the look of each method in the whole report."""
 
 import json
 from collections import Counter
@@ -29,7 +29,7 @@ class Scene:
 def set_scenes(settings: Sequence[ExperimentSetting]) -> list[Scene]:
     """Return the scenes of a report's settings. The same methods look the same in all of them.
 
-    Methods are the same by their names, and by their knobs too where a setting has them more than once.
+    Methods are the same if their names are, and their hyperparameters too if a setting has them more than once.
     """
     names = [Counter(tuple(group.methods) for group in setting.groups) for setting in settings]
     repeated = {methods for counts in names for methods, count in counts.items() if count > 1}

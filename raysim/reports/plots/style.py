@@ -1,4 +1,4 @@
-"""How every plot of a report looks: colours, marks, sizes, titles to hover over; and how one becomes a file."""
+"""The style of a report's plots: colors, marks, sizes and titles on hover; and writing them as SVG."""
 
 import json
 import math
@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 Look = dict[str, Any]
 Bounds = tuple[float | None, float | None]
 
-# Okabe and Ito's colours, told apart by colour-blind readers; without their yellow, which is too light for a line
+# Okabe and Ito's colors, which color-blind readers can distinguish, without yellow, which is too light for a line
 INK, FAINT = "#1a1a1a", "#dddddd"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", INK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # as many as have no divisor in common with the colours
@@ -72,7 +72,7 @@ class Drawing:
 
 
 def choose_look(number: int) -> Look:
-    """Return the look of a line; colours come again with other marks, and with other dashes."""
+    """Return the look of a line. Colors repeat with other marks, then with other dashes."""
     return {
         "color": COLOURS[number % len(COLOURS)],
         "marker": MARKERS[number % len(MARKERS)],
@@ -81,7 +81,7 @@ def choose_look(number: int) -> Look:
 
 
 def range_of(metric: Metric, change: bool = False) -> Bounds:
-    """Return the least and the largest value of a metric, or change of one, as shown; None where there is none."""
+    """Return the smallest and the largest value of a metric, or of its change, as shown; None if unbounded."""
     low, high = (None if end is None else float(metric.scale * end) for end in metric.range)
     if not change:
         return low, high
@@ -89,7 +89,7 @@ def range_of(metric: Metric, change: bool = False) -> Bounds:
 
 
 def spread(values: Array, bounds: Bounds) -> Array:
-    """Return the mean of values [seed, ...] less and plus their deviation, [2, ...], within what they can be at all."""
+    """Return the mean of values [seed, ...] minus and plus their deviation, [2, ...], clipped to the bounds."""
     mean, std = values.mean(axis=0), values.std(axis=0, ddof=1)
     low, high = (end if end is not None else outside for end, outside in zip(bounds, (-np.inf, np.inf), strict=True))
     return np.stack([mean - std, mean + std]).clip(low, high)
@@ -114,7 +114,7 @@ def draw_mean(
 ) -> None:
     """Draw the mean of values [seeds, points] at x [points] as a line with marks, and a band of one standard deviation.
 
-    A mark's title begins with the label and ends with its x, which `where` stands before.
+    A mark's title begins with the label and ends with `where` and its x.
     """
     mean, every = values.mean(axis=0), -(-len(x) // MARKS)
     (line,) = axes.plot(x, mean, label=label, markevery=every, **look)
@@ -125,30 +125,30 @@ def draw_mean(
 
 
 def describe_seeds(values: Array, metric: Metric) -> str:
-    """Return the mean of some values in words, with their deviation if they are several: `85.2 ± 0.4 %`."""
+    """Return the mean of values as text, with the deviation of several: `85.2 ± 0.4 %`."""
     digits, unit = (".1f", " %") if metric.unit == "%" else (".3g", metric.unit and f" {metric.unit}")
     std = f" ± {values.std(ddof=1):{digits}}" if len(values) > 1 else ""
     return f"{values.mean():{digits}}{std}{unit}"
 
 
 def put_titles(artist: Artist, title: str, parts: Sequence[str] = ()) -> None:
-    """Give an artist a title, which an SVG shows where one hovers over it, and one to each mark or shape in it."""
+    """Give an artist and each of its marks or shapes a title, which the SVG shows on hover."""
     artist.set_gid(HOVER + json.dumps([title, *parts]))
 
 
 def legend_height(labels: Sequence[str], width: float) -> float:
-    """Return the inches that a legend with these labels takes."""
+    """Return the height in inches of a legend with these labels."""
     return 0.21 * math.ceil(len(labels) / _columns(labels, width))
 
 
 def put_legend_below(figure: Figure, axes: Axes) -> None:
-    """Put the legend of some axes under all of them, in as many columns as there is room for."""
+    """Put the legend of these axes below all axes, in as many columns as fit."""
     handles, labels = axes.get_legend_handles_labels()
     put_legend(figure, dict(zip(labels, handles, strict=True)))
 
 
 def put_legend(figure: Figure, handles: Mapping[str, Any]) -> None:
-    """Put a legend of handles by label under all axes, in as many columns as there is room for."""
+    """Put a legend of handles by label below all axes, in as many columns as fit."""
     ncols = _columns([*handles], figure.get_figwidth())
     figure.legend([*handles.values()], [*handles], loc="outside lower center", ncols=ncols)
 

@@ -11,9 +11,9 @@ from raysim.reports.plots import style
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing
 
-MOST_ROWS = 40  # of more clients, so many are drawn, evenly spaced
+MOST_ROWS = 40  # clients; of more, this number is drawn, evenly spaced
 MOST_BARS = 400  # of more, those that were sent first
-# by what came of a dispatch: how its bar looks, and words for the legend; told apart without colours too
+# by the fate of a dispatch: the look of its bar, which differs without colors too, and the label in the legend
 FATES: dict[str, tuple[dict[str, Any], str]] = {
     "used": ({"facecolor": "#5b7fa6", "edgecolor": "#c5d3e3"}, "its update was used"),
     "discarded": ({"facecolor": "none", "edgecolor": "#b3541e", "hatch": "////"}, "discarded as too old"),
@@ -42,7 +42,7 @@ class Bar:
 
 
 def draw_clients_in_time(scene: Scene) -> Iterator[Drawing]:
-    """Yield the chart of the setting's first run that has recorded dispatches (logging.dispatches), if one has.
+    """Yield the chart of the first run of the setting that has recorded dispatches (logging.dispatches).
 
     Raises:
         ConfigError: a rounds.jsonl is missing or broken.
@@ -81,7 +81,7 @@ def draw_clients_in_time(scene: Scene) -> Iterator[Drawing]:
 
 
 def _draw_bars(axes: Axes, bars: Sequence[Bar], rows: Sequence[int]) -> None:
-    """Draw the bars, those of a kind together; one that takes no time is a line."""
+    """Draw the bars of each kind together. A bar without duration is a line."""
     places = {client: place for place, client in enumerate(rows)}
     for fate, (look, label) in FATES.items():
         of_kind = [bar for bar in bars if bar.fate == fate]

@@ -1,4 +1,4 @@
-"""Plots of a swept knob: accuracy against backward transfer where groups differ in one number only."""
+"""Plots of a swept hyperparameter: accuracy against backward transfer of groups that differ in one number only."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -14,11 +14,11 @@ from raysim.reports.reading import Methods
 from raysim.reports.tables import learning_of
 
 KnobSweep = Sequence[tuple[float, MethodGroup, Look, Methods]]
-"""Groups that differ in one number only, by its size: the number, the group, its look, and what they share."""
+"""Groups that differ in one number only, ascending: the number, the group, its look, and the common methods."""
 
 
 def draw_tradeoffs(scene: Scene) -> Iterator[Drawing]:
-    """Yield a plot for every numeric knob of which there are groups that differ in it and in nothing else."""
+    """Yield a plot for every numeric hyperparameter that is the only difference between some groups."""
     setting = scene.setting
     if not setting.in_step or setting.tasks == 1:
         return
@@ -31,7 +31,7 @@ def draw_tradeoffs(scene: Scene) -> Iterator[Drawing]:
 
 
 def _knob_sweeps(scene: Scene) -> dict[tuple[tuple[str, ...], str, str], list[KnobSweep]]:
-    """Return the sweeps by the methods, the one that varies, and its knob."""
+    """Return the sweeps by the methods, the method that varies, and its hyperparameter."""
     families: dict[tuple[tuple[str, ...], str, str, str], list[tuple[float, MethodGroup, Look, Methods]]] = {}
     for group, look in zip(scene.setting.groups, scene.looks, strict=True):
         for method, knobs in group.methods.items():
@@ -48,7 +48,7 @@ def _knob_sweeps(scene: Scene) -> dict[tuple[tuple[str, ...], str, str], list[Kn
 
 
 def _draw_tradeoff(scene: Scene, sweeps: Sequence[KnobSweep], protocol: str, knob: str, stem: str) -> Drawing:
-    """Draw a mark for every group in its own colour, with the knob's value beside it, and a line for every sweep."""
+    """Draw a mark for every group in its color, with the hyperparameter's value, and a line for every sweep."""
     label, metric = scene.setting.label(protocol), scene.setting.metric
     tested, _, backward = learning_of(metric)
     shared = [sweep[0][-1] for sweep in sweeps]
