@@ -1,6 +1,6 @@
 """raysim: a Ray-based, scalable simulation framework for continual federated learning.
 
-What is run from Python stands here; what a method is written with, in raysim.api.
+Functions to run, sweep and report are here. The interface of methods is in raysim.api.
 """
 
 from __future__ import annotations

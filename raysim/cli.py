@@ -37,7 +37,7 @@ raysim COMMAND --help says more; raysim --version the version"""
 RAYS_LOG = "ray.log"
 CONFIG = "a YAML file, or the name of a config that raysim comes with"
 OVERRIDE = "a dotted key and its value, in YAML"
-TRUST = "import code that a run's config.yaml names and raysim does not have: components of one's own"
+TRUST = "import custom components that the run's config.yaml names; this executes their code"
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # raysim list methods | head -1; the interpreter flushes once more at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (Exception, SystemExit) as error:  # of the user's own code, or a mistake of raysim's
+    except (Exception, SystemExit) as error:  # of custom code, or a bug in raysim
         traceback.print_exception(error)
         print(f"the run failed: {single_line(describe_error(error))}", file=sys.stderr)
         return 1

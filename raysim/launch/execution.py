@@ -1,4 +1,4 @@
-"""A run that is carried out: recorded, shown, told to its callbacks, resumed after losses, and ended with a summary."""
+"""Carry out a run: record and show its events, pass them to callbacks, recover from losses, write a summary."""
 
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, nullcontext

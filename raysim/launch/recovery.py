@@ -82,7 +82,7 @@ class Recovery:
             self._events.close()
 
     def end_round(self) -> None:
-        """End the run after the round in progress, unless a loss has it go back before: then it goes on."""
+        """End the run after the round in progress, unless a loss returns it to an earlier round first."""
         if (attempt := self.attempt) is not None:
             attempt.stop()
 

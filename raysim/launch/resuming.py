@@ -1,4 +1,4 @@
-"""Going on with a run from its directory: which config it has then, and the command that does so."""
+"""Resume a run from its directory: its config then, and the command to do so."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,9 +18,9 @@ def resolve_resumed(
     overrides: Sequence[str] | Mapping[str, object],
     trust: bool,
 ) -> Config:
-    """Return the config of a resumed run: its directory's, or the one that is given, if they agree.
+    """Return the config of a resumed run: its directory's, or the given one if they agree.
 
-    Without `trust`, the directory's config may name only components of raysim's and of the config that is given.
+    Without `trust`, the directory's config may name only built-in components and those of the given config.
 
     Raises:
         ConfigError: there is no run and no config, or the given config would change the run's results.
@@ -44,6 +44,6 @@ def resolve_resumed(
 
 
 def resume_command(config: Config, directory: Path) -> str:
-    """Return the command that goes on with a run from its directory."""
+    """Return the command that resumes a run from its directory."""
     own = any(not name.startswith("raysim.") for name in own_names(config))
     return f"raysim run --resume --out {directory}{' --trust' * own}"

@@ -60,21 +60,21 @@ def run(
     Args:
         config: a YAML file, a mapping or a config; with `resume` it may be None, for the directory's own config.
         overrides: KEY=VALUE strings, or a mapping from dotted keys to values.
-        out: the run's directory, absent or empty; by default runs/NAME/seed-SEED/DATE-TIME-LABEL, where the label says
-            the methods and what the overrides set.
+        out: the run's directory, absent or empty; by default runs/NAME/seed-SEED/DATE-TIME-LABEL, where the label has
+            the methods and the overrides.
         local: run every client in this process, without Ray.
-        callbacks: told of the run's events beside those of the config: names, or objects of one's own.
+        callbacks: names or objects of callbacks, in addition to those of the config.
         progress: show a bar on a terminal or in a notebook, and lines elsewhere, as the command line does.
         resume: resume from the newest checkpoint in `out`, or start the run if there is none; only resources, logging,
             checkpoint and callbacks may differ from the directory's config. The result of a finished run is returned as
             it is.
-        trust: import what only the directory's config names and raysim does not have: with `resume`, see `lookup.py`.
-        display: shows the events in a way of one's own.
-        session: of the Ray that is started, opened by the command line before it imported torch.
+        trust: with `resume`, import custom components that only the directory's config names.
+        display: a custom display of the events.
+        session: the session of the Ray to start, which the command line opens before it imports torch.
 
     Raises:
         ConfigError: the config, the data or the resources are wrong; nothing was started.
-        RunError: the run failed; its directory says how far it came.
+        RunError: the run failed; its directory has what was recorded until then.
     """
     began = time.perf_counter()
     if resume:

@@ -27,9 +27,9 @@ class KeySetting(NamedTuple):
 
 @dataclass(frozen=True)
 class AxisValue:
-    """One value of an axis: its name in reports, its part of the run's folder, and what it sets.
+    """One value of an axis: its name in reports, its part of the run's folder, and the keys that it sets.
 
-    Where that is tuned it sets nothing itself: `candidates` are what is tried, each called by both names.
+    A tuned value sets no keys itself. Its `candidates` are tried. Each is named after the value and its own settings.
     """
 
     label: str
@@ -39,7 +39,7 @@ class AxisValue:
 
     @property
     def keys(self) -> set[Keys]:
-        """The config keys that it sets, by whichever candidate."""
+        """The config keys that it or a candidate sets."""
         return {setting.keys for value in (self, *self.candidates) for setting in value.settings}
 
 
@@ -52,7 +52,7 @@ class Axis:
 
 
 def read_setting(document: Document, at: Keys, key: str, value: object) -> KeySetting:
-    """Return what a dotted key in a sweep's document sets.
+    """Return the setting of a dotted key in a sweep's document.
 
     Args:
         document: the sweep's document.
@@ -124,7 +124,7 @@ def add_tuned(document: Document, axis: Axis, tuned: Mapping[str, Mapping[str, o
 
 
 def _tried(document: Document, at: Keys, key: str, value: object) -> list[KeySetting]:
-    """Return what a key is set to, one after the other: the items of a list, or a value."""
+    """Return the settings of a key to try: one for each item of a list, or one for another value."""
     if value == []:
         raise ConfigError(document.locate(at, "found [], allowed: a value, or a list of at least one"))
     if isinstance(value, list):
@@ -150,7 +150,7 @@ def _check_choices(document: Document, at: Keys, values: Mapping[str, object] | 
 
 
 def name_value(value: object) -> str:
-    """Return the name of a value that has none: a block's keys as text, anything else as YAML in one line."""
+    """Return a name for an unnamed value: a block's keys as text, or YAML in one line."""
     if not isinstance(value, Mapping):
         return to_yaml_line(value)
     if not value:
@@ -184,7 +184,7 @@ def _with_folders(document: Document, at: Keys, values: Sequence[AxisValue]) -> 
 
 
 def narrow_axis(axis: Axis, given: Given | str, value: object) -> Axis:
-    """Return the axis with only the values that are named, by their names or by what they set.
+    """Return the axis with only the given values, which are names or values of the axis's key.
 
     Raises:
         ConfigError: what was given names a value that the axis does not have, or no value.
@@ -198,7 +198,7 @@ def narrow_axis(axis: Axis, given: Given | str, value: object) -> Axis:
 
 
 def _found(axis: Axis, wanted: object) -> AxisValue | None:
-    """Return an axis's value by its name, or by what it sets the axis's key to; None if there is none."""
+    """Return the value of an axis with this name, or that sets the axis's key to this, or None."""
     named = [value for value in axis.values if value.label == to_yaml_line(wanted)]
     sets = [(axis.name, wanted)]
     meant = [value for value in axis.values if [(dotted(keys), set_to) for keys, set_to, _ in value.settings] == sets]

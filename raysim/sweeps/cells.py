@@ -15,15 +15,15 @@ from raysim.sweeps.axes import Axis, AxisValue
 from raysim.system.errors import ConfigError
 
 MOST_RUNS = 10_000
-SWEEP_FILE = "sweep.yaml"  # beside the runs' folders
+SWEEP_FILE = "sweep.yaml"  # in the sweep's directory
 SPLIT_KEY = "evaluation.split"  # in which trials differ from the runs that they decide
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One run of a sweep: its folder below the sweep's, its config, its value's name on every axis, what it sets.
+    """One run of a sweep: its folder below the sweep's, its config, its name on every axis, and its settings.
 
-    One that is not `decided` waits for trials; until then its config has the first candidates.
+    A run that is not `decided` waits for trials. Until then its config has the first candidates.
     """
 
     folder: str
@@ -34,7 +34,7 @@ class Cell:
 
 
 Choose = Callable[[Sequence[Cell]], int | None]
-"""Given the trials of a tuned value, returns the place of the best, None where they are not all done."""
+"""Given the trials of a tuned value, returns the index of the best, or None if they are not all done."""
 
 
 def combine_values(
@@ -63,7 +63,7 @@ def expand_grid(
     trial: Mapping[str, AxisValue],
     choose: Choose,
 ) -> list[Cell]:
-    """Return the trials of tuned values, which are `trial` on its axes, then the runs."""
+    """Return the trials of tuned values, which have the values of `trial`, then the runs."""
     trials: list[Cell] = []
     runs: list[Cell] = []
     tuned: list[Cell] = []
@@ -93,7 +93,7 @@ def _tuned(
     candidates: Sequence[Mapping[str, AxisValue]],
     best: int | None,
 ) -> Cell:
-    """Return a run with the best candidate, whose name it has; its folder is the same with whichever."""
+    """Return a run with the best candidate and its name. Its folder does not depend on the candidate."""
     picked = {name: replace(one, folder=values[name].folder) for name, one in candidates[best or 0].items()}
     cell = _cell(title, base, picked)
     if best is not None:

@@ -55,7 +55,7 @@ def sweep(
         local: run one after the other in this process, without Ray.
         jobs: the most runs at a time; by default as many as there are CPUs.
         progress: show a table on a terminal, and lines elsewhere, as the command line does.
-        display: shows the sweep's events in a way of one's own.
+        display: a custom display of the sweep's events.
 
     Raises:
         ConfigError: the file, a run's config or the resources are wrong, or the directory holds something else; nothing
