@@ -111,7 +111,8 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
         federation = build_federation(config)
         places = reservation.Places(place(config, Capacity(CPUS, 0, None)))
         hosts = ray_runner.start_hosts(config, ray.put(federation), places)
-        runner = ray_runner.RayRunner(config, federation.streams, hosts, places)
+        runner = ray_runner.RayRunner(config, federation.streams, hosts, places.placement)
+        list(runner.start(places))
         try:
             runner._hosts = [_Tapped(host, traffic) for host in hosts]
             patch.setattr(ray_runner, "ray", _TappedRay(traffic))
