@@ -34,7 +34,7 @@ from raysim.actors.fork_request import GREETING, SIZE
 
 SOCKET, LOG = "fork", "fork.log"  # in the server's folder
 BACKLOG = 4096  # requests that wait while the server imports; the kernel may allow fewer
-WITHOUT_RAY = ("raysim.engine.whole_run",)  # imports torch
+WITHOUT_RAY = ("raysim.engine.simulation",)  # imports torch
 WITH_RAY = (compat.WORKER_MODULE, "raysim.actors.coordinator", "raysim.actors.runs")
 IDLE = 60  # seconds without a child, after which a server with its own folder ends
 SLOW = 10  # seconds in which a request must arrive after the greeting
