@@ -114,7 +114,7 @@ class AsynchronousUpdates(Stateful):
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
 
     def _cohort_of(self, dispatch: Dispatch) -> _Cohort:
-        """Return the dispatches whose updates are applied together with this one's."""
+        """Return the cohort of a dispatch."""
         cohort = self._cohorts.get(dispatch.update)
         if cohort is None:
             peers = [dispatch] if dispatch.update is None else self._timetable[dispatch.update - 1].arrivals

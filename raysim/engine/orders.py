@@ -38,10 +38,11 @@ class Order:
     cohort: int  # the number of clients in the cohort
     phase: Phase
     windows: Mapping[int, int] = field(default_factory=dict)  # by client: its window, if it is not the phase's
-    arrived: int | None = None  # the cohort's samples so far, a weight's denominator; None if all weigh the same
+    arrived: int | None = None  # all samples that the cohort has received, for weights; None if all weigh the same
     discount: float = 1.0  # the factor of the update, for its staleness
-    update: int | None = None  # asynchronous: the server update that uses the clients' updates, if any
-    later: tuple[int, ...] = ()  # asynchronous: clients with later orders for this update; at a host, its own
+    # Only under an asynchronous schedule:
+    update: int | None = None  # the server update that uses the clients' updates, if any
+    later: tuple[int, ...] = ()  # the clients with later orders for that update; in a host's part, only its own
 
     def phase_of(self, client: int) -> Phase:
         """Return the phase with this client's window."""

@@ -58,7 +58,7 @@ class SynchronousRounds(Stateful):
         return rate > 0 and seeding.generator(seed, "dropout", client, self._server.round).random() < rate
 
     def _outcome(self, chosen: Sequence[int], means: dict[str, float]) -> RoundOutcome:
-        """Return the round's outcome. It lasts as long as its slowest client, including those that drop out."""
+        """Return the outcome. A round lasts as long as its slowest client, even if that client drops out."""
         server, clock = self._server, self._clock
         nbytes = self._exchange.traffic.take_by_client()
         away = {k: clock.training(k, server.size(k)) + clock.travel(nbytes.get(k, 0)) for k in chosen}

@@ -42,7 +42,7 @@ def _measure_process() -> tuple[int, int]:
 # Measured where this module is imported, before data are read: torch's builds and versions differ by 150 MiB.
 _PRIVATE, _SHARED = _measure_process()
 PROCESS_BYTES = _PRIVATE + 40 * MIB  # an actor's private memory, with Ray's import and what training leaves
-# The same where it was forked (see raysim.actors.forking) and has trained. The process that forks shares half of its.
+# The same of a forked process (see raysim.actors.fork_server) that has trained. The fork server shares half of its own.
 FORKED_BYTES = 36 * MIB
 SERVER_BYTES = PROCESS_BYTES // 2
 TORCHVISION_BYTES = 155 * MIB  # in each process that builds a network of torchvision's, which imports torch's compiler
