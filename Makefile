@@ -6,6 +6,7 @@ CONSTRAINTS ?= constraints.txt
 INSTALLED := $(VENV)/.installed
 BIN := $(VENV)/bin
 ON_RAY := tests/actors tests/cli
+AT_LENGTH := tests/actors tests/cli tests/config tests/docs tests/launch
 # without bytecode on the disk, every process that a test starts would compile raysim, and pytest all tests, anew
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -27,12 +28,13 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 demo: $(INSTALLED) ## run the quickstart and print the accuracy matrix
 	$(BIN)/raysim run configs/quickstart.yaml
 
-test: $(INSTALLED) ## run the suite, with a sample of the grid of pairs of methods
-	$(BIN)/python -m pytest -n auto -m "not ray and not grid"
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m ray $(ON_RAY)
+test: $(INSTALLED) ## run the suite, without the tests of long repetition and with a sample of the grid of pairs of methods
+	$(BIN)/python -m pytest -n auto -m "not ray and not grid and not soak"
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "ray and not soak" $(ON_RAY)
 
-test-all: test ## the same, and the whole grid of pairs
+test-all: test ## the same, the whole grid of pairs, and the tests of long repetition
 	$(BIN)/python -m pytest -n auto -m grid tests/algorithms
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m soak $(AT_LENGTH)
 
 lint: $(INSTALLED) ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -40,7 +42,7 @@ lint: $(INSTALLED) ## format, lint, types
 	$(BIN)/mypy
 
 check: lint ## the same, and the tests that need no Ray
-	$(BIN)/python -m pytest -n auto -m "not ray and not slow and not grid"
+	$(BIN)/python -m pytest -n auto -m "not ray and not slow and not grid and not soak"
 
 format: $(INSTALLED) ## put the code into its format
 	$(BIN)/ruff format .

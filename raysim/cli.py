@@ -1,14 +1,14 @@
 """The command line: `raysim run`, `check`, `download`, `list`, `sweep`, `report`, `evaluate`, `configs` and `new`."""
 
+import argparse
 import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from raysim.system.arguments import ArgumentParser, HelpShown, parse_count
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
 from raysim.system.importing import uncollected
 
@@ -38,6 +38,37 @@ RAYS_LOG = "ray.log"
 CONFIG = "a YAML file, or the name of a config that raysim comes with"
 OVERRIDE = "a dotted key and its value, in YAML"
 TRUST = "import code that a run's config.yaml names and raysim does not have: components of one's own"
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """The argument parser of a raysim command.
+
+    Args:
+        command: the command's name.
+        description: the command's description.
+    """
+
+    def __init__(self, command: str, description: str) -> None:
+        super().__init__(prog=f"raysim {command}", description=description, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ConfigError for a wrong command line."""
+        raise ConfigError(f"{self.prog}: {message}; see {self.prog} --help")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Raise HelpShown."""
+        raise HelpShown
+
+
+class HelpShown(Exception):
+    """--help was requested and printed."""
+
+
+def parse_count(text: str) -> int:
+    """Return a whole number >= 1."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"found '{text}', allowed: a whole number >= 1")
+    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -130,8 +161,8 @@ def _early_session(draft: "Draft | None", local: bool) -> "AbstractContextManage
 
 def _download(given: Sequence[str]) -> int:
     asked = _with_config("download", "Download what is missing of a config's data.").parse_intermixed_args(given)
+    from raysim.data.loading import download
     from raysim.launch.bar import show_downloads
-    from raysim.launch.download import download
 
     show_downloads(download(asked.config, asked.overrides))
     return 0

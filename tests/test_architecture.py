@@ -165,7 +165,9 @@ def test_one_file_names_rays_internals(file: Path):
     assert goes_around_the_fence({**FILES, **OUTSIDE}[file], texts=file in FILES) == []
 
 
-@pytest.mark.parametrize(("marker", "line"), [("ray", r"ON_RAY := (.+)"), ("grid", r"-m grid (.+)")])
+@pytest.mark.parametrize(
+    ("marker", "line"), [("ray", r"ON_RAY := (.+)"), ("grid", r"-m grid (.+)"), ("soak", r"AT_LENGTH := (.+)")]
+)
 def test_make_looks_for_marked_tests_where_they_are(marker: str, line: str):
     """Not in all of tests/, which takes long to collect."""
     (found,) = re.findall(line, (ROOT / "Makefile").read_text(encoding="utf-8"))

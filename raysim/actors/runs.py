@@ -11,12 +11,12 @@ from raysim.actors.coordinator import Driven, RemoteRun, waits_after
 from raysim.actors.session import Session
 from raysim.config import Config
 from raysim.engine.events import Event, RoundDone, Stage
-from raysim.engine.whole_run import WholeRun
+from raysim.engine.simulation import simulate_here
 from raysim.estimate.concurrency import CPUS_OF_A_RUN
 from raysim.federation.federation import Federation
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.system.capacity import Capacity
-from raysim.system.errors import Lost
+from raysim.system.errors import Lost, convert_to_run_error
 from raysim.system.footprint import Footprint
 
 FEWER = "with fewer runs at a time (--jobs) each has more memory"
@@ -29,12 +29,14 @@ class RunProcess(Driven):
         workers.hide_gpus(config.resources.gpus_per_actor)
         super().__init__()
         self._paced = bool(config.callbacks)
-        self._run = WholeRun(config, federation, *state, self._stopping)
+        self._parts = config, federation, *state
 
     def events(self) -> Iterator[tuple[Event, int]]:
         """Run to the last round; yield each event with this process's peak memory so far, in bytes."""
-        with Footprint() as footprint:
-            for event in self._run.events():
+        with convert_to_run_error(), Footprint() as footprint:
+            simulation = simulate_here(*self._parts)
+            simulation.stopping = self._stopping
+            for event in simulation.events():
                 if not isinstance(event, RoundDone):
                     footprint.sample()  # at the start and at the end, as a run may be shorter than the interval
                 yield event, footprint.peak_bytes

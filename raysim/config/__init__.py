@@ -8,17 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from raysim.config.block import blocks_in
 from raysim.config.bundled import find_config
 from raysim.config.completion import Completion, contradictions_in
+from raysim.config.component import Component
 from raysim.config.consistency import contradictions
 from raysim.config.document import Document, Given, Keys, Mistake, first_mistake, to_plain, walk
 from raysim.config.error_text import shorten, show
 from raysim.config.mistakes import explain_errors
 from raysim.config.reference import build_json_schema
 from raysim.config.schema import LARGEST_FLOAT32, Config
-from raysim.config.suggestions import spell_out_names
 from raysim.config.yaml_text import parse_value, read_yaml, to_yaml
 from raysim.system.errors import ConfigError
 
@@ -109,6 +110,17 @@ def apply_overrides(document: Document, overrides: Sequence[str] | Mapping[str, 
     for given, value in parse_overrides(overrides):
         spell_out_names(Config, document.values)
         document.put(given.keys, value, given)
+
+
+def spell_out_names(block: type[BaseModel], values: dict[str, object]) -> None:
+    """Put blocks in the place of names alone, so that keys can be put into them."""
+    for name, field in block.model_fields.items():
+        for below in blocks_in(field.annotation):
+            given = values.get(name)
+            if isinstance(given, str) and issubclass(below, Component):
+                values[name] = below.spell_out(given)
+            elif isinstance(given, dict):
+                spell_out_names(below, given)
 
 
 def parse_overrides(overrides: Sequence[str] | Mapping[str, object]) -> Iterator[tuple[Given, object]]:

@@ -1,14 +1,17 @@
 """Pydantic's errors in the config's own words: what was found, what is allowed, which name is nearest."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from raysim.config.block import Allowed, KeySchema, blocks_in, keys_in
+from raysim.config.component import Component
 from raysim.config.document import REQUIRED, Keys, Mistake
 from raysim.config.error_text import describe_unknown, either, nearest, show
-from raysim.config.suggestions import find_keys
+from raysim.config.lookup import resolve
+from raysim.config.signature import keys_of
+from raysim.system.errors import ConfigError
 
 Values = Mapping[str, object]
 
@@ -60,9 +63,34 @@ def _explain_unknown(root: type[BaseModel], values: Values, keys: Keys, block: t
     # a key that decides which of several blocks this is allows one name only
     decides = [name for name, kind in types.items() if get_origin(kind) is Literal and len(get_args(kind)) == 1]
     of = "".join(f" of {around.get(name)}" for name in decides) if isinstance(around, Mapping) else ""
-    further_down = find_keys(root, values, key) if len(keys) == 1 else []
+    further_down = _find_keys(root, values, key) if len(keys) == 1 else []
     meant = further_down[0] if len(further_down) == 1 else None
     return Mistake(keys, describe_unknown("key", key, keys_in(block), of, meant=meant))
+
+
+def _find_keys(block: type[BaseModel], values: Mapping[str, object], last: str) -> list[str]:
+    """Return the dotted keys below a block that end so, as its values choose kinds and components."""
+    return sorted({".".join(keys) for keys in _walk_keys(block, values) if keys[-1] == last and len(keys) > 1})
+
+
+def _walk_keys(block: type[BaseModel], values: Mapping[str, object]) -> Iterator[tuple[str, ...]]:
+    for name, field in block.model_fields.items():
+        yield (name,)
+        given = values.get(name)
+        for below in blocks_in(field.annotation):
+            inner = given if isinstance(given, Mapping) else {}
+            yield from ((name, *keys) for keys in _walk_keys(below, inner))
+            if issubclass(below, Component):
+                chosen = given if isinstance(given, str) else inner.get(below.decides)
+                yield from ((name, key) for key in _own_keys(below, chosen))
+
+
+def _own_keys(block: type[Component], chosen: object) -> list[str]:
+    name = chosen if isinstance(chosen, str) else block.model_fields[block.decides].default
+    try:
+        return [*keys_in(keys_of(resolve(block.what, name)))] if isinstance(name, str) else []
+    except ConfigError:  # said elsewhere
+        return []
 
 
 def _explain_choice(keys: Keys, block: Values, names: list[str]) -> Mistake:

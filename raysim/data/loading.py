@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from raysim.config import Config, load
 from raysim.data.dataset import Array, Dataset, MissingData, Split, require_memory
 from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError, locate_errors
@@ -53,6 +54,23 @@ def load_dataset(
         return check_dataset(dataset, place_of(function) if is_own(function) else name)
     except OSError as error:
         raise MissingData(f"data set {name}: its files cannot be read: {error}"[:300]) from error
+
+
+def download(
+    config: str | Path | Mapping[str, object] | Config, overrides: Sequence[str] | Mapping[str, object] = ()
+) -> Iterator[str]:
+    """Download what is missing of a config's data sets, and yield a line for each.
+
+    Raises:
+        ConfigError: the config is wrong, or files are missing and could not be downloaded; none is there in part.
+    """
+    resolved = load(config, overrides)
+    spec = resolved.dataset
+    second = [] if spec.unlabelled is None else [spec.unlabelled]
+    for component in [*(resolved.domains or [spec]), *second]:
+        found = load_dataset(component.function(), spec.root, True, component.keys())
+        sizes = f"{len(found.train):,} training and {len(found.test):,} test samples"
+        yield f"{component.title}: {sizes} in {resolve_root(spec.root)}"
 
 
 def check_dataset(dataset: Dataset, name: str) -> Dataset:

@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from raysim.evaluation.per_client import Spread
-from raysim.evaluation.scoring import ClientSummary
+from raysim.evaluation.scoring import ClientSummary, Spread
 from raysim.system.footprint import Peak
 
 Accuracies = Mapping[str, Sequence[float]]

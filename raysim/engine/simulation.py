@@ -11,21 +11,58 @@ from raysim.api.server import Server
 from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import AsynchronousUpdates
+from raysim.engine.compatibility import check_fit
 from raysim.engine.events import Accuracies, Checkpoint, Dispatched, Event, Finished, RoundDone, Started
 from raysim.engine.exchange import Exchange, guard_hook
 from raysim.engine.hook_checks import check_weights
 from raysim.engine.host import EVALUATED
 from raysim.engine.memory_choice import choose_memory
-from raysim.engine.runner import Runner
+from raysim.engine.runner import LocalRunner, Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
-from raysim.evaluation.per_client import Spread, by_protocol, mean_client_accuracies
-from raysim.evaluation.scoring import ClientSummary, Scores, accuracies, chunks_for, summarise_clients
-from raysim.federation.federation import Federation
+from raysim.evaluation.scoring import (
+    ClientSummary,
+    Scores,
+    Spread,
+    accuracies,
+    by_protocol,
+    chunks_for,
+    mean_client_accuracies,
+    summarise_clients,
+)
+from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.errors import locate_errors
 from raysim.system.state import Stateful, decode, encode
+
+
+def load_parts(config: Config) -> tuple[Federation, FlatModel]:
+    """Return a run's data and its initial model, checked to suit each other.
+
+    Raises:
+        ConfigError: the data are missing, or the data or the model do not suit the scenario.
+    """
+    federation = build_federation(config)
+    model = check_model(config, federation.shape, federation.classes, federation.vocabulary)
+    check_fit(config, model, federation.classes)
+    return federation, model
+
+
+def simulate_here(
+    config: Config,
+    federation: Federation,
+    server: bytes | None,
+    clients: Mapping[int, bytes] | None,
+    model: FlatModel | None = None,
+) -> "Simulation":
+    """Return a simulation that computes all clients in this process.
+
+    Args:
+        config, federation, server, model: as in `Simulation`.
+        clients: the checkpoint's records of the clients.
+    """
+    return Simulation(config, federation, LocalRunner(config, federation, clients), server, model)
 
 
 class Simulation(Stateful):

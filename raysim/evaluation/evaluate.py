@@ -16,12 +16,12 @@ from raysim.config.error_text import either
 from raysim.config.lookup import only_named_by
 from raysim.data.text import reword
 from raysim.evaluation.metrics import ProtocolMetrics, describe_metric, metric_of, protocol_label
-from raysim.evaluation.per_client import mean_client_accuracies
 from raysim.evaluation.scoring import (
     ClientSummary,
     accuracies,
     chunks_for,
     describe_clients,
+    mean_client_accuracies,
     score,
     summarise_clients,
 )

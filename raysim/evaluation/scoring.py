@@ -52,6 +52,13 @@ class ClientSummary(TypedDict):
     std: float | None
 
 
+class Spread(TypedDict):
+    """By task: the accuracy of the worst client, and the clients' population standard deviation."""
+
+    worst: list[float]
+    std: list[float]
+
+
 def chunk_size(widest: int) -> int:
     """Return the number of samples per forward pass, given the bytes of the widest layer's output for a sample.
 
@@ -183,6 +190,37 @@ def class_accuracies(right: Counts, federation: Federation) -> npt.NDArray[np.fl
     labels = federation.dataset.test.y
     sizes = np.stack([np.bincount(labels[task.test], minlength=federation.classes) for task in federation.tasks])
     return right / np.maximum(sizes, 1)
+
+
+def mean_client_accuracies(scores: Scores, federation: Federation) -> tuple[dict[str, list[float]], dict[str, Spread]]:
+    """Return the clients' mean accuracy by protocol and task, and their spread; fractions.
+
+    A client's accuracy on task i is sum_c p_k(c | i) a_k(i, c), where p_k(c | i) is the fraction of class c in client
+    k's training samples of task i in the whole run. Classes without test samples are omitted. So the whole test set is
+    used, and nothing is drawn. A task's mean and spread are over the clients that hold samples of it.
+
+    The scores are of one model for all clients (int64 [tasks, classes]), or of each client's personalized model (int64
+    [clients, tasks, classes]). Some client holds samples of every task: the federation checks this.
+    """
+    counts = federation.class_counts()
+    held = counts.sum(axis=2)
+    means: dict[str, list[float]] = {}
+    spreads: dict[str, Spread] = {}
+    for protocol, right in scores.items():
+        of_clients = (counts * class_accuracies(right, federation)).sum(axis=2) / np.maximum(held, 1)
+        columns: Sequence[list[float]] = [of_clients[held[:, task] > 0, task].tolist() for task in range(held.shape[1])]
+        means[protocol] = [fmean(column) for column in columns]
+        spreads[protocol] = {
+            "worst": [min(column) for column in columns],
+            "std": [pstdev(column) for column in columns],
+        }
+    return means, spreads
+
+
+def by_protocol(scores: Mapping[int, Scores]) -> Scores:
+    """Return scores by client id as one array per protocol: int64 [clients, tasks, classes]."""
+    in_order = [scores[client] for client in sorted(scores)]
+    return {protocol: np.stack([of_client[protocol] for of_client in in_order]) for protocol in in_order[0]}
 
 
 def summarise_clients(scores: Scores, federation: Federation) -> dict[str, ClientSummary]:

@@ -15,7 +15,7 @@ STARTING = "waiting until all hosts have started and answered"
 class Attempt(Protocol):
     """A run from its start, or from a checkpoint, to its end, unless a process is lost.
 
-    There are three: a Simulation or WholeRun in this process, a run in one actor, and a coordinator with its hosts.
+    There are three: a Simulation in this process, a run in one actor, and a coordinator with its hosts.
     """
 
     def events(self) -> Generator[Event, None, None]:

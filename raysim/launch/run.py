@@ -14,19 +14,18 @@ from raysim.callbacks.callback_list import Named, make_callbacks
 from raysim.config import Config, load
 from raysim.config.comparison import label_run
 from raysim.data.downloading import downloads_reported
-from raysim.engine.compatibility import check_fit, check_methods
+from raysim.engine.compatibility import check_methods
 from raysim.engine.events import Stage
-from raysim.engine.whole_run import simulate_here
+from raysim.engine.simulation import load_parts, simulate_here
 from raysim.estimate import placement
 from raysim.estimate.memory import estimate_memory
 from raysim.estimate.placement import Placement
-from raysim.federation.federation import Federation, build_federation
+from raysim.federation.federation import Federation
 from raysim.launch.bar import open_run_display
 from raysim.launch.display import RunDisplay
 from raysim.launch.execution import Execution
 from raysim.launch.recovery import Attempt, Recovery, Start
 from raysim.launch.resuming import resolve_resumed
-from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.records.result import Result, load_result
@@ -106,9 +105,7 @@ def run(
         elif resolved.resources.address is None:
             places = placement.place(resolved, capacity)
         with downloads_reported(lambda text: opened_display.take(Stage(text))):
-            federation = build_federation(resolved)
-        model = check_model(resolved, federation.shape, federation.classes, federation.vocabulary)
-        check_fit(resolved, model, federation.classes)
+            federation, model = load_parts(resolved)
         told = make_callbacks(resolved, federation.protocols, callbacks)
         name = getattr(display, "log", None)  # a custom display need not have it
         log = directory / name if name and not local else None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +29,6 @@ from raysim.records.run_directory import (
     sha256,
 )
 from raysim.records.totals import Totals
-from raysim.records.versions import find_versions
 from raysim.system.errors import RunError
 from raysim.system.files import convert_write_errors, lock_directory
 from raysim.system.footprint import Footprint
@@ -191,3 +194,22 @@ class Recorder:
         with convert_write_errors(self.directory, self.directory):
             cut_back(self.directory, recorded.files)
         self._files = RunFiles(self.config, self.directory)
+
+
+def find_versions() -> dict[str, str | None]:
+    """Return the versions of python, torch, ray and raysim, and raysim's git commit; None for an unknown one."""
+    found = {"python": platform.python_version(), "torch": None, "ray": None, "raysim": None, "git": _find_commit()}
+    for package in ("torch", "ray", "raysim"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def _find_commit() -> str | None:
+    git = partial(subprocess.run, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
+    try:
+        known = git(["git", "ls-files", "--error-unmatch", __file__])
+        head = git(["git", "rev-parse", "HEAD"])
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return head.stdout.strip() or None if known.returncode == 0 else None

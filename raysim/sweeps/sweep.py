@@ -1,6 +1,5 @@
 """A sweep from its file to its directory: check all runs, carry out those not done, record each, return outcomes."""
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from raysim.callbacks.callback_list import make_callbacks
 from raysim.config import Config
-from raysim.engine.whole_run import WholeRun, load_federation
+from raysim.engine.simulation import load_parts, simulate_here
 from raysim.estimate import placement
 from raysim.estimate.concurrency import runs_at_once
 from raysim.federation.federation import Federation
@@ -23,7 +22,7 @@ from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunEnd, RunOutcome, SweepPlan, plan_sweep, register_runs
 from raysim.sweeps.display import CellDisplay, SweepDisplay, open_sweep_display
 from raysim.system.capacity import Capacity, this_machine
-from raysim.system.errors import ConfigError, Lost, NotWritten, RunError
+from raysim.system.errors import ConfigError, Lost, NotWritten, RunError, convert_to_run_error
 from raysim.system.files import lock_directory
 from raysim.system.footprint import Footprint
 from raysim.system.interrupts import delay_interrupts, interruptible
@@ -172,7 +171,8 @@ class _Runs:
     def _begin(self, cell: Cell, place: _Place) -> None:
         began = time.perf_counter()
         try:
-            federation = load_federation(cell.config)
+            with convert_to_run_error():
+                federation, _ = load_parts(cell.config)
             callbacks = make_callbacks(cell.config, federation.protocols)
         except (ConfigError, RunError) as error:
             self._end(cell, "failed", None, str(error))
@@ -187,8 +187,7 @@ class _Runs:
 
         shown = CellDisplay(self._display, cell)
         run = Execution(cell.config, federation, callbacks, self._out / cell.folder, shown, start)
-        measured = footprint if place.measured else nullcontext()
-        self._running[run] = cell, run.steps(began, footprint, measured)
+        self._running[run] = cell, run.steps(began, footprint, _around(footprint if place.measured else None))
         if self.stopping:
             run.recovery.stop()
         self._advance(run)
@@ -216,6 +215,13 @@ class _Runs:
         outcome = RunOutcome(cell, self._out / cell.folder, status, result, problem)
         self.outcomes[cell.folder] = outcome
         self._display.end(outcome)
+
+
+@contextmanager
+def _around(footprint: Footprint | None) -> Iterator[None]:
+    """Convert errors of a run's custom code into RunErrors, and measure the run's memory if it is in this process."""
+    with convert_to_run_error(), footprint or nullcontext():
+        yield
 
 
 @contextmanager
@@ -257,7 +263,7 @@ def _place(
 
 def _start_here(config: Config, federation: Federation, saved: SavedCheckpoint | None, footprint: Footprint) -> Attempt:
     server, clients = (None, None) if saved is None else (saved.server, saved.clients)
-    return WholeRun(config, federation, server, clients, threading.Event())
+    return simulate_here(config, federation, server, clients)
 
 
 def _check(to_do: Sequence[Cell], capacity: Capacity, jobs: int | None) -> int:

@@ -88,7 +88,7 @@ def locate_errors(where: str) -> Iterator[None]:
 
 
 @contextmanager
-def convert_to_run_error(advice: str = "--local helps to debug it") -> Iterator[None]:
+def convert_to_run_error(advice: str = "raysim run --local helps to debug it") -> Iterator[None]:
     """Convert an exception of a method's or a model's code into a RunError, with the traceback as a note."""
     try:
         yield

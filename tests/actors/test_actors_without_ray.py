@@ -107,7 +107,7 @@ def test_a_method_that_ends_its_process_is_no_loss_of_an_actor() -> None:
     made._sums = HeldSums()
     made._host = SimpleNamespace(perform=lambda order, broadcasts: sys.exit(3))
     with pytest.raises(
-        RunError, match=r"^SystemExit: 3 \(.*<lambda>, .*\.py:\d+\); --local helps to debug it"
+        RunError, match=r"^SystemExit: 3 \(.*<lambda>, .*\.py:\d+\); raysim run --local helps to debug it"
     ) as ended:
         made.perform(*serialization.seal(Order("train", (0,), None, {}, 1, None), serialization.store({}), ()))
     assert ended.value.__notes__[0].startswith("Traceback (most recent call last):")

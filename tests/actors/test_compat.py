@@ -118,7 +118,7 @@ def test_a_cluster_that_others_could_reach_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("ray", ["not imported", "imported"])
+@pytest.mark.parametrize("ray", [pytest.param("not imported", marks=pytest.mark.soak), "imported"])
 def test_a_run_leaves_no_variable(small: dict[str, Any], ray: str, tmp_path: Path) -> None:
     """Neither where Ray was imported before: then its constant for the loopback address is set as the run starts."""
     more = {"resources": {"clients_per_actor": 4}, "logging": {"tensorboard": False}}

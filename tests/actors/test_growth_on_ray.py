@@ -12,7 +12,7 @@ from raysim.actors import compat
 from raysim.engine.events import Event, RoundDone
 from raysim.launch.display import RunDisplay
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.soak, pytest.mark.usefixtures("cluster")]
 
 WARM, LAST = 100, 300  # rounds; each broadcasts a model and message, every fifth leaves a checkpoint
 HIDDEN = 3000

@@ -138,6 +138,7 @@ def processes(head: Head) -> list[str]:
     return found
 
 
+@pytest.mark.soak
 def test_a_failure_and_two_interrupts_leave_no_actor_on_the_cluster(
     config: dict[str, Any], head: Head, tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def test_the_figures_are_those_of_the_local_run(
     assert found["rounds"][0]["spread"]["class_il"]["worst"]
 
 
+@pytest.mark.soak
 def test_so_they_are_after_a_host_was_killed(
     small: dict[str, Any], here: Mapping[str, Any], facts: Facts, tmp_path: Path
 ) -> None:

@@ -74,7 +74,7 @@ class LosesANode(RunDisplay):
         self.told.append(text)
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", ["synchronous", pytest.param("asynchronous", marks=pytest.mark.soak)])
 def test_the_run_goes_on_without_it(
     setting: str, small: dict[str, Any], facts: Callable[..., Any], nodes: Any, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def private(run: psutil.Process) -> int:
     return total
 
 
+@pytest.mark.soak
 def test_a_thousand_clients_take_less_than_six_gib_and_each_less_than_100_kb(tmp_path: Path) -> None:
     """Full participation: the same samples, of which a client has 5, or 500. Both have the same hosts."""
     few, many = (ended(tmp_path / str(n), "thousand_full.yaml", f"clients.count={n}") for n in (10, 1000))

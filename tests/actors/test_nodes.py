@@ -116,7 +116,8 @@ def test_a_token_of_this_machine_does_not_disturb_a_cluster_that_needs_none(
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("a" * 64)
-    ended = raysim.run(config, {"training.rounds_per_task": 1, "checkpoint.tries": 1}, out=tmp_path / "out")
+    short = {"training.rounds_per_task": 1, "checkpoint.tries": 1, "resources.clients_per_actor": 4}
+    ended = raysim.run(config, short, out=tmp_path / "out")
     assert (ended.status, ended.recoveries) == ("done", 0)
 
 

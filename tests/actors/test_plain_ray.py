@@ -29,9 +29,10 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "killed": {"resources.clients_per_actor": 2, "methods": {"der": {}}},
 }
+SOAKED = ("one client per actor", "packed", "asynchronous")
 
 
-@pytest.fixture(scope="module", params=["internals", "plain"])
+@pytest.fixture(scope="module", params=[pytest.param("internals", marks=pytest.mark.soak), "plain"])
 def mode(request: pytest.FixtureRequest, no_cluster: None) -> Iterator[str]:
     """A cluster that was started in this mode."""
     with pytest.MonkeyPatch.context() as patch:
@@ -63,7 +64,9 @@ class Watching(RunDisplay):
                 next(actor for actor in actors if "Host" in actor.name()).kill()
 
 
-@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.soak) if kind in SOAKED else kind for kind in RUNS]
+)
 def test_a_run_has_the_bits_of_one_here(kind: str, mode: str, small: dict[str, Any], tmp_path: Path) -> None:
     watched = Watching(kills=kind == "killed")
     there = raysim.run(small, ALL | RUNS[kind], out=tmp_path / "there", display=watched)

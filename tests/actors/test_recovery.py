@@ -59,6 +59,7 @@ KILLS = {
     "the coordinator, synchronous": ("synchronous", 4, ["Coordinator in a round", "Host going on"]),
     "the coordinator, asynchronous": ("asynchronous", 4, ["Coordinator in a round"]),
 }
+SOAKED = ("a host, synchronous", "the coordinator, asynchronous")
 
 
 def slow(setting: str, seconds: float) -> dict[str, Any]:
@@ -133,7 +134,9 @@ def actors(name: str) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.parametrize("case", KILLS)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.soak) if case in SOAKED else case for case in KILLS]
+)
 def test_actors_are_killed(
     case: str, small: dict[str, Any], here: dict[str, Any], facts: Facts, tmp_path: Path
 ) -> None:
@@ -161,7 +164,10 @@ def test_actors_are_killed(
     assert max(again) <= EVERY
 
 
-@pytest.mark.parametrize(("setting", "elsewhere"), [("synchronous", "local"), ("asynchronous", "ray")])
+@pytest.mark.parametrize(
+    ("setting", "elsewhere"),
+    [pytest.param("synchronous", "local", marks=pytest.mark.soak), ("asynchronous", "ray")],
+)
 def test_the_driver_is_killed_and_another_packing_goes_on(
     setting: str, elsewhere: str, small: dict[str, Any], here: dict[str, Any], facts: Facts, tmp_path: Path
 ) -> None:

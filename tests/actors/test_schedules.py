@@ -55,12 +55,12 @@ TIMES = {
 @pytest.mark.parametrize(
     ("name", "per_actor"),
     [
-        ("fedbuff", 1),
+        pytest.param("fedbuff", 1, marks=pytest.mark.soak),
         ("fedbuff", 2),
         ("fedasync", "auto"),
-        ("windows", 2),
+        pytest.param("windows", 2, marks=pytest.mark.soak),
         ("windows under fedbuff", 1),
-        ("jitter, arrivals and own orders", "auto"),
+        pytest.param("jitter, arrivals and own orders", "auto", marks=pytest.mark.soak),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(
@@ -72,7 +72,7 @@ def test_ray_gives_the_bits_of_the_local_run(
     assert facts(raysim.run(small, way, out=tmp_path / "ray")) == here
 
 
-@pytest.mark.parametrize("name", ["fedbuff", "windows"])
+@pytest.mark.parametrize("name", ["fedbuff", pytest.param("windows", marks=pytest.mark.soak)])
 def test_a_slow_host_changes_nothing(name: str, small: dict[str, Any], facts: Facts, tmp_path: Path) -> None:
     """A phase takes about 5 ms; client 1's take 50 more, on a host of its own."""
 
@@ -92,7 +92,13 @@ def phases(small: dict[str, Any], more: dict[str, Any], tmp_path: Path) -> list[
     return [(process, float(began), float(ended)) for _, process, began, ended in lines]
 
 
-@pytest.mark.parametrize("schedule", [{"kind": "synchronous"}, FEDBUFF["schedule"]], ids=["synchronous", "fedbuff"])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        pytest.param({"kind": "synchronous"}, id="synchronous", marks=pytest.mark.soak),
+        pytest.param(FEDBUFF["schedule"], id="fedbuff"),
+    ],
+)
 def test_hosts_work_at_the_same_time(schedule: dict[str, Any], small: dict[str, Any], tmp_path: Path) -> None:
     """Every phase sleeps a tenth of a second, as the hosts themselves write down: phases of two hosts overlap."""
     spans = phases(small, {"schedule": schedule}, tmp_path)
@@ -104,7 +110,7 @@ def test_hosts_work_at_the_same_time(schedule: dict[str, Any], small: dict[str, 
     assert overlaps >= len(spans) / 3
 
 
-@pytest.mark.parametrize("workers", ["forked", "spawned"])
+@pytest.mark.parametrize("workers", ["forked", pytest.param("spawned", marks=pytest.mark.soak)])
 def test_as_many_hosts_work_at_a_time_as_there_are_cpus(workers: str, small: dict[str, Any], tmp_path: Path) -> None:
     """Seven hosts on three CPUs: all are sent a round's order at once, and no more than three are ever at work."""
     spans = phases(small, {"clients.count": 7, "resources": {"workers": workers}}, tmp_path)

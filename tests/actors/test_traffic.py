@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from raysim import config as configs
-from raysim.actors import reservation, serialization
+from raysim.actors import reservation, serialization, workers
 from raysim.actors import runner as ray_runner
 from raysim.actors.host import Performed
 from raysim.engine.orders import Reply
@@ -110,7 +110,8 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
     with torch_untouched(), monkeypatch.context() as patch:
         federation = build_federation(config)
         places = reservation.Places(place(config, Capacity(CPUS, 0, None)))
-        hosts = ray_runner.start_hosts(config, ray.put(federation), places)
+        forked, _ = workers.choose_start(config.resources, places.nodes())  # spawned ones take seconds each
+        hosts = ray_runner.start_hosts(config, ray.put(federation), places, forked)
         runner = ray_runner.RayRunner(config, federation.streams, hosts, places)
         try:
             runner._hosts = [_Tapped(host, traffic) for host in hosts]
@@ -166,14 +167,16 @@ def test_only_the_model_mail_and_sums_cross(run: Any) -> None:
 
 
 def test_what_clients_hold_and_how_many_share_a_host_does_not_change_what_crosses(run: Any) -> None:
-    few = run(resources__clients_per_actor=2, **hoard(kept=0))
-    much = run(resources__clients_per_actor=2, **hoard(kept=2**23), dataset__train=2000)
+    rounds = 1  # of each of two tasks
+    short = {"resources__clients_per_actor": 2, "training__rounds_per_task": rounds}
+    few = run(**short, **hoard(kept=0))
+    much = run(**short, **hoard(kept=2**23), dataset__train=2000)
     assert few.sizes() == much.sizes()
     assert all("Hoarder.digest" in reply.sums for reply in performed(few))
 
-    crowd = run(clients__count=12, resources__clients_per_actor=6, **hoard(kept=0))
-    assert len(posted(crowd)) == len(posted(few)) == 2 * (2 * ROUNDS + 1)  # of two hosts
-    assert len(performed(crowd)) == len(performed(few)) == 2 * 2 * ROUNDS  # one of each of two hosts
+    crowd = run(clients__count=12, **short | {"resources__clients_per_actor": 6}, **hoard(kept=0))
+    assert len(posted(crowd)) == len(posted(few)) == 2 * (2 * rounds + 1)  # of two hosts
+    assert len(performed(crowd)) == len(performed(few)) == 2 * 2 * rounds  # one of each of two hosts
     assert {len(reply.bytes_up) for reply in performed(crowd)} == {6}
     assert max(crowd.sizes()["replies"]) < max(few.sizes()["replies"]) + 1000  # what 4 clients more record
 
@@ -206,7 +209,11 @@ def test_a_round_of_resnet18_moves_one_broadcast_and_one_sum_per_host(run: Any) 
 def test_what_clients_encode_crosses_encoded_where_a_host_has_one(run: Any) -> None:
     """A hundredth of 55,004 parameters, 550 in 8 bytes each; a host of two clients sends a sum, 8 bytes for each."""
     parameters, sparse = 5000 * (6 + 1) + 4 * (5000 + 1), 8 * 550
-    model = {"model": {"name": "mlp", "hidden": [5000]}, "methods": {"top_k": {"fraction": 0.01}}}
+    model = {
+        "model": {"name": "mlp", "hidden": [5000]},
+        "methods": {"top_k": {"fraction": 0.01}},
+        "training__rounds_per_task": 1,
+    }
     alone = run(resources__clients_per_actor=1, **model)
     assert max(alone.sizes()["replies"]) <= sparse + OVERHEAD
     together = run(resources__clients_per_actor=2, **model)

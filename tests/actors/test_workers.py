@@ -67,12 +67,12 @@ def carried_out(
 ) -> Callable[..., Watching]:
     """A function: run with these workers, check the bits, return what was seen."""
 
-    def run(kind: str, act: Callable[[], object] = lambda: None) -> Watching:
+    def run(kind: str, act: Callable[[], object] = lambda: None, packed: int = 2) -> Watching:
         seen = Watching(act)
         out = tmp_path / f"{kind}-{len(list(tmp_path.iterdir()))}"
-        result = raysim.run(small, {"resources": {"workers": kind, "clients_per_actor": 2}}, out=out, display=seen)
+        result = raysim.run(small, {"resources": {"workers": kind, "clients_per_actor": packed}}, out=out, display=seen)
         assert facts(result) == expected
-        assert len(seen.parents) == 3  # a coordinator and two hosts
+        assert len(seen.parents) == 1 + 4 // packed  # a coordinator and the hosts of four clients
         return seen
 
     return run
@@ -81,7 +81,7 @@ def carried_out(
 def test_they_are_forked_where_that_is_not_ruled_out(carried_out: Callable[..., Watching]) -> None:
     assert all(SERVER in parent for parent in carried_out("auto").parents)
     assert all(SERVER in parent for parent in carried_out("forked").parents)
-    assert not any(SERVER in parent for parent in carried_out("spawned").parents)
+    assert not any(SERVER in parent for parent in carried_out("spawned", packed=4).parents)
 
 
 def server() -> psutil.Process:
@@ -111,6 +111,7 @@ def test_where_no_server_answers_they_start_by_themselves_and_one_line_says_so(
     assert seen.said == ["2 of 2 hosts started by themselves: no fork server answered them"]
 
 
+@pytest.mark.soak
 def test_where_a_node_cannot_they_start_by_themselves_and_one_line_says_so(
     carried_out: Callable[..., Watching], monkeypatch: pytest.MonkeyPatch, small: dict[str, Any], tmp_path: Path
 ) -> None:

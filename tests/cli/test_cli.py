@@ -245,15 +245,20 @@ def test_what_is_wrong_is_told_in_one_line(case: str, capsys: Captured) -> None:
     "case",
     [
         "no such command",
-        "an unknown option",
         "a broken file",
-        "a Python object",
-        "an unknown method",
-        "a wrong type",
         "a directory that is taken",
-        "more than fits into memory",
-        "a sweep without a base",
-        "a report of no runs",
+        *(
+            pytest.param(case, marks=pytest.mark.soak)
+            for case in (
+                "an unknown option",
+                "a Python object",
+                "an unknown method",
+                "a wrong type",
+                "more than fits into memory",
+                "a sweep without a base",
+                "a report of no runs",
+            )
+        ),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line_by_the_command_itself(case: str) -> None:

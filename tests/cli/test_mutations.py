@@ -55,9 +55,20 @@ def is_one_line(text: str) -> bool:
     return text.endswith("\n") and text[:-1].isprintable() and 0 < len(text) < LONGEST
 
 
-@settings(fixed, max_examples=300)
+@settings(fixed, max_examples=100)
 @given(mutated(most=3, huge=True))
 def test_check_estimates_or_says_what_is_wrong(config: bytes) -> None:
+    estimate(config)
+
+
+@pytest.mark.soak
+@settings(fixed, max_examples=300)
+@given(mutated(most=3, huge=True))
+def test_so_it_does_with_more_configs(config: bytes) -> None:
+    estimate(config)
+
+
+def estimate(config: bytes) -> None:
     status, output, errors = answer(config, "check")
     if status == 0:
         assert errors == ""

@@ -31,7 +31,13 @@ OUTPUTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    "output",
+    [
+        output if output in ("full", "a broken pipe") else pytest.param(output, marks=pytest.mark.soak)
+        for output in OUTPUTS
+    ],
+)
 def test_a_display_that_cannot_be_written_to_ends_no_run(output: str, tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(json.dumps(CONFIG))
     command = f"set -o pipefail; {sys.executable} -m raysim run tiny.yaml --local --out out {OUTPUTS[output]}"

@@ -68,7 +68,13 @@ def test_each_is_listed_with_a_line_of_its_own_words() -> None:
     assert max(len(line) for line in list_configs()) <= 120
 
 
-@pytest.mark.parametrize("name", [name for name in bundled_names() if name.startswith("sweeps/")])
+SWEEPS = [name for name in bundled_names() if name.startswith("sweeps/")]
+SOAKED = ("sweeps/leaderboard",)  # by far the largest
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.soak) if name in SOAKED else name for name in SWEEPS]
+)
 def test_a_copied_sweep_is_the_sweep(name: str, tmp_path: Path) -> None:
     copy_config(name, tmp_path / "mine.yaml")
     mine, ours = (expand_sweep(source, ()) for source in ("mine.yaml", name))

@@ -10,7 +10,7 @@ from PIL import Image
 import raysim
 from raysim.config import load
 from raysim.data.dataset import Dataset, Declared, Split, stand_in
-from raysim.data.natural import natural
+from raysim.data.partition import natural
 from raysim.data.scenario import Task, domains, hold_out
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError

@@ -20,9 +20,12 @@ from raysim.sweeps.directory import plan_sweep
 COMMANDS = sorted({shlex.join(words) for page in GUIDES for words in commands(page)})
 OTHERS = {"make", "source", "tensorboard", "pip", "python", "ray", "ssh", "export", "cd", "kubectl", "docker", "sbatch"}
 OURS = [command for command in COMMANDS if command.startswith("raysim ")]
+SOAKED = ("raysim report results", "raysim sweep configs/sweeps/leaderboard.yaml")  # of hundreds of runs
 
 
-@pytest.mark.parametrize("command", OURS)
+@pytest.mark.parametrize(
+    "command", [pytest.param(command, marks=pytest.mark.soak) if command in SOAKED else command for command in OURS]
+)
 def test_it_runs(command: str, workplace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = shlex.split(command)[1:]
     status = TRIED[asked[0]](asked, tmp_path)

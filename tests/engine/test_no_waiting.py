@@ -160,7 +160,7 @@ def test_no_step_of_a_loop_of_its_own_waits(
 
     for owner, place in LOOPS[name]:
         monkeypatch.setattr(owner, place, counted(place, getattr(owner, place)))
-    knobs = {"alpha": 0.01} if name == "c_flag" else {}
+    knobs = {"c_flag": {"alpha": 0.01}, "re_fed": {"epochs": 3}}.get(name, {})
     more = {"methods": {name: knobs}, "memory": {"capacity": 5}, "training__local_epochs": 2}
     simulate(tiny(**IMAGES, model={"name": "mnist_cnn"}, **more))
     assert seen.found == []

@@ -18,8 +18,7 @@ from raysim.api import ClientHalf, Method, Weights
 from raysim.config import ConfigError
 from raysim.engine.host import ClientHost
 from raysim.estimate.memory import estimate_memory
-from raysim.evaluation.per_client import by_protocol, mean_client_accuracies
-from raysim.evaluation.scoring import client_accuracies
+from raysim.evaluation.scoring import by_protocol, client_accuracies, mean_client_accuracies
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
 from raysim.launch.display import show_result

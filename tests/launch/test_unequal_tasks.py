@@ -71,7 +71,9 @@ def test_the_metrics_are_means_over_tasks_whatever_their_size(tiny: Any, tmp_pat
     assert done.per_client["task_il"]["mean"] == pytest.approx((2 + 3 * matrix[2, 1]) / 5)
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize(
+    "name", [name if name == "listed" else pytest.param(name, marks=pytest.mark.soak) for name in STREAMS]
+)
 def test_a_run_cut_off_and_resumed_is_the_whole_run(tiny: Any, tmp_path: Path, name: str) -> None:
     keys: dict[str, Any] = {"memory": {"capacity": 4, "per": "task"}, "methods": {"er": {}}}
     config = config_of(tiny, {**STREAMS[name], "order": "per_client"}, checkpoint__every_rounds=2, **keys)

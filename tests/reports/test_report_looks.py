@@ -12,8 +12,7 @@ from raysim.reports.grouping import group_runs
 from raysim.reports.plots.cells import draw_cells
 from raysim.reports.plots.courses import draw_over_rounds
 from raysim.reports.plots.scene import set_scenes
-from raysim.reports.plots.style import save_drawing
-from raysim.reports.plots.svg import write_svg
+from raysim.reports.plots.style import save_drawing, write_svg
 from raysim.reports.reading import find_runs
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 from raysim.actors import compat
 from raysim.actors.forking.request import GREETING, SIZE
 
-WITHOUT_RAY = ("raysim.engine.whole_run",)  # and with it torch
+WITHOUT_RAY = ("raysim.engine.simulation",)  # and with it torch
 WITH_RAY = (compat.WORKER_MODULE, "raysim.actors.coordinator", "raysim.actors.runs")
 IDLE = 60  # seconds
 SLOW = 10  # seconds in which a request must have come once it was greeted

@@ -4,19 +4,21 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as Xml
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from raysim.objectives import Metric
 from raysim.reports.content import Plot
-from raysim.reports.plots.svg import HOVER, write_svg
 
 Array = npt.NDArray[np.float64]
 Look = dict[str, Any]
@@ -51,6 +53,13 @@ STYLE: dict[Any, Any] = {
 LETTER = 0.085  # inches that a letter takes
 BAND = 0.13  # how dense a band of one standard deviation is
 MARKS = 12  # on a line, at most
+
+HOVER = "hover: "  # how the gid of an artist begins whose rest is a JSON list of its title and those of its shapes
+SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+GROUP, USE, PATH, TITLE, DEFS = (f"{{{SVG}}}{tag}" for tag in ("g", "use", "path", "title", "defs"))
+
+Xml.register_namespace("", SVG)
+Xml.register_namespace("xlink", XLINK)
 
 
 @dataclass(frozen=True)
@@ -159,3 +168,25 @@ def save_drawing(drawing: Drawing, folder: Path) -> Plot:
     plot = Plot(folder, drawing.stem, drawing.caption, drawing.figure.get_figwidth())
     write_svg(drawing.figure, plot.file)
     return plot
+
+
+def write_svg(figure: Figure, path: Path) -> None:
+    """Write a figure as SVG, the same bytes each time."""
+    drawn = StringIO()
+    FigureCanvasSVG(figure).print_svg(drawn, metadata={"Date": None})  # savefig would draw it all twice
+    root = Xml.fromstring(drawn.getvalue())
+    for group in root.iter(GROUP):
+        if group.get("id", "").startswith(HOVER):
+            _insert_titles(group, *json.loads(group.attrib.pop("id").removeprefix(HOVER)))
+    path.write_text(Xml.tostring(root, encoding="unicode") + "\n", encoding="utf-8")
+
+
+def _insert_titles(group: Xml.Element, whole: str, *parts: str) -> None:
+    """Put a title into a group, and one into each of its shapes."""
+    defined = {shape for within in group.iter(DEFS) for shape in within.iter()}
+    shapes = [*group.iter(USE)] or [shape for shape in group.iter(PATH) if shape not in defined]
+    for shape, words in zip(shapes, parts, strict=False):
+        Xml.SubElement(shape, TITLE).text = words
+    first = Xml.Element(TITLE)
+    first.text = whole
+    group.insert(0, first)
