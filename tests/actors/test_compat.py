@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -126,3 +127,24 @@ def test_a_run_leaves_no_variable(small: dict[str, Any], ray: str, tmp_path: Pat
     (line,) = script(RUN, tmp_path, ray)
     status, _, same = json.loads(line)
     assert (status, same) == ("done", True)
+
+
+def test_only_the_monitors_of_the_cluster_in_the_folder_are_killed(tmp_path: Path) -> None:
+    """A user's own monitor.py, and the cluster's other processes, are left alone."""
+    waits = [sys.executable, "-c", "import time; time.sleep(600)"]
+    ours = f"--logs-dir={tmp_path}/logs"
+    arguments = [
+        ["/ray/monitor.py", ours],
+        ["/ray/log_monitor.py", ours],
+        ["/mine/monitor.py"],
+        ["/ray/agent.py", ours],
+    ]
+    children = [subprocess.Popen([*waits, *each]) for each in arguments]
+    try:
+        compat.end_monitors(tmp_path)
+        assert [child.wait(timeout=60) for child in children[:2]] == [-signal.SIGKILL] * 2
+        assert [child.poll() for child in children[2:]] == [None] * 2
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
