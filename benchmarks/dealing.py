@@ -31,7 +31,7 @@ from workload import config, saved
 
 import raysim
 from raysim.actors.cluster import own_cluster
-from raysim.actors.rebalancing import Dealing
+from raysim.actors.rebalancing import Rebalancing
 from raysim.engine.events import Event, RoundDone
 from raysim.engine.orders import Order, Phase
 from raysim.system.capacity import Capacity
@@ -65,10 +65,10 @@ class Found:
 def simulate(setting: Setting, fixed: bool, rounds: int, seed: int) -> Found:
     sizes, cohort, slowness = setting.sizes, setting.cohort, setting.slowness
     draws, hosts, found = np.random.default_rng(seed), len(slowness), Found()
-    dealing = Dealing([range(h, len(sizes), hosts) for h in range(hosts)], lambda k, _: int(sizes[k]), fixed)
+    dealing = Rebalancing([range(h, len(sizes), hosts) for h in range(hosts)], lambda k, _: int(sizes[k]), fixed)
     for round in range(1, WARM_UP + rounds + 1):
         chosen = tuple(sorted(int(k) for k in draws.choice(len(sizes), cohort, replace=False)))
-        moves = dealing.deal(Order("train", chosen, {}, {}, cohort, Phase(round, 0, 0.1)))
+        moves = dealing.plan_moves(Order("train", chosen, {}, {}, cohort, Phase(round, 0, 0.1)))
         idle = np.zeros(hosts)  # seconds before a host begins to compute
         for (old, _), clients in moves.items():
             idle[old] += GIVING * len(clients)

@@ -33,7 +33,7 @@ from workload import config, saved
 from raysim import config as configs
 from raysim.actors import compat, reservation, runner
 from raysim.actors.cluster import own_cluster
-from raysim.actors.rebalancing import Dealing
+from raysim.actors.rebalancing import Rebalancing
 from raysim.api.client import Client
 from raysim.api.server import Server
 from raysim.data.pixels import Source
@@ -64,7 +64,7 @@ COORDINATOR: Places = {
     "draw the cohort": [(Server, "sample"), (Exchange, "gather")],
     "make orders": [(Exchange, "order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
-    "deal clients": [(Dealing, "deal"), (Dealing, "note")],
+    "deal clients": [(Rebalancing, "plan_moves"), (Rebalancing, "note")],
     "broadcast the model": [(runner.RayRunner, "_stored")],
     "send orders": [(runner.RayRunner, "begin")],
     "wait": [(ray, "wait")],
@@ -162,7 +162,8 @@ def of_coordinator(asked: configs.Config, many: int, places: Places) -> tuple[Sh
     gc.freeze()  # a coordinator is forked so: what was imported, and other settings left, is not looked at again
     try:
         hosts = runner.start_hosts(asked, ray.put(federation), nodes)
-        remote = runner.RayRunner(asked, federation.streams, hosts, nodes)
+        remote = runner.RayRunner(asked, federation.streams, hosts, nodes.placement)
+        list(remote.start(nodes))
         with shares.of(places):
             return shares, *rounds(Simulation(asked, federation, remote), shares, many)
     finally:

@@ -495,7 +495,7 @@ class DrawingInPlans(Drawing):
     Server = _DrawingPlans
 
 
-# methods that look at values, which a dry run has not
+# methods of which a rehearsal cannot show what a run does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -521,6 +521,15 @@ class Curious(Method):
         def select(self, server):
             server.record("norm", server.parameters.norm())
             return server.present if server.parameters.norm() > 0 else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failing(Method):
+    """Its server half fails."""
+
+    class Server(ServerHalf):
+        def announce(self, server):
+            raise ValueError("no\nway")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
+from pathlib import Path
 
 import psutil
 import ray
 from ray.exceptions import AuthenticationError
 
-from raysim.actors import compat, liveness, workers
+from raysim.actors import compat, liveness
 from raysim.actors.session import Session, open_session
 from raysim.config import Config
 from raysim.config.lookup import names_for_actors
@@ -31,16 +32,17 @@ def cluster_of(
     say: Callable[[str], None],
     session: Session | None = None,
 ) -> AbstractContextManager[Capacity]:
-    """Join the cluster that the configs name, or start one on this machine; yield the cluster's capacity.
+    """Join the cluster that the configs name, or start one on this machine. Yield the cluster's capacity.
 
     Args:
         configs: the configs of the runs, which all name the same address.
-        machine: the resources given to a cluster started on this machine.
+        machine: the resources of a cluster started on this machine.
         say: shows a line to the user.
-        session: opened before, for a cluster started on this machine.
+        session: an open session, for a cluster started on this machine.
 
     Raises:
-        ConfigError: a config names code that actors cannot import, or asks for forked workers that Ray cannot have.
+        ConfigError: a config names code that actors cannot import, or requests forked workers where Ray cannot have
+            them.
     """
     for config in configs:
         refuse_main(names_for_actors(config))
@@ -48,7 +50,7 @@ def cluster_of(
     if forked and (why := compat.why_plain()):
         if any(config.resources.workers == "forked" for config in configs):
             raise ConfigError(f"resources.workers: found forked, but {why}; allowed: auto or spawned")
-        say(f"Ray starts the workers, each with its own torch, in its own way: {why}")
+        say(f"Ray spawns the workers, and each imports torch: {why}")
     address = configs[0].resources.address
     if address is None:
         dashboard = any(config.resources.dashboard for config in configs)
@@ -65,20 +67,22 @@ def own_cluster(
     session: Session | None = None,
     forked: bool = CAN_FORK,
 ) -> Iterator[Capacity]:
-    """Start Ray on this machine's loopback interface; stop it and delete its files at the end.
+    """Start Ray on this machine's loopback interface. Stop it and delete its files at the end.
 
-    A Ray that this Python process has already started is used as it is and left running; its capacity is yielded.
+    If this process has already initialized Ray, use that cluster, yield its capacity, and leave it running.
 
     Args:
-        capacity, dashboard, say: see `cluster_of`.
-        session: opened before; by default one is opened here, with a fork server if `forked`.
+        capacity: the resources of the cluster.
+        dashboard: whether it has a dashboard.
+        say: shows a line to the user.
+        session: an open session; None opens one here, with a fork server if `forked`.
 
     Raises:
         ConfigError: a dashboard is requested but not installed, or there is no place for Ray's files.
         RunError: Ray could not start, or other machines could reach it.
     """
     if ray.is_initialized():
-        liveness.check()
+        liveness.CURRENT.check()
         yield present()
         return
     if dashboard and find_spec("aiohttp") is None:
@@ -92,18 +96,19 @@ def own_cluster(
             yield capacity
         finally:
             with interrupts.delay_interrupts():
-                # else what is left of a cluster that has ended might end this process
-                for process in liveness.OWN if liveness.own_has_ended() else ():
+                # Kill what is left of a cluster that has ended, as it might end this process.
+                for process in liveness.CURRENT.processes if liveness.CURRENT.ended else ():
                     with suppress(psutil.NoSuchProcess):
                         process.kill()
+                if compat.why_plain() is None:
+                    compat.end_monitors(used.rays)
                 ray.shutdown()
-                liveness.OWN.clear()
-                workers.OWN.clear()
+                liveness.CURRENT = liveness.Cluster()
 
 
 def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
     try:
-        # without warnings, and without the last words of Ray's autoscaler when it is sent a signal
+        # `without_warnings` also hides what Ray's autoscaler prints when it receives a signal.
         with interrupts.keep_termination(), without_warnings(), compat.rays_address(loopback=True):
             ray.init(
                 "local",
@@ -118,13 +123,35 @@ def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
             )
     except Exception as error:  # Ray raises all kinds
         raise RunError(f"Ray could not start ({error}); start the run again") from error
-    if wrong := compat.check_loopback(session.rays):
+    if wrong := check_loopback(session.rays):
         raise RunError(f"Ray was stopped, as other machines could reach it: {wrong}; allowed: {compat.LOOPBACK} alone")
-    liveness.OWN.extend(compat.vital_processes(psutil.Process().children()))
-    raylet = compat.raylet_of(liveness.OWN)
+    processes = compat.vital_processes(psutil.Process().children())
+    raylet = compat.raylet_of(processes)
     if session.forks is not None and raylet is not None:
         session.forks.serve(raylet, ray.get_runtime_context().get_job_id())
-        workers.OWN.append(session.forks)
+    liveness.CURRENT = liveness.Cluster(processes, session.forks)
+
+
+def check_loopback(folder: Path) -> str | None:
+    """Return what is wrong with the addresses of a cluster that was started in this folder, or None.
+
+    The addresses are the one that Ray reports, and those of the sockets on which its processes listen.
+    """
+    addresses = {node["NodeManagerAddress"] for node in ray.nodes()}
+    started = []
+    for child in compat.children_of(folder):
+        with suppress(psutil.Error):
+            started += [child, *child.children(recursive=True)]
+    found = 0
+    for process in started:
+        with suppress(psutil.Error):
+            listening = {each.laddr.ip for each in process.net_connections("inet") if each.status == psutil.CONN_LISTEN}
+            addresses |= {address.removeprefix("::ffff:") for address in listening}
+            found += bool(listening)
+    open_ones = addresses - {compat.LOOPBACK, "::1"}
+    if open_ones:
+        return f"it uses {', '.join(sorted(open_ones))}"
+    return None if found else "the addresses of its processes could not be read"
 
 
 @contextmanager
@@ -133,7 +160,7 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
 
     Args:
         address: HOST:PORT as `ray start --head` printed it, or auto for the cluster on this machine.
-        code: folders and files of the user's modules, which are sent to its workers.
+        code: the folders and files of the user's modules, which Ray sends to the workers.
 
     Raises:
         Unreachable: nothing answers there, the cluster requires another token, or its version differs.
@@ -143,24 +170,23 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
         return
     with compat.variables(compat.WORKER_VARIABLES):
         join(address, code)
-        liveness.JOINED.append(liveness.Contact(ray.get_runtime_context().gcs_address))
+        liveness.CURRENT = liveness.JoinedCluster(ray.get_runtime_context().gcs_address)
         try:
             yield present()
         finally:
-            # Ray's farewell waits until the network is back, so a cluster that is cut off gets it when Python ends
-            waits = liveness.cut_off()
-            liveness.JOINED.clear()
+            left, liveness.CURRENT = liveness.CURRENT, liveness.Cluster()
             with interrupts.delay_interrupts():
-                if not waits:
+                # `ray.shutdown` waits for the network. If the cluster is cut off, Ray calls it when Python ends.
+                if not left.silent:
                     ray.shutdown()
 
 
 def join(address: str, code: Sequence[str]) -> None:
-    """Connect this process to a cluster; see `joined_cluster`. One line says within seconds if that is impossible."""
+    """Connect this process to a cluster, or raise Unreachable within seconds. Arguments as in `joined_cluster`."""
     host, _, text = address.rpartition(":")
     port = int(text) if host and "/" not in address and text.isdigit() else None
     if port is not None:
-        try:  # check first whether anything listens there: Ray itself would try for minutes
+        try:  # Ray itself would try for minutes
             socket.create_connection((host, port), timeout=10).close()
         except (OSError, OverflowError) as error:
             raise _no_cluster(address, str(error)) from error
@@ -178,7 +204,7 @@ def join(address: str, code: Sequence[str]) -> None:
 
 
 def _only_here(host: str, port: int | None) -> bool:
-    """Return whether a cluster at a loopback address listens only there; Ray looks for it at the machine's address."""
+    """Return whether a cluster at a loopback address listens only there. Ray would use the machine's address."""
     if port is None or host not in ("localhost", compat.LOOPBACK, "[::1]"):
         return False
     try:
@@ -190,27 +216,27 @@ def _only_here(host: str, port: int | None) -> bool:
 
 
 def _explained(address: str, error: BaseException) -> Unreachable:
-    told = " ".join(str(error).split())
+    text = " ".join(str(error).split())
     if compat.refused_token(error):
         return Unreachable(
-            f"resources.address: the cluster at {address} wants its token: copy ~/.ray/auth_token from the machine "
+            f"resources.address: the cluster at {address} requires its token: copy ~/.ray/auth_token from the machine "
             f"where it was started, or set {compat.TOKEN}; and {compat.MODE}=token"
         )
-    if compat.other_version(told):
-        return Unreachable(f"resources.address: the cluster at {address} is of another version: {told}")
-    return _no_cluster(address, told)
+    if compat.other_version(text):
+        return Unreachable(f"resources.address: the cluster at {address} has another version: {text}")
+    return _no_cluster(address, text)
 
 
-def _no_cluster(address: str, told: str) -> Unreachable:
+def _no_cluster(address: str, reason: str) -> Unreachable:
     return Unreachable(
-        f"resources.address: no cluster answers at {address} ({told}); start one with `ray start --head`, "
-        "or leave address out"
+        f"resources.address: no cluster answers at {address} ({reason}); start one with `ray start --head`, "
+        "or omit address"
     )
 
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Hold back what Ray's C++ code writes to standard error (a line per attempt); show it if the attempts succeed."""
+    """Hold back what Ray's C++ code writes to standard error, such as a line per attempt. Show it only on success."""
     sys.stderr.flush()
     before = os.dup(2)
     with tempfile.TemporaryFile() as kept:
@@ -225,7 +251,7 @@ def without_warnings() -> Iterator[None]:
 
 
 def present() -> Capacity:
-    """Return the present capacity of the cluster that this process has joined; its nodes may change."""
+    """Return the current capacity of this process's cluster, whose nodes may change."""
     nodes = [_node(node["Resources"]) for node in ray.nodes() if node["Alive"]]
     custom: Counter[str] = Counter()
     for node in nodes:

@@ -1,14 +1,15 @@
-"""All that raysim uses of Ray beyond its public interface, in one place. Importing this module does not import Ray.
+"""All uses of Ray's private interface, in one place. Importing this module does not import Ray.
 
-Each entry says four things:
+Each entry has up to four parts:
 
 - What: the name, variable, or text that Ray does not document as stable.
-- Buys: what raysim gains by it.
-- Works with: the Ray versions that it is known to work with; those in TESTED, unless the entry says otherwise.
-- Without: what a run does if Ray changes it.
+- Buys: the advantage for raysim.
+- Works with: the versions of Ray in which it works, if they differ from TESTED.
+- Without: the consequence if Ray changes it.
 
-Two kinds of entries exist. Safety (loopback, the token, the private folder) is on in every mode, and `check_loopback`
-verifies it after the start. What only saves time or memory is off together in the plain mode; see `why_plain`.
+There are two kinds of entries. Safety (loopback, the token, the private folder) is always on, and
+`cluster.check_loopback` verifies it after the start. Entries that only save time or memory are off in the plain mode;
+see `why_plain`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 LOOPBACK = "127.0.0.1"
 TESTED = ("2.60", "2.60")
 """The oldest and the newest minor version of Ray that the whole suite was run with."""
@@ -31,9 +34,10 @@ TESTED = ("2.60", "2.60")
 
 
 def why_plain() -> str | None:
-    """Return why this process uses nothing of Ray that only saves time or memory, or None if it does use it.
+    """Return why this process is in the plain mode, or None if it is not.
 
-    In the plain mode Ray spawns all workers and has its own defaults. The results have the same bits.
+    In the plain mode, raysim uses none of the entries that only save time or memory. Ray spawns all workers and uses
+    its own defaults. The results have the same bits.
     """
     if os.environ.get("RAYSIM_PLAIN_RAY", "0") not in ("", "0"):
         return "RAYSIM_PLAIN_RAY is set"
@@ -51,10 +55,10 @@ def _minor(text: str) -> tuple[int, ...]:
 # --- Variables that Ray reads once, when it is imported
 
 CLUSTER_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""What: Ray's documented variable; 0 makes Ray take the loopback address for the address of this machine.
+"""What: Ray's documented variable. With 0, Ray uses the loopback address as this machine's address.
 
 Buys: safety. The GCS, the raylet, its agents, the driver, and the workers listen on the loopback interface alone.
-Without: `check_loopback` finds out and the run is refused.
+Without: `cluster.check_loopback` notices, and the run is refused.
 """
 MODE, TOKEN, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 """What: Ray's documented variables for its token.
@@ -71,25 +75,25 @@ QUIET = (
 )
 """What: beginnings of Ray's messages, for its undocumented RAY_DEDUP_LOGS_SKIP_REGEX.
 
-Buys: raysim reports a loss in one line; Ray does not add paragraphs, which `--quiet` cannot suppress.
+Buys: a loss is reported in raysim's one line, without paragraphs of Ray's that `--quiet` cannot suppress.
 Without: Ray prints these messages.
 """
 _own_token = secrets.token_hex(32)  # one for each process: Ray's C++ code keeps the first that it reads
-_modes: dict[str, str] = {}  # with which this module has imported Ray, whose own processes need the same
+_modes: dict[str, str] = {}  # the variable MODE as it was when Ray was imported; Ray's processes need the same
 
 
 def import_ray(loopback: bool) -> None:
-    """Import Ray, if it is not imported yet, with the variables that it reads at that moment.
+    """Import Ray, with the variables that it reads when it is imported. Do nothing if it is imported already.
 
     Args:
-        loopback: whether this process starts a cluster, and does not join one.
+        loopback: whether this process starts a cluster. False if it joins one.
     """
     if "ray" in sys.modules:
         return
     wanted = {"RAY_DEDUP_LOGS_SKIP_REGEX": f"^({'|'.join(QUIET)})"}
     if loopback:
         wanted |= {CLUSTER_VARIABLE: "0"}
-    if loopback or _has_token():  # joining presents the token of this machine; a cluster without one accepts any
+    if loopback or _has_token():  # `joining` can change the mode later
         _modes[MODE] = "token"
     with variables(wanted | _modes):
         import_module("ray")
@@ -97,7 +101,7 @@ def import_ray(loopback: bool) -> None:
 
 @contextmanager
 def variables(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set those of these variables that the user has not set. Remove them at the end, with what Ray has set itself."""
+    """Set these variables, except those that the user has set. Remove them at the end, and those that Ray has set."""
     before = {name: value for name, value in os.environ.items() if name in wanted or _is_rays(name)}
     os.environ.update({name: value for name, value in wanted.items() if name not in before})
     try:
@@ -112,7 +116,7 @@ def _is_rays(name: str) -> bool:
 
 
 def rays_variables() -> dict[str, str]:
-    """Return this process's variables of Ray, which a forked worker needs as the raylet has them."""
+    """Return Ray's variables in this process. A forked worker needs the same ones as the raylet."""
     return {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
 
 
@@ -123,9 +127,9 @@ def drop_rays_variables() -> None:
 
 
 def joining_modes() -> Sequence[str]:
-    """Return the modes of authentication in which to try to join a cluster, one after the other.
+    """Return the modes of authentication to try, in this order, when joining a cluster.
 
-    Ray itself tries one. A driver with a token that joins a cluster without one then loses every actor it creates.
+    Ray tries only one. If a driver with a token joins a cluster without one, every actor that it creates then fails.
     """
     if MODE in os.environ:
         return (os.environ[MODE],)
@@ -134,9 +138,9 @@ def joining_modes() -> Sequence[str]:
 
 @contextmanager
 def joining(mode: str, loopback: bool) -> Iterator[None]:
-    """Set what this process joins a cluster with; see `joining_modes` and `rays_address`.
+    """Set the variables for joining a cluster; see `joining_modes` and `rays_address`.
 
-    One is undocumented: without it, Ray tries for 20 seconds, not 2, to reach a cluster that does not answer.
+    RAY_gcs_server_port_wait_time_s is undocumented. Without it, Ray tries for 20 s to reach a cluster, instead of 2 s.
     """
     with variables({MODE: mode, "RAY_gcs_server_port_wait_time_s": "2"}), rays_address(loopback):
         _reread_token()
@@ -144,10 +148,10 @@ def joining(mode: str, loopback: bool) -> Iterator[None]:
 
 
 def _reread_token() -> None:
-    """Have Ray's C++ code read the variables of the token again, before a cluster is started and after it has ended.
+    """Have Ray's C++ code read the token's variables again, before a cluster is started and after it has ended.
 
-    What: the classes with which Ray itself reads them again.
-    Buys: a process that imported Ray before uses the token, and can later join a cluster with another or without one.
+    What: the classes with which Ray reads them.
+    Buys: a process that imported Ray earlier uses the token, and can later join a cluster with another token or none.
     Works with: 2.60; 2.52 has no such classes.
     Without: joining another cluster in the same process may fail.
     """
@@ -168,26 +172,26 @@ def _has_token() -> bool:
 
 WORKER_VARIABLES = {
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
-    # glibc's own: keep freed memory. Otherwise some processes return a step's activations to the kernel after every
-    # step and fault them in again, which took up to a fifth of a host's time (MNIST CNN, batches of 32).
+    # The last two are glibc's, and make it keep freed memory. Otherwise some processes return a step's activations to
+    # the kernel after every step. Getting them back took up to a fifth of a host's time (MNIST CNN, batches of 32).
     "MALLOC_TRIM_THRESHOLD_": str(512 * 2**20),
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),  # the largest value that glibc accepts
 }
 """What: variables of the workers. RAY_IGNORE_UNHANDLED_ERRORS is named in Ray's messages only.
 
-Buys: a coordinator whose hosts end prints no useless error.
+Buys: a coordinator prints no useless error when its hosts end.
 Without: Ray prints such errors after a loss.
 """
 
 
 def own_options(folder: Path, dashboard: bool) -> dict[str, Any]:
-    """Return the options of `ray.init` that are not documented.
+    """Return the undocumented options of `ray.init`.
 
     What: `_node_ip_address` and `_temp_dir`, which begin with an underscore, and `_system_config`, which Ray calls
     "testing only".
-    Buys: the first two are safety: the loopback interface and the private folder. The last saves 14 KiB of the GCS's
-    memory each round (what every call did, for a dashboard), and half the time of replies of up to 1 MiB.
-    Without: the first two are needed, and Ray does not start. The last is left out in the plain mode.
+    Buys: the first two are safety: the loopback interface and the private folder. The last halves the time of replies
+    of up to 1 MiB. It also saves 14 KiB of the GCS's memory per round, which would hold a dashboard's record of calls.
+    Without: Ray does not start without the first two. The plain mode omits the last.
     """
     saving = {"max_direct_call_object_size": 2**20} | ({} if dashboard else {"task_events_report_interval_ms": 0})
     return {
@@ -199,11 +203,11 @@ def own_options(folder: Path, dashboard: bool) -> dict[str, Any]:
 
 @contextmanager
 def own_settings(dashboard: bool) -> Iterator[None]:
-    """Set the variables with which this process starts a cluster. At the end remove them, and have Ray forget them.
+    """Set the variables for starting a cluster. At the end, remove them, and have Ray forget the token.
 
     Args:
-        dashboard: whether the cluster has one. Its user is asked for the token, which Ray then keeps in the home
-            folder, where `ray get-auth-token` finds it.
+        dashboard: whether the cluster has a dashboard, which asks its user for the token. Ray then keeps the token in
+            the home folder, and `ray get-auth-token` prints it.
     """
     wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", CLUSTER_VARIABLE: "0"}
     if not dashboard and not _has_token():
@@ -218,11 +222,11 @@ def own_settings(dashboard: bool) -> Iterator[None]:
 
 @contextmanager
 def rays_address(loopback: bool) -> Iterator[None]:
-    """Make Ray take the loopback address for this machine's, or not, where its import has not settled that already.
+    """Have Ray use the loopback address as this machine's address, or not.
 
     What: the constant that Ray sets from CLUSTER_VARIABLE when it is imported.
-    Buys: safety, in a process that imported Ray before raysim did, or that starts a cluster and joins another.
-    Without: `check_loopback` finds out and the run is refused.
+    Buys: safety, in a process that imported Ray before raysim did, or that starts one cluster and joins another.
+    Without: `cluster.check_loopback` notices, and the run is refused.
     """
     import ray
 
@@ -239,26 +243,24 @@ def rays_address(loopback: bool) -> Iterator[None]:
 
 
 LONGEST_PARENT = 21
-"""What: the longest path of a folder in which Ray's sockets have room.
+"""What: the longest path of a temporary folder, in bytes, in which the paths of Ray's sockets are short enough.
 
-Of the 103 bytes that macOS has for a socket's path (Linux: 107), 16 are /raysim-12345678, 2 are /r, 43 are
+macOS allows 103 bytes for a socket's path, and Linux 107. Of these, 16 are /raysim-12345678, 2 are /r, 43 are
 /session_DATE_TIME_MICROSECONDS_PID, and 21 are /sockets/plasma_store.
-Buys: an error message that names TMPDIR, and /tmp in place of a TMPDIR that is too long.
+Buys: raysim uses /tmp if TMPDIR is too long, or names TMPDIR in an error message.
 Without: Ray does not start under a long TMPDIR.
 """
 
 # --- Ray's own processes
 
 
-def vital_processes(children: Iterable[Any]) -> list[Any]:
-    """Return those of this process's children (psutil) without which the cluster has ended.
+def vital_processes(children: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return the processes without which the cluster has ended, given this process's children.
 
-    What: the names of Ray's processes. The agents count, as the raylet ends if one of them does.
-    Buys: the loss of the cluster is noticed at once, and the run continues on a new cluster.
+    What: the names of Ray's processes. The agents are vital, as the raylet ends if one of them does.
+    Buys: raysim notices the loss of the cluster at once, and the run continues on a new cluster.
     Without: Ray notices the loss after a minute and ends this process; `raysim run --resume` continues the run.
     """
-    import psutil
-
     vital = []
     for child in children:
         with suppress(psutil.NoSuchProcess):
@@ -270,42 +272,36 @@ def vital_processes(children: Iterable[Any]) -> list[Any]:
     return vital
 
 
-def raylet_of(processes: Iterable[Any]) -> int | None:
+def raylet_of(processes: Iterable[psutil.Process]) -> int | None:
     """Return the process id of the raylet among these processes, or None. See `vital_processes`."""
     return next((process.pid for process in processes if process.name() == "raylet"), None)
 
 
-def check_loopback(folder: Path) -> str | None:
-    """Return what is wrong with the addresses of a cluster that was started in this folder, or None.
+def end_monitors(folder: Path) -> None:
+    """Kill the autoscaler and the log monitor of a cluster that was started in this folder, before `ray.shutdown`.
 
-    It needs nothing private: the address that Ray reports, and the sockets of the processes that name the folder in
-    their arguments, which the GCS and the raylet do, and of their children.
+    What: the names of their scripts.
+    Buys: up to two seconds at the end of a run, as each of them may take a second to react to a signal.
+    Without: `ray.shutdown` waits for them. The plain mode omits this.
     """
-    import psutil
-    import ray
+    for child in children_of(folder):
+        with suppress(psutil.Error):
+            if {"monitor.py", "log_monitor.py"} & {os.path.basename(part) for part in child.cmdline()}:
+                child.kill()
 
-    addresses = {node["NodeManagerAddress"] for node in ray.nodes()}
-    started = []
+
+def children_of(folder: Path) -> Iterator[psutil.Process]:
+    """Yield this process's children that have the folder in their arguments, as Ray's processes do."""
     for child in psutil.Process().children():
         with suppress(psutil.Error):
             if any(str(folder) in part for part in child.cmdline()):
-                started += [child, *child.children(recursive=True)]
-    found = 0
-    for process in started:
-        with suppress(psutil.Error):
-            listening = {each.laddr.ip for each in process.net_connections("inet") if each.status == psutil.CONN_LISTEN}
-            addresses |= {address.removeprefix("::ffff:") for address in listening}
-            found += bool(listening)
-    open_ones = addresses - {LOOPBACK, "::1"}
-    if open_ones:
-        return f"it uses {', '.join(sorted(open_ones))}"
-    return None if found else "the addresses of its processes could not be read"
+                yield child
 
 
 # --- Forked workers
 
 RAYLET_VARIABLE, JOB_VARIABLE = "RAY_RAYLET_PID", "RAY_JOB_ID"
-"""What: the variables by which the raylet tells a worker whose child it is and for which job it works.
+"""What: the variables that tell a worker its raylet and its job.
 
 Buys: forked workers, see `forked_start`.
 Without: a forked worker does not register, and the run fails after a minute; the plain mode has no forked workers.
@@ -314,17 +310,17 @@ WORKER_MODULE = "ray._private.workers.default_worker"
 """What: the script that Ray runs as a worker, imported before the fork.
 
 Buys: its memory is shared by all forked workers.
-Without: the fork server ends, and workers start by themselves.
+Without: the fork server ends, and Ray spawns the workers.
 """
 
 
 def forked_start(command: str) -> dict[str, Any]:
     """Return the options of an actor whose process a fork server starts.
 
-    What: `py_executable` of the runtime environment, with a command that hands the start over to another process and
-    ends. Ray learns the process id of a worker from the worker itself.
-    Buys: 36 MB in place of 335 for each actor, and a start that is three times as fast.
-    Without: the plain mode has Ray spawn workers.
+    What: `py_executable` of the runtime environment. Its command has another process start the worker, and ends. Ray
+    learns the process id of a worker from the worker.
+    Buys: 36 MB instead of 335 for each actor, and a start that is three times as fast.
+    Without: in the plain mode, Ray spawns the workers.
     """
     return {"runtime_env": {"py_executable": command}}
 
@@ -345,17 +341,17 @@ def refused_token(error: BaseException) -> bool:
 
 
 def other_version(text: str) -> bool:
-    """Return whether the text of an error says that a cluster is of another version. As `refused_token`."""
+    """Return whether an error's text says that a cluster has another version of Ray. See `refused_token`."""
     return "ersion mismatch" in text
 
 
 def lost_node(error: BaseException) -> bool:
-    """Return whether the loss of an actor is the loss of its node. As `refused_token`: only the words depend on it."""
+    """Return whether an actor was lost with its node. As in `refused_token`, only an error message depends on it."""
     return "its node has died" in str(error)
 
 
 def low_memory(error: BaseException) -> bool:
-    """Return whether Ray ended an actor for lack of memory. As `refused_token`: only the words depend on it."""
+    """Return whether Ray killed an actor for lack of memory. As in `refused_token`, only a message depends on it."""
     return "low on memory" in str(error)
 
 
@@ -373,7 +369,7 @@ def alive_actors() -> list[dict[str, Any]]:
 
 
 def stored_bytes(node: Mapping[str, Any]) -> int:
-    """Return the number of bytes in a node's object store; as `alive_actors`."""
+    """Return the number of bytes in a node's object store. See `alive_actors`."""
     from ray._private import internal_api
 
     stats = internal_api.node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False)
@@ -381,11 +377,11 @@ def stored_bytes(node: Mapping[str, Any]) -> int:
 
 
 FAST_HEALTH_CHECKS = {"_system_config": {"health_check_initial_delay_ms": 300, "health_check_period_ms": 300}}
-"""Options of a head node that soon notices the loss of another node; as `alive_actors`. Ray asks every 3 s."""
+"""Options of a head node that checks the other nodes often. By default, Ray checks them every 3 s."""
 
 
 def own_references() -> Sequence[str]:
-    """Return the names of the objects to which this process has references; as `alive_actors`."""
+    """Return the ids of the objects to which this process has references. See `alive_actors`."""
     import ray
 
     worker: Any = ray._private.worker.global_worker

@@ -10,9 +10,10 @@ from typing import Any
 import ray
 import torch
 
-from raysim.actors import failures, liveness, reservation, stalls
+from raysim.actors import failures, liveness, reservation
 from raysim.actors.reservation import Places, this_node
 from raysim.actors.runner import RayRunner, start_hosts
+from raysim.actors.stalls import Stalls
 from raysim.actors.workers import choose_start, hide_gpus
 from raysim.config import Config
 from raysim.engine.events import STOPPABLE, Checkpoint, Event, Finished, Notice, Stage, Started, Waiting
@@ -26,51 +27,40 @@ from raysim.system.errors import Lost, convert_to_run_error
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts with: its hosts, and the records of a checkpoint if the run resumes from one.
+    """What a coordinator starts with: the hosts and, if the run resumes, the records of a checkpoint.
 
     References are inside lists, so that Ray does not fetch them.
-
-    Attributes:
-        config: the resolved config.
-        federation: a reference to the data.
-        hosts: the host actors.
-        places: where the hosts start.
-        server: the checkpoint's record of the server.
-        clients: a reference to the records of each host's clients.
-        apart: see RayRunner.
-        forked: the number of hosts that a fork server is asked to start.
-        paced: see RemoteRun.
     """
 
     config: Config
-    federation: list[Any]
-    hosts: list[Any]
-    places: Places
-    server: bytes | None
-    clients: list[Any]
-    apart: bool
-    forked: int
-    paced: bool = False
+    federation: list[Any]  # a reference to the data
+    hosts: list[Any]  # the host actors
+    places: Places  # where the hosts start
+    server: bytes | None  # the checkpoint's record of the server
+    clients: list[Any]  # by host: a reference to the checkpoint's records of its clients
+    apart: bool  # see RayRunner
+    forked: int  # the number of hosts that a fork server is asked to start
+    paced: bool = False  # see RemoteRun
 
 
 def waits_after(event: Event, paced: bool) -> bool:
     """Return whether a run waits after this event until the driver has handled it.
 
-    A run waits until a checkpoint is written, to limit what a failure can lose. If the driver may end the run
-    (`paced`), it also waits after every round.
+    A run waits until its checkpoint is written, so that a failure costs at most the rounds between two checkpoints. If
+    the driver may end the run (`paced`), the run also waits after every round.
     """
     return isinstance(event, Checkpoint) or (paced and isinstance(event, STOPPABLE))
 
 
 class Driven:
-    """The methods of an actor that the driver of its run calls. Each call runs in a separate thread."""
+    """Base of the actors that carry out a run: the methods that the driver calls. Each call has its own thread."""
 
     def __init__(self) -> None:
         self._stopping = threading.Event()
         self._heard = threading.Semaphore(0)
 
     def heard(self, stopping: bool) -> None:
-        """Continue or end the run, as the driver has handled the last round or written the checkpoint."""
+        """Continue the run, or end it if `stopping`. The driver has handled the event that the run waits after."""
         if stopping:
             self.stop()
         self._heard.release()
@@ -81,7 +71,7 @@ class Driven:
 
 
 class Coordinator(Driven):
-    """Actor that runs the simulation and sends orders to the hosts. One thread runs, two others receive calls."""
+    """Actor that runs the simulation and sends orders to the hosts. One thread runs it, two others receive calls."""
 
     def __init__(self, start: Start) -> None:
         super().__init__()
@@ -90,7 +80,7 @@ class Coordinator(Driven):
         self._runner: RayRunner | None = None
 
     def events(self) -> Iterator[Event]:
-        """Run to the last round. Wait for the driver after the events that `waits_after` names."""
+        """Yield the run's events. Wait for the driver after some of them; see `waits_after`."""
         set_torch(torch.device("cpu"), True)
         start = self._start
         assert start is not None
@@ -98,13 +88,15 @@ class Coordinator(Driven):
         with convert_to_run_error():
             federation = ray.get(reference)
             del reference
-            runner = RayRunner(start.config, federation.streams, start.hosts, start.places, start.clients, start.apart)
-            self._runner = runner
+            placement = start.places.placement
+            self._runner = runner = RayRunner(start.config, federation.streams, start.hosts, placement, start.apart)
+            for stage in runner.start(start.places, start.clients):
+                yield Stage(stage)
             simulation = Simulation(start.config, federation, runner, start.server)
             simulation.stopping = self._stopping
             joined, paced = start.config.resources.address is not None, start.paced
             if alone := start.forked - runner.forked:
-                yield Notice(f"{alone} of {len(start.hosts)} hosts started by themselves: no fork server answered them")
+                yield Notice(f"{alone} of {len(start.hosts)} hosts were not forked, as no fork server answered them")
             self._start = None
             del start  # otherwise the object store keeps the clients' records for the whole run
             if notice := describe_differences(runner.machines):
@@ -118,12 +110,12 @@ class Coordinator(Driven):
                 records = list(event.clients)
                 yield replace(event, clients=records, peaks=runner.peaks() if joined else ())
                 self._heard.acquire()
-                records.clear()  # else the object store keeps them until the next event, as Ray holds this one
+                records.clear()  # Ray holds this event until the next one, and the object store would keep its records
                 del event
 
-    def late_hosts(self) -> list[int]:
-        """Return the numbers of the hosts that take much longer to reply than any has taken before."""
-        return self._runner.late_hosts() if self._runner else []
+    def unanswered(self) -> list[int]:
+        """Return the numbers of the hosts that have not answered all their calls."""
+        return self._runner.unanswered() if self._runner else []
 
 
 def _with_actors(event: Event, runner: RayRunner, joined: bool) -> Event:
@@ -131,33 +123,28 @@ def _with_actors(event: Event, runner: RayRunner, joined: bool) -> Event:
     if isinstance(event, Started):
         return replace(event, actors=1 + runner.placement.actors)
     if isinstance(event, Finished) and joined:
-        with suppress(Lost):  # nothing is needed any more from a host that dies now
+        with suppress(Lost):  # the run no longer needs a host that dies now
             return replace(event, peaks=runner.peaks())
     return event
 
 
 class RemoteRun:
-    """A run in an actor as the driver sees it: an iterator of the run's events, which ends the actor when it is closed.
+    """A run in an actor, as the driver sees it.
 
     Args:
         actor: the actor, which is Driven.
-        paced: whether each round waits until `heard` was called for the one before. `stop` then ends the run with that
-            round.
+        paced: whether each round waits until the driver has handled the last one. `stop` then ends the run after it.
         first: events to report before those of the actor.
-
-    Attributes:
-        who: the name of the actor in errors.
-        advice: what to do if it was lost.
-        coming: the next event, which can be waited for.
     """
 
-    who = "the coordinator"
-    advice = failures.LEAST_MEMORY
+    who = "the coordinator"  # the name of the actor in errors
+    advice = failures.LEAST_MEMORY  # what to do if the actor was lost
 
     def __init__(self, actor: Any, paced: bool, first: Sequence[Event] = ()) -> None:
         self._actor, self._paced, self._first = actor, paced, first
         self._stopping = False
-        self._waits = False  # for the driver to have handled the last event
+        self._waits = False  # whether the actor waits until the driver has handled the last event
+        # The actor's events, as a generator of references. `ray.wait` accepts it, and waits for the next event.
         self.coming = actor.events.options(num_returns="streaming").remote()
 
     def events(self) -> Generator[Event, None, None]:
@@ -190,28 +177,28 @@ class RemoteRun:
         self._actor.stop.remote()
 
     def heard(self) -> None:
-        """Have the run continue where it waits for the driver, or end."""
+        """Have the run continue if it waits for the driver, or end after a `stop`."""
         if self._waits:
             self._waits = False
             self._actor.heard.remote(self._stopping)
 
     @abstractmethod
     def _completed(self, sent: Any) -> Event:
-        """Return the event in what the actor has sent."""
+        """Return the event of an item from the actor's stream."""
 
     def _silence(self) -> Iterator[Event]:
-        """Yield what to report after a second without an event."""
+        """Yield the events to report after a second without one from the actor."""
         return iter(())
 
     def _give_back(self) -> None:
-        """Return what was reserved for the run's actors."""
+        """Release the resources of the run's actors."""
 
 
 class Remote(RemoteRun):
-    """A coordinator with its hosts as the driver sees it.
+    """A coordinator with its hosts, as the driver sees it.
 
-    The data are put into the object store once for all hosts, and no reference to them is kept: once the hosts have
-    them, the driver owns nothing there. If its raylet ends, Ray (2.60) would end the driver as it notes their loss.
+    The driver puts the data into the object store once for all hosts, and keeps no reference to them. If it still owned
+    an object there when its raylet ends, Ray (2.60) would end the driver, too.
 
     Args:
         config: the resolved config.
@@ -242,28 +229,25 @@ class Remote(RemoteRun):
         hosts = start_hosts(config, data, places, on_hosts)
         server, forked = None if saved is None else saved.server, sum(map(bool, on_hosts))
         start = Start(config, [data], hosts, places, server, clients, apart, forked, paced)
-        self._places, self._stalls, self._started = places, stalls.Stalls(hosts, places.nodes()), False
+        self._places, self._stalls = places, Stalls(places.nodes())
         kind: Any = ray.remote(Coordinator)
         actor = kind.options(**reservation.beside_the_driver(), **beside, max_concurrency=3).remote(start)
         super().__init__(actor, paced, [Notice(notice)] if notice else [])
 
     def _completed(self, sent: Event) -> Event:
-        self._stalls.heard()
-        self._started = self._started or isinstance(sent, Started)
+        self._stalls.heard(sent)
         return replace(sent, clients=_fetched(sent.clients)) if isinstance(sent, Checkpoint) else sent
 
     def _silence(self) -> Iterator[Event]:
-        if line := self._stalls.line(self._actor if self._started else None):
+        if line := self._stalls.line(self._actor):
             yield Waiting(line)
-        if not self._started:
-            yield Stage(self._stalls.stage())
 
     def _give_back(self) -> None:
         self._places.give_back()
 
 
 def _fetched(references: Iterable[Any]) -> Iterator[Mapping[int, bytes]]:
-    """Fetch the records of the hosts, one host after the other."""
+    """Yield the records of each host, fetching one host at a time."""
     for reference in references:
         with failures.explain_ray_errors(lambda: "a host"):
             yield ray.get(liveness.wait([reference]))

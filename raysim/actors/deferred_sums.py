@@ -1,7 +1,7 @@
 """Sums that stay at a host until it has computed its last client of a server update.
 
-Sums are exact, so a sum has the same bits wherever it is made. FedBuff's coordinator receives one sum from each host
-instead of one from each client. Everything else is replied at once.
+Under FedBuff, the coordinator then receives one sum from each host, not one from each client. Sums are exact, so they
+have the same bits wherever they are added. All other parts of a reply are sent at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from raysim.engine.orders import Order, Reply
 
 
 class HeldSums:
-    """The sums that one host holds, by the server update that they become a part of."""
+    """The sums that one host holds, by server update."""
 
     def __init__(self) -> None:
         self._held: dict[int, Reply] = {}
@@ -20,8 +20,7 @@ class HeldSums:
     def answer(self, order: Order, reply: Reply) -> Reply:
         """Return the reply to an order.
 
-        It has no sums if the host will receive another order for the same update. Otherwise it also has the sums that
-        were held for the update.
+        Hold its sums if the host will receive another order for the same update. Otherwise add the sums that were held.
         """
         if order.update is None:
             return reply
@@ -32,13 +31,13 @@ class HeldSums:
         return reply
 
     def give(self) -> dict[int, Reply]:
-        """Return all sums by their update, and hold none of them any more."""
+        """Return all sums by their update, and stop holding them."""
         given, self._held = self._held, {}
         return given
 
 
 def merge_held(of_hosts: Iterable[Mapping[int, Reply]]) -> dict[int, Reply]:
-    """Return the sums of all hosts by their update, given each host's."""
+    """Merge the sums of several hosts, and return them by their update."""
     merged: dict[int, Reply] = {}
     for given in of_hosts:
         for update, sums in given.items():

@@ -1,4 +1,4 @@
-"""Errors of Ray as raysim's own: the loss of an actor becomes one line that names the actor and says what to do."""
+"""Replace Ray's errors by raysim's. The loss of an actor becomes one line, with the actor and what to do."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,12 +9,12 @@ from raysim.actors import compat
 from raysim.system.errors import ConfigError, Lost, RunError
 
 LEAST_MEMORY = "with resources.clients_per_actor=auto a run takes the least memory"
-DEATHS = (RayActorError, OutOfMemoryError)  # of an actor; the second if Ray's own memory monitor ended it
+DEATHS = (RayActorError, OutOfMemoryError)  # an actor died; the second error if Ray's memory monitor killed it
 
 
 @contextmanager
 def explain_ray_errors(who: Callable[[], str]) -> Iterator[None]:
-    """Replace an error of Ray by raysim's own error for it; `who` names the actor that was called."""
+    """Replace an error of Ray by raysim's. `who` returns the name of the actor that was called."""
     try:
         yield
     except RayError as error:
@@ -22,20 +22,15 @@ def explain_ray_errors(who: Callable[[], str]) -> Iterator[None]:
 
 
 def failure(error: RayError, who: str) -> Exception:
-    """Return the error behind an error of Ray: raysim's own error wrapped in it, or the loss of the actor.
-
-    Args:
-        error: what Ray raised.
-        who: the name of the actor that was called.
-    """
+    """Return raysim's error for one of Ray's: the error that was raised in the actor `who`, or the actor's loss."""
     if isinstance(error, RayTaskError):
         if isinstance(error.cause, RunError | ConfigError):
             return error.cause
         if not isinstance(error.cause, RayError):
-            return error  # a bug in raysim: its traceback is needed
+            return error  # a bug in raysim, whose traceback is needed
     if isinstance(error, DEATHS):
         return death(who, error)
-    return Lost("a process", f"what it held is gone ({type(error).__name__})", LEAST_MEMORY)
+    return Lost("a process", f"its objects are lost ({type(error).__name__})", LEAST_MEMORY)
 
 
 def death(who: str, error: RayActorError | OutOfMemoryError) -> RunError:
@@ -45,5 +40,5 @@ def death(who: str, error: RayActorError | OutOfMemoryError) -> RunError:
     if compat.lost_node(error):
         return Lost(who, "its node was lost (it ended, or the network to it was cut)")
     starved = isinstance(error, OutOfMemoryError) or compat.low_memory(error)
-    how = "Ray ended it, as memory ran low" if starved else "its process ended (killed, crashed, or out of memory)"
+    how = "Ray killed it, as memory ran low" if starved else "its process ended (killed, crashed, or out of memory)"
     return Lost(who, how, LEAST_MEMORY)

@@ -9,9 +9,9 @@ from typing import Any
 import ray
 import torch
 
-from raysim.actors import cpu_slots
+from raysim.actors.cpu_slots import CpuSlot
 from raysim.actors.deferred_sums import HeldSums
-from raysim.actors.forking.starting import is_forked
+from raysim.actors.fork_server import is_forked
 from raysim.actors.serialization import pack, unseal
 from raysim.actors.workers import hide_gpus
 from raysim.config import Config
@@ -23,56 +23,39 @@ from raysim.system.device import describe_machine, set_torch
 from raysim.system.errors import convert_to_run_error
 from raysim.system.footprint import Peak, own_peak
 
-TRAVEL = 100e6  # bytes that are assumed to go from node to node in a second
+BANDWIDTH = 100e6  # assumed bytes per second between two nodes
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A host that has started.
+    """A host that has started."""
 
-    Attributes:
-        node: the address and the id of its node, for messages.
-        machine: its kind of machine.
-        forked: whether a fork server started its process.
-    """
-
-    node: str
-    machine: str
-    forked: bool
+    node: str  # the address and the id of its node, for messages
+    machine: str  # its kind of machine
+    forked: bool  # whether a fork server started its process
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Clients on their way to another host.
+    """Clients that move to another host."""
 
-    Attributes:
-        records: the record of each client.
-        seconds: how long it takes to make and to move the records.
-    """
-
-    records: Mapping[int, bytes]
-    seconds: float
+    records: Mapping[int, bytes]  # by client
+    seconds: float  # the duration of making and sending the records
 
 
 @dataclass(frozen=True)
 class Performed:
-    """What a host returns for an order.
-
-    Attributes:
-        reply: the reply.
-        seconds: how long each client took.
-        price: the seconds for each client that moved here; None if no client did.
-    """
+    """A host's answer to an order."""
 
     reply: Reply
-    seconds: Mapping[int, float]
-    price: float | None
+    seconds: Mapping[int, float]  # by client: the duration of its part
+    price: float | None  # the seconds for each client that moved here; None if no client did
 
 
 class Host:
     """Actor that owns some of the clients, in a separate process.
 
-    `perform` and `count` receive and return what raysim.actors.serialization packs.
+    The arguments and results of `perform` and `count` are packed by raysim.actors.serialization.
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
@@ -89,22 +72,10 @@ class Host:
         where = f"{ray.util.get_node_ip_address()} {ray.get_runtime_context().get_node_id()[:8]}"
         return Ready(where, describe_machine(self._host.model.device), is_forked())
 
-    def make_slots(self, count: int) -> str | None:
-        """Make CPU slots for the hosts of this node; return where they find them, or None where that is impossible."""
+    def take_slots(self, name: str, count: int) -> None:
+        """Compute only while holding one of this node's CPU slots, unless this host cannot open them."""
         with suppress(OSError):
-            path, self._slot = cpu_slots.make_slots(count)
-            return path
-        return None
-
-    def take_slots(self, path: str | None) -> None:
-        """Compute only while holding one of these CPU slots, if there are any."""
-        with suppress(OSError):
-            self._slot = nullcontext() if path is None else cpu_slots.CpuSlot(path)
-
-    def hide_slots(self, path: str | None) -> None:
-        """Delete the name of the slots, which all hosts of this node have opened."""
-        if path is not None:
-            cpu_slots.hide_slots(path)
+            self._slot = CpuSlot(name, count)
 
     def peak(self) -> Peak:
         """Return the peak memory of this process."""
@@ -113,7 +84,9 @@ class Host:
     def perform(self, sealed: bytes, *fetched: Any) -> Any:
         """Carry out an order and return a packed Performed.
 
-        The last arguments are Transfers, one from each host whose clients move here.
+        Args:
+            sealed, fetched: what `serialization.seal` returned. The last arguments are Transfers, one from each host
+                whose clients move here.
         """
         with convert_to_run_error(), self._slot:
             order, message, broadcasts = unseal(sealed, fetched)
@@ -128,15 +101,15 @@ class Host:
 
     @ray.method(num_returns=2)
     def give(self, clients: Sequence[int]) -> tuple[None, Transfer]:
-        """Remove clients that move to another host. Return None, which tells when that is done, and the Transfer."""
+        """Remove clients that move to another host. Return None, for whoever waits for this call, and the Transfer."""
         with convert_to_run_error():
             began = time.perf_counter()
             records = self._host.give(clients)
-            travel = sum(map(len, records.values())) / TRAVEL
+            travel = sum(map(len, records.values())) / BANDWIDTH
             return None, Transfer(records, time.perf_counter() - began + travel)
 
     def give_sums(self) -> Any:
-        """Return the sums that are held here, by the server update that they become a part of, packed."""
+        """Return the sums that are held here, by server update, packed."""
         return pack(self._sums.give())
 
     def snapshot(self) -> dict[int, bytes]:
@@ -149,9 +122,10 @@ class Host:
         self._host.restore(records)
 
     def count(self, sealed: bytes, *fetched: Any) -> Any:
-        """Return counts, packed: of correct predictions, or of what the memories hold by task and class.
+        """Return the result of an evaluation method of ClientHost, or of `count_remembered`, packed.
 
-        The call asks for a method of ClientHost with the chunks of the test sets, or for `count_remembered`.
+        Args:
+            sealed, fetched: what `serialization.seal` returned for the name and the chunks of the test sets.
         """
         with convert_to_run_error(), self._slot:
             (kind, chunks), _, broadcasts = unseal(sealed, fetched)

@@ -1,52 +1,83 @@
-"""Notice within seconds that a cluster has ended or cannot be reached, while waiting for its answers."""
+"""What this process knows of its cluster, and waits that end within seconds if the cluster is lost.
+
+Ray (2.60) takes a minute to notice the loss of its GCS, and then ends this process. After the loss of the raylet it
+does so at the next use of the object store. It does so at once if the raylet could still report its own end to the GCS,
+as it does when its runtime environment agent is lost.
+"""
+
+from __future__ import annotations
 
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import ray
 
 from raysim.system.errors import Lost, RunError
 
-EVERY = 5  # seconds between two looks at a joined cluster, and that its answer may take
+if TYPE_CHECKING:
+    from raysim.actors.fork_server import ForkServer
+
+EVERY = 5  # seconds between two checks of a joined cluster, and the time limit for its answer
 SILENCE = 40  # seconds without an answer after which the run ends; Ray (2.60) ends this process after 60
 ANSWER = 5  # seconds to wait for an answer that is not needed
 SETTLING = 0.5  # seconds in which a raylet ends after its workers
 STEP, STEPS = 0.1, 10  # seconds of a wait that signals cannot interrupt, and the number of such waits in a second
 
 
-class Contact:
-    """Whether a cluster that this process has joined can still be reached.
+class Cluster:
+    """The cluster of this process. raysim knows nothing of a cluster that the user's code has started or joined.
 
-    Ray does not report it, and after a minute ends the process.
+    Args:
+        processes: if this process has started the cluster, the processes without which it has ended.
+        forks: its fork server, if it has one.
+    """
+
+    def __init__(self, processes: Sequence[psutil.Process] = (), forks: ForkServer | None = None) -> None:
+        self.processes, self.forks = processes, forks
+        self.silent = False  # whether it did not answer the last check
+
+    @property
+    def ended(self) -> bool:
+        """Whether the cluster has lost a process that it needs."""
+        try:
+            return any(process.status() == psutil.STATUS_ZOMBIE for process in self.processes)
+        except psutil.NoSuchProcess:
+            return True
+
+    def check(self) -> bool:
+        """Return whether the cluster can be reached. Raise Lost if it has ended."""
+        if self.ended:
+            raise Lost("the cluster", "one of Ray's own processes ended (killed, crashed, or out of memory)")
+        return True
+
+
+class JoinedCluster(Cluster):
+    """A cluster that this process has joined.
+
+    Args:
+        address: HOST:PORT of its GCS.
     """
 
     def __init__(self, address: str) -> None:
+        super().__init__()
         host, _, port = address.rpartition(":")
-        self._address, self._where = address, (host.strip("[]"), int(port))
+        self._address, self._socket = address, (host.strip("[]"), int(port))
         self._next, self._silent_since = time.monotonic(), 0.0
 
-    @property
-    def silent(self) -> bool:
-        """Whether the cluster did not answer when it was last asked."""
-        return self._silent_since > 0
-
     def check(self) -> bool:
-        """Return whether the cluster answers, or did a few seconds ago.
-
-        Raises:
-            RunError: it has not for too long.
-        """
+        """Return whether the cluster answers, or did in the last seconds. Raise RunError if it is silent for long."""
         if time.monotonic() < self._next:
             return True
         try:
-            socket.create_connection(self._where, timeout=EVERY).close()
+            socket.create_connection(self._socket, timeout=EVERY).close()
         except OSError as error:
-            self._silent_since = self._silent_since or time.monotonic()
+            if not self.silent:
+                self.silent, self._silent_since = True, time.monotonic()
             silent = time.monotonic() - self._silent_since
             if silent > SILENCE:
                 raise RunError(
@@ -54,21 +85,17 @@ class Contact:
                     "network to it is cut; go on when `ray status` shows this machine, if need be after `ray start`"
                 ) from None
             return False
-        self._next, self._silent_since = time.monotonic() + EVERY, 0.0
+        self.silent, self._next = False, time.monotonic() + EVERY
         return True
 
 
-OWN: list[psutil.Process] = []  # the processes without which the cluster that this process has started has ended
-JOINED: list[Contact] = []  # with the cluster that this process has joined
+CURRENT = Cluster()
 
 
 def arriving(stream: Any) -> Iterator[Any]:
-    """Yield a stream's references as they arrive, and None after every second in which none does.
-
-    Raises as `check` does.
-    """
+    """Yield a stream's references as they arrive, and None after every second without one. Raises as `wait`."""
     while True:
-        check()
+        CURRENT.check()
         ready = wait_a_second([stream])
         try:
             yield next(stream) if ready else None
@@ -77,79 +104,20 @@ def arriving(stream: Any) -> Iterator[Any]:
 
 
 def wait(references: Sequence[Any]) -> Any:
-    """Return the first of some references that is ready. Raises as `check` does."""
+    """Return the first of some references that is ready.
+
+    Raises:
+        Lost: the cluster that this process has started has ended.
+        RunError: the cluster that this process has joined has not answered for too long.
+    """
     while True:
-        check()
+        CURRENT.check()
         if ready := wait_a_second(references):
             return ready[0]
 
 
-def check() -> bool:
-    """Return whether the cluster can be reached.
-
-    Raises:
-        Lost: it is this process's own, and has ended.
-        RunError: it is a joined one, and has not answered for too long.
-
-    Ray (2.60) takes a minute to notice the loss of its GCS, and then ends this process. After the loss of the raylet it
-    does so as soon as anything is put into the object store or fetched from it; or at once, if the raylet still told
-    the GCS, as it does where its runtime environment agent is lost.
-    """
-    if own_has_ended():
-        raise Lost("the cluster", "one of Ray's own processes ended (killed, crashed, or out of memory)")
-    return all(contact.check() for contact in JOINED)
-
-
-def cut_off() -> bool:
-    """Return whether the joined cluster, if there is one, did not answer when it was last asked."""
-    return any(contact.silent for contact in JOINED)
-
-
-def settle() -> None:
-    """After the loss of an actor, wait a moment and raise Lost if the cluster that this process has started ends, too.
-
-    Otherwise one loss would count twice, and the next call of Ray would end this process.
-    """
-    limit = time.monotonic() + SETTLING
-    while OWN and not own_has_ended() and time.monotonic() < limit:
-        time.sleep(0.02)
-    check()
-
-
-def reach() -> None:
-    """Wait until the cluster can be reached. Raises as `check` does."""
-    while not check():
-        time.sleep(1)
-
-
-def ask(request: Callable[[], object]) -> None:
-    """Make a request whose result is not needed, without waiting for a cluster that has ended or is cut off.
-
-    Ray would wait for a minute.
-    """
-
-    def try_to() -> None:
-        with suppress(Exception):  # the cluster ends
-            request()
-
-    if own_has_ended() or cut_off():
-        return
-    asking, limit = Thread(target=try_to, daemon=True), time.monotonic() + ANSWER
-    asking.start()
-    while asking.is_alive() and not own_has_ended() and time.monotonic() < limit:
-        asking.join(0.05)
-
-
-def own_has_ended() -> bool:
-    """Return whether the cluster that this process has started, if any, has lost a process that it needs."""
-    try:
-        return any(process.status() == psutil.STATUS_ZOMBIE for process in OWN)
-    except psutil.NoSuchProcess:
-        return True
-
-
 def wait_a_second(references: Sequence[Any]) -> list[Any]:
-    """Return a list of the first reference that is ready within a second; an empty one if none is.
+    """Return a list of the first reference that is ready within a second. Return an empty list if none is.
 
     Python handles signals only between two calls of Ray (2.60). Two presses of Ctrl-C during one call would be one.
     """
@@ -158,3 +126,35 @@ def wait_a_second(references: Sequence[Any]) -> list[Any]:
         if ready:
             return list(ready)
     return []
+
+
+def settle() -> None:
+    """After the loss of an actor, wait a moment for the end of the cluster. Raise Lost if the cluster has ended, too.
+
+    Otherwise one loss would count twice, and the next call of Ray would end this process.
+    """
+    limit = time.monotonic() + SETTLING
+    while CURRENT.processes and not CURRENT.ended and time.monotonic() < limit:
+        time.sleep(0.02)
+    CURRENT.check()
+
+
+def reach() -> None:
+    """Wait until the cluster can be reached. Raises as `wait`."""
+    while not CURRENT.check():
+        time.sleep(1)
+
+
+def ask(request: Callable[[], object]) -> None:
+    """Make a request whose result is not needed. Ray would wait a minute for a cluster that has ended or is cut off."""
+
+    def try_to() -> None:
+        with suppress(Exception):  # the cluster ends
+            request()
+
+    if CURRENT.ended or CURRENT.silent:
+        return
+    asking, limit = Thread(target=try_to, daemon=True), time.monotonic() + ANSWER
+    asking.start()
+    while asking.is_alive() and not CURRENT.ended and time.monotonic() < limit:
+        asking.join(0.05)

@@ -1,9 +1,9 @@
-"""Clean-up after a run whose process was killed: a script, run in a process that outlives it.
+"""Clean up after a run whose process was killed. This script runs in a process that outlives the run's process.
 
     python reaper.py FOLDER
 
-waits until standard input ends, as it does with the process that started it. Then it ends what is left of the session
-in the folder and deletes the folder. After a run that cleaned up by itself there is nothing left to do.
+The script waits for the end of its standard input, which comes when the process that started it ends. Then it kills the
+processes of the session in the folder, and deletes the folder. After a normal end, nothing is left to do.
 """
 
 import os
@@ -16,12 +16,13 @@ import psutil
 
 
 def clear(folder: str) -> None:
-    """End the processes of a session that are left, and delete its folder.
+    """Kill the processes of a session, and delete its folder.
 
-    They are known by the logs in it that they write to, as some of Ray's overwrite their arguments and environment.
+    A process of the session writes to a log in the folder. Arguments and environment do not identify it, as some of
+    Ray's processes overwrite them.
     """
     for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):  # it has ended, or is another user's
+        with suppress(psutil.Error, OSError):  # the process has ended, or belongs to another user
             if process.pid != os.getpid() and any(
                 file.path.startswith(f"{folder}/") and file.mode != "r" for file in process.open_files()
             ):
@@ -31,6 +32,6 @@ def clear(folder: str) -> None:
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # sent to all processes of a run; its end is when the pipe ends
+        signal.signal(number, signal.SIG_IGN)  # all processes of a run receive them, but the run may still clean up
     sys.stdin.read()
     clear(sys.argv[1])

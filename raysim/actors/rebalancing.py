@@ -1,7 +1,7 @@
-"""Load balancing: before a round, clients move to other hosts so that all hosts end the round together.
+"""Rebalancing: before a round, clients move to other hosts so that all hosts finish the round together.
 
-The expected time of a client is its number of samples, times its measured seconds for a sample, times the slowness of
-its host. Measured times decide where a client computes, and nothing else.
+The expected time of a client is its number of samples, times its measured seconds per sample, times its host's
+slowness. Measured times only decide where a client computes.
 """
 
 import math
@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from raysim.engine.orders import Order
 
-GUESS = 1e-4  # seconds for a sample until some are measured: about the MNIST CNN's on one core
-PRICE = 2e-3  # seconds that a move takes each of its two hosts, until one is measured
-MARGIN = 0.02  # of a round's seconds, what moves must save; less would be noise
-STEADY = 0.2  # the weight of a round in a host's slowness, after its first rounds
-FADING = 0.01  # of a measured price, what is forgotten each round, so that one stall does not end all moves for good
-FULLEST = 2  # times an equal share of all clients, what a host has at most, as they take memory there
+GUESS = 1e-4  # seconds per sample before any are measured: about those of the MNIST CNN on one core
+PRICE = 2e-3  # seconds that a move costs each of its two hosts, before any are measured
+MARGIN = 0.02  # the fraction of a round's duration that moves must save; less would be noise
+STEADY = 0.2  # the weight of the last round in a host's slowness, after the host's first rounds
+FADING = 0.01  # the fraction of a measured price that each round forgets; otherwise one stall would end all moves
+FULLEST = 2  # the most clients that a host may have, as a multiple of an equal share, as clients take memory
 
 Moves = Mapping[tuple[int, int], Sequence[int]]
 """The clients that move, by their old and their new host."""
@@ -29,57 +29,47 @@ Moves = Mapping[tuple[int, int], Sequence[int]]
 
 @dataclass(slots=True)
 class _Spent:
-    """What a client took in a round.
+    """One client's work in a round."""
 
-    Attributes:
-        op: the op of its first order in the round.
-        samples: the number of its samples.
-        host: its host.
-        seconds: the time of all its orders.
-    """
-
-    op: str
-    samples: int
-    host: int
-    seconds: float = 0.0
+    op: str  # the op of its first order in the round
+    samples: int  # the number of its samples
+    host: int  # its host
+    seconds: float = 0.0  # the measured time of all its orders
 
 
-class Dealing:
-    """The host of each client, and the time that the client is expected to take there.
+class Rebalancing:
+    """The host of each client, and the expected time of the client there.
 
-    A client moves with its first order in a round, when its state is what a checkpoint would keep of it.
+    A client can move only with its first order in a round, as a checkpoint holds its whole state then.
 
     Args:
-        clients: each host's at the start.
+        clients: the clients of each host at the start.
         samples: returns how many samples a client has in a window of its stream.
-        fixed: whether no client moves.
-
-    Attributes:
-        home: the host of each client.
+        fixed: whether no client may move.
     """
 
     def __init__(
         self, clients: Sequence[Sequence[int]], samples: Callable[[int, int], int], fixed: bool = False
     ) -> None:
-        self.home = {client: host for host, own in enumerate(clients) for client in own}
+        self.home = {client: host for host, members in enumerate(clients) for client in members}
         self._samples = samples
         self._fixed = fixed
-        self._counts = np.array([len(own) for own in clients])
-        self._slowness = np.ones(len(clients))
-        self._rounds = Counter[int]()  # in which a host was measured
-        self._usual: dict[str, float] = {}  # seconds for a sample, by the op that a round began with
-        self._own: dict[tuple[str, int], float] = {}  # the same of one client
+        self._counts = np.array([len(members) for members in clients])  # by host: the number of its clients
+        self._slowness = np.ones(len(clients))  # by host
+        self._rounds = Counter[int]()  # by host: in how many rounds it was measured
+        self._per_sample: dict[str, float] = {}  # by the first op of a round: the seconds per sample
+        self._per_sample_of: dict[tuple[str, int], float] = {}  # the same, by op and client
         self._round = 0
-        self._spent: dict[int, _Spent] = {}
-        self._warm: set[int] = set()
+        self._spent: dict[int, _Spent] = {}  # by client
+        self._warm: set[int] = set()  # the hosts that have carried out an order
         self._price = PRICE
 
     def clients_of(self, host: int) -> list[int]:
         """Return the clients that live on a host, ascending."""
         return sorted(client for client, home in self.home.items() if home == host)
 
-    def deal(self, order: Order) -> Moves:
-        """Decide which clients of an order move before it is carried out; from now on they live on their new hosts."""
+    def plan_moves(self, order: Order) -> Moves:
+        """Decide which clients of an order move before the order is carried out, and record their new hosts."""
         if self._fixed:
             return {}
         if order.phase.round != self._round:
@@ -105,7 +95,7 @@ class Dealing:
         return moves
 
     def note(self, host: int, seconds: Mapping[int, float], price: float | None = None) -> None:
-        """Record the seconds that a host took for each client, in their order, and for each move."""
+        """Record the seconds that a host took for each client, in order of computation, and the seconds per move."""
         if price is not None:
             self._price += (price - self._price) / 2
         for client, took in seconds.items():
@@ -115,53 +105,58 @@ class Dealing:
 
     def _expected(self, client: int, spent: _Spent) -> float:
         """Return the seconds that a client is expected to take on a host of slowness 1."""
-        return spent.samples * self._own.get((spent.op, client), self._usual.get(spent.op, GUESS))
+        return spent.samples * self._per_sample_of.get((spent.op, client), self._per_sample.get(spent.op, GUESS))
 
     def _balance(self, load: npt.NDArray[np.float64], movable: dict[int, list[tuple[float, int]]]) -> dict[int, int]:
-        """Return the clients that move and their new hosts, or none if the round would not end soon enough.
+        """Return the clients that move, with their new hosts. Return none if the round would not end sooner by MARGIN.
 
         Move a client from the slowest host to the fastest one, choosing the client that balances the two best. Repeat
-        as long as that pays. Both hosts pay the price of a move: one makes the record, the other waits for it.
+        while that shortens the round. A move costs both hosts time: one makes the record, the other waits for it.
+
+        Args:
+            load: by host: the expected seconds.
+            movable: by host: the expected seconds on a host of slowness 1, and the id, of each client that may move.
         """
-        before, going, counts = float(load.max()), dict[int, int](), self._counts.copy()
+        before, moves, counts = float(load.max()), dict[int, int](), self._counts.copy()
         most = FULLEST * math.ceil(len(self.home) / len(load))
-        for own in movable.values():
-            own.sort()
+        for candidates in movable.values():
+            candidates.sort()
         while True:
-            late = int(load.argmax())
-            if not (own := movable[late]):
+            slowest = int(load.argmax())
+            if not (candidates := movable[slowest]):
                 break
-            then = load + own[0][0] * self._slowness
-            soon = int(np.where(counts < most, then, math.inf).argmin())
-            slow, slow_too = self._slowness[late], self._slowness[soon]
-            place = bisect(own, ((load[late] - load[soon]) / (slow + slow_too), -1))
-            ends = {
-                index: max(load[late] - own[index][0] * slow, load[soon] + own[index][0] * slow_too) + self._price
-                for index in (place - 1, place)
-                if 0 <= index < len(own)
-            }
-            index = min(ends, key=ends.__getitem__)
-            if soon == late or ends[index] >= load[late]:
+            # The fastest host is the one that would finish first with the smallest candidate.
+            with_smallest = load + candidates[0][0] * self._slowness
+            fastest = int(np.where(counts < most, with_smallest, math.inf).argmin())
+            old, new = self._slowness[slowest], self._slowness[fastest]
+            ideal = bisect(candidates, ((load[slowest] - load[fastest]) / (old + new), -1))
+            finishes = dict[int, float]()
+            for index in (ideal - 1, ideal):
+                if 0 <= index < len(candidates):
+                    cost, _ = candidates[index]
+                    finishes[index] = max(load[slowest] - cost * old, load[fastest] + cost * new) + self._price
+            index = min(finishes, key=finishes.__getitem__)
+            if fastest == slowest or finishes[index] >= load[slowest]:
                 break
-            cost, client = own.pop(index)
-            load[[late, soon]] += [self._price - cost * slow, self._price + cost * slow_too]
-            counts[[late, soon]] += [-1, 1]
-            going[client] = soon
-        return going if float(load.max()) + PRICE < (1 - MARGIN) * before else {}
+            cost, client = candidates.pop(index)
+            load[[slowest, fastest]] += [self._price - cost * old, self._price + cost * new]
+            counts[[slowest, fastest]] += [-1, 1]
+            moves[client] = fastest
+        return moves if float(load.max()) + PRICE < (1 - MARGIN) * before else {}
 
     def _learn(self) -> None:
-        """Learn from the last round: the seconds for a sample, of all clients and of each, and each host's slowness."""
-        measured = [(client, spent) for client, spent in self._spent.items() if spent.seconds > 0]  # nor NaN
+        """Learn from the last round: the seconds per sample, overall and by client, and the slowness of each host."""
+        measured = [(client, spent) for client, spent in self._spent.items() if spent.seconds > 0]  # false for NaN
         for op in {spent.op for _, spent in measured}:
             took = sum(spent.seconds / self._slowness[spent.host] for _, spent in measured if spent.op == op)
             now = took / sum(spent.samples for _, spent in measured if spent.op == op)
-            self._usual[op] = (self._usual.get(op, now) + now) / 2
-        errors: dict[int, list[float]] = defaultdict(list)
+            self._per_sample[op] = (self._per_sample.get(op, now) + now) / 2
+        errors: dict[int, list[float]] = defaultdict(list)  # by host: measured / expected seconds of its clients
         for client, spent in measured:
             errors[spent.host].append(spent.seconds / (self._expected(client, spent) * self._slowness[spent.host]))
-        for host, found in errors.items():
+        for host, ratios in errors.items():
             self._rounds[host] += 1
-            self._slowness[host] *= median(found) ** max(STEADY, 1 / self._rounds[host])
+            self._slowness[host] *= median(ratios) ** max(STEADY, 1 / self._rounds[host])
         for client, spent in measured:
             now, key = spent.seconds / self._slowness[spent.host] / spent.samples, (spent.op, client)
-            self._own[key] = (self._own.get(key, now) + now) / 2
+            self._per_sample_of[key] = (self._per_sample_of.get(key, now) + now) / 2

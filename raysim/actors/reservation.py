@@ -14,9 +14,9 @@ PATIENCE = 30  # seconds to wait for resources that others still hold, such as t
 
 
 def beside_the_driver() -> dict[str, Any]:
-    """Return the options of the coordinator: no CPU, on the driver's node, whose loss ends the run in any case.
+    """Return the options of the coordinator: no CPU, on the driver's node. The loss of that node ends the run anyway.
 
-    The affinity is not soft: with a soft one Ray (2.60) uses another node if this one has no idle process.
+    The affinity is not soft, as Ray (2.60) would otherwise use another node if this one has no idle process.
     """
     return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(this_node(), soft=False)}
 
@@ -27,13 +27,9 @@ def this_node() -> str:
 
 
 class Places:
-    """Resources reserved for all host actors of a run, on nodes that have them.
+    """The resources of all host actors of a run, reserved together. Hosts with only a part would wait forever.
 
-    All or nothing: hosts that got only some of them would wait forever for the rest.
-
-    Raises:
-        Lost: the cluster no longer has room for the hosts.
-        RunError: others hold the resources.
+    The constructor raises as `wait` does.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -60,7 +56,7 @@ class Places:
         return [str(of_hosts[index]) for index in range(self.placement.actors)]
 
     def wait(self) -> None:
-        """Wait until everything is reserved; return at once if it is. A node that dies loses its hosts' reservations.
+        """Wait until everything is reserved. Call it again while hosts start: the loss of a node ends a reservation.
 
         Raises:
             Lost: the cluster no longer has room for the hosts.
@@ -68,15 +64,15 @@ class Places:
         """
         wanted = self.placement
         for _ in range(PATIENCE):
-            liveness.check()
+            liveness.CURRENT.check()
             if self.group.wait(1):
                 return
             if cluster.present().room(wanted.cpus, wanted.gpus, wanted.custom) < wanted.actors:
-                raise Lost("a node", "the others have no room for its hosts as they were to be placed")
+                raise Lost("a node", "the other nodes have no room for its hosts")
         listed = ", ".join(f"{share:g} {name}" for name, share in self.group.bundle_specs[0].items())
         raise RunError(
-            f"{wanted.actors} hosts need {listed} each, which the cluster has but others hold (see `ray status`); "
-            "wait until they are done, or give each less"
+            f"{wanted.actors} hosts need {listed} each, which other programs hold (see `ray status`); wait until they "
+            "are done, or give each host less"
         )
 
     def give_back(self) -> None:

@@ -1,4 +1,4 @@
-"""Whole runs on Ray, each in a separate actor, which has all of the run's clients; and a cluster that is replaced."""
+"""Runs that have one actor each, with all clients of the run, and a cluster that is replaced if it is lost."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -23,7 +23,7 @@ FEWER = "with fewer runs at a time (--jobs) each has more memory"
 
 
 class RunProcess(Driven):
-    """Actor that has all clients of a run. Two threads: one runs, the other receives calls."""
+    """Actor with all clients of a run. One thread runs the simulation, the other receives calls."""
 
     def __init__(self, config: Config, federation: Federation, state: tuple[Any, Any]) -> None:
         workers.hide_gpus(config.resources.gpus_per_actor)
@@ -32,7 +32,7 @@ class RunProcess(Driven):
         self._parts = config, federation, *state
 
     def events(self) -> Iterator[tuple[Event, int]]:
-        """Run to the last round; yield each event with this process's peak memory so far, in bytes."""
+        """Run to the last round. Yield each event with this process's peak memory so far, in bytes."""
         with convert_to_run_error(), Footprint() as footprint:
             simulation = simulate_here(*self._parts)
             simulation.stopping = self._stopping
@@ -45,21 +45,21 @@ class RunProcess(Driven):
 
 
 class RunActor(RemoteRun):
-    """A run in one actor as the driver sees it.
+    """A run in one actor, as the driver sees it.
 
     Args:
         config: the resolved config.
         federation: its data.
         saved: the checkpoint to resume from; None starts the run from its beginning.
-        reach: receives the peak memory of the actor so far, in bytes.
+        note_peak: receives the peak memory of the actor so far, in bytes.
     """
 
     who, advice = "the run's process", FEWER
 
     def __init__(
-        self, config: Config, federation: Federation, saved: SavedCheckpoint | None, reach: Callable[[int], None]
+        self, config: Config, federation: Federation, saved: SavedCheckpoint | None, note_peak: Callable[[int], None]
     ) -> None:
-        liveness.check()
+        liveness.CURRENT.check()
         kind: Any = ray.remote(RunProcess)
         takes = config.resources
         placed = kind.options(
@@ -71,24 +71,24 @@ class RunActor(RemoteRun):
         )
         state = (None, None) if saved is None else (saved.server, dict(saved.clients))
         actor = placed.remote(config, ray.put(federation), ray.put(state))
-        # the first event comes at once, so that a driver of several runs can then wait for all of them
+        # The first event comes at once. A driver of several runs can then wait for all of them.
         super().__init__(actor, bool(config.callbacks), [Stage("starting")])
-        self._reach = reach
+        self._note_peak = note_peak
 
     def _completed(self, sent: tuple[Event, int]) -> Event:
         event, peak = sent
-        self._reach(peak)
+        self._note_peak(peak)
         return event
 
 
 def wait_for_any(attempts: Sequence[RunActor | None]) -> int:
-    """Wait for the next event of some runs; return the place of the first that has one, or has no attempt now."""
+    """Wait for the next event of some runs. Return the index of the first run that has one, or that has no attempt."""
     if None in attempts:
         return attempts.index(None)
     coming = [attempt.coming for attempt in attempts if attempt is not None]
     try:
         return coming.index(liveness.wait(coming))
-    except Lost:  # the cluster has ended, which the run will say itself
+    except Lost:  # the cluster has ended; the run reports it
         return 0
 
 
@@ -98,18 +98,21 @@ def lasting_cluster(
     session: Session | None = None,
     on_loss: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Capacity, Callable[[], None]]]:
-    """Yield a cluster's capacity, and a function that waits until it can be reached, or replaces an own one that ended.
+    """Yield a cluster's capacity, and a function to call after a loss.
+
+    The function waits until the cluster can be reached. A cluster that this process has started is replaced if it has
+    ended.
 
     Args:
-        begin: starts or joins the cluster, in a session that was opened before, if there is one.
-        session: the first cluster's.
-        on_loss: called before a cluster is replaced, to drop everything that belongs to the old one.
+        begin: starts or joins the cluster, in this session or, if None, in a new one.
+        session: the session of the first cluster.
+        on_loss: drops everything that belongs to the old cluster, before it is replaced.
     """
     with ExitStack() as started:
         capacity = started.enter_context(begin(session))
 
         def reach() -> None:
-            if liveness.own_has_ended():
+            if liveness.CURRENT.ended:
                 on_loss()
                 started.close()
                 started.enter_context(begin(None))

@@ -1,6 +1,6 @@
-"""What the runner and its hosts send each other: small messages as bytes, large ones through the object store.
+"""Messages between the runner and its hosts: small ones as bytes, large ones through the object store.
 
-Ray moves bytes as they are. For any other value it runs its own serializers for each argument.
+Ray sends bytes as they are. For every other argument it runs its own serializers, which takes longer.
 """
 
 import io
@@ -23,15 +23,10 @@ LARGE = 96 * 2**10  # bytes; Ray sends arguments and replies of up to 100 KiB wi
 
 @dataclass(frozen=True, eq=False)
 class Large:
-    """A packed value with more than LARGE bytes of arrays.
+    """A packed value with more than LARGE bytes of arrays."""
 
-    Attributes:
-        packed: the value, with as many arrays as LARGE allows.
-        arrays: the other arrays (uint8 [n]), not copied.
-    """
-
-    packed: bytes
-    arrays: list[npt.NDArray[np.uint8]]
+    packed: bytes  # the value, with as many arrays as LARGE allows
+    arrays: list[npt.NDArray[np.uint8]]  # the other arrays ([n]), not copied
 
 
 def pack(value: Any) -> Any:
@@ -63,14 +58,14 @@ def store(value: Any) -> Any:
 
 
 def unpack(message: Any) -> Any:
-    """Return the value that was packed; its tensors are writable."""
+    """Return the packed value. Its tensors are writable."""
     if isinstance(message, Large):
         return pickle.loads(message.packed, buffers=message.arrays)
     return pickle.loads(message) if isinstance(message, bytes) else message
 
 
 def seal(asked: Any, message: Any, broadcasts: Sequence[Broadcast]) -> list[Any]:
-    """Return a call's arguments: bytes, then references, which Ray fetches. `store` made message and broadcasts."""
+    """Return a call's arguments: bytes, then references, which Ray resolves. Message and broadcasts are stored ones."""
     stored = [message, *(broadcast.value for broadcast in broadcasts)]
     inside = [part if isinstance(part, bytes) else None for part in stored]
     names = [(broadcast.name, broadcast.version) for broadcast in broadcasts]
@@ -78,7 +73,7 @@ def seal(asked: Any, message: Any, broadcasts: Sequence[Broadcast]) -> list[Any]
 
 
 def unseal(sealed: bytes, fetched: Sequence[Any]) -> tuple[Any, Any, list[Broadcast]]:
-    """Return what was asked, the message and the broadcasts, given a call's arguments."""
+    """Return what `seal` was called with, given the arguments that it returned."""
     asked, names, inside = pickle.loads(sealed)
     left = iter(fetched)
     message, *values = (unpack(next(left) if part is None else part) for part in inside)
@@ -89,19 +84,15 @@ def unseal(sealed: bytes, fetched: Sequence[Any]) -> tuple[Any, Any, list[Broadc
     )
 
 
-def _taken_apart(tensor: Tensor) -> tuple[torch.dtype, tuple[int, ...], npt.NDArray[np.uint8]]:
-    """Return a tensor's dtype, shape and bytes; NumPy lacks some dtypes."""
-    return tensor.dtype, tuple(tensor.shape), tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+def _reduce(tensor: Tensor) -> tuple[Any, ...]:
+    """Return how to pickle a tensor: by its dtype, shape and bytes, as NumPy lacks some dtypes."""
+    data = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+    return _make_tensor, (tensor.dtype, tuple(tensor.shape), pickle.PickleBuffer(data.data))
 
 
-def _put_together(dtype: torch.dtype, shape: tuple[int, ...], data: Any) -> Tensor:
-    """Return a tensor with memory of its own: Ray's arrays are read only, and keep their object in the store."""
+def _make_tensor(dtype: torch.dtype, shape: tuple[int, ...], data: Any) -> Tensor:
+    """Return a tensor with a copy of the data. Ray's arrays are read only, and keep their object in the store."""
     tensor = torch.empty(shape, dtype=dtype)
     if len(data):
         tensor.view(-1).view(torch.uint8).numpy()[:] = np.frombuffer(data, np.uint8)
     return tensor
-
-
-def _reduce(tensor: Tensor) -> tuple[Any, ...]:
-    dtype, shape, data = _taken_apart(tensor)
-    return _put_together, (dtype, shape, pickle.PickleBuffer(data.data))

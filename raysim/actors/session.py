@@ -1,4 +1,4 @@
-"""The folder of a Ray session: closed to all other users, and cleared however the process that made it ends."""
+"""The folder of a Ray session. Other users cannot enter it. It is cleared even if its process is killed."""
 
 import fcntl
 import os
@@ -12,32 +12,27 @@ from pathlib import Path
 
 from raysim.actors import compat, reaper
 from raysim.actors.compat import LONGEST_PARENT
-from raysim.actors.forking.starting import LOG, SOCKET, ForkServer
+from raysim.actors.fork_server import LOG, SOCKET, ForkServer
 from raysim.config.schema import Resources
 from raysim.system.errors import ConfigError
 from raysim.system.interrupts import delay_interrupts
 
 PREFIX = "raysim-"
-RAYS = "r"  # Ray opens its folder to all users, so it lies inside one that is closed to them
+RAYS = "r"  # Ray's folder in the private one; Ray opens it to all users
 
 
 class Session:
-    """A folder that only this user can enter, for the files of one Ray and of its fork server.
-
-    Attributes:
-        rays: the folder for Ray's files.
-        forks: the fork server, if there is one.
-    """
+    """A folder that only this user can enter, for the files of a cluster and its fork server."""
 
     def __init__(self, folder: Path) -> None:
-        self.rays = folder / RAYS
-        self.forks: ForkServer | None = None
+        self.rays = folder / RAYS  # the folder for Ray's files
+        self.forks: ForkServer | None = None  # the fork server, if there is one
 
 
 def open_early(resources: Resources) -> AbstractContextManager[Session | None]:
-    """Open the session of the Ray that `raysim run` will start with these resources, if it will fork its actors.
+    """Open the session of a cluster before it is started, if `raysim run` will fork its actors there.
 
-    The fork server then imports torch while the command does.
+    The fork server then imports torch at the same time as the command.
     """
     forks = resources.forks and resources.address is None
     return open_session(forked=True) if forks else nullcontext()
@@ -45,13 +40,12 @@ def open_early(resources: Resources) -> AbstractContextManager[Session | None]:
 
 @contextmanager
 def open_session(forked: bool) -> Iterator[Session]:
-    """Make a session, locked while it is in use, and clear those that are no longer in use.
+    """Make a session, and clear the sessions that are no longer in use. A session in use is locked.
 
-    At the end its processes that are left are ended, and the folder is deleted. If this process is killed, the reaper,
-    which outlives it, does so.
+    At the end, kill the session's processes and delete its folder. If this process is killed, the reaper does so.
 
     Args:
-        forked: whether to start a fork server, if Ray can use one.
+        forked: whether to start a fork server, if this Ray can use one.
     """
     folder = private_folder()
     lock = os.open(folder, os.O_RDONLY)
@@ -75,14 +69,14 @@ def open_session(forked: bool) -> Iterator[Session]:
 
 
 def private_folder() -> str:
-    """Make a folder that only this user can enter and nobody else can replace, where sockets have room.
+    """Make a folder that only this user can enter or replace, with a path that is short enough for sockets.
 
     Raises:
         ConfigError: there is no place for it.
     """
     places = dict.fromkeys((tempfile.gettempdir(), "/tmp"))
     for place in places:
-        # other users may rename what lies in a folder that they can write to, unless it is sticky
+        # In a folder that others can write to, they can rename this user's folders, unless the sticky bit is set.
         with suppress(OSError):
             mode = os.stat(place).st_mode
             if len(place) > LONGEST_PARENT or not place.isascii() or (mode & 0o022 and not mode & stat.S_ISVTX):
@@ -95,18 +89,18 @@ def private_folder() -> str:
             os.rmdir(folder)
     raise ConfigError(
         f"TMPDIR: found {' and '.join(places)}, allowed: a folder whose path has at most {LONGEST_PARENT} characters, "
-        "all of them ASCII, and in which no other user can rename or open what lies in this user's own folders"
+        "all of them ASCII, and in which no other user can rename or open this user's folders"
     )
 
 
 def _is_private(status: os.stat_result) -> bool:
-    """Return whether this is a folder (no link) of this user's that nobody else can enter."""
+    """Return whether this is a folder (not a link) that belongs to this user and that nobody else can enter."""
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 def _clear_unused(folder: Path) -> None:
-    """Clear a private folder that holds only a session's, and whose lock, released when its process ends, is free."""
-    with suppress(OSError):  # it was deleted meanwhile, belongs to another user, or is in use
+    """Clear a private folder if it holds only a session's files and no process has locked it."""
+    with suppress(OSError):  # the folder was deleted meanwhile, belongs to another user, or is in use
         lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
         try:
             names = {*os.listdir(lock)}

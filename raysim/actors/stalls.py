@@ -1,4 +1,4 @@
-"""Report hosts that do not answer: how many, and on which nodes."""
+"""Report a run that has stalled: which hosts have not answered, and on which nodes."""
 
 import time
 from collections import Counter
@@ -8,9 +8,10 @@ from typing import Any
 import ray
 
 from raysim.actors import liveness
+from raysim.engine.events import Event, Stage
 
 FIRST, AGAIN = 30, 60  # seconds until the first report, and until the next one
-USUAL = 5  # a call is late if it takes this many times the longest one before
+USUAL = 5  # a silence is unusual if it is this many times as long as the longest one before
 ADVICE = (
     "see whether its processes are stopped or starved (top there, `ray status`), and whether a firewall holds back the "
     "ports of Ray's workers (docs/cluster.md, Ports); Ctrl-C twice leaves"
@@ -18,58 +19,37 @@ ADVICE = (
 
 
 class Stalls:
-    """Hosts that a run waits for.
+    """The silences of a run.
 
     Args:
-        hosts: the host actors.
         nodes: the id of each host's node.
     """
 
-    def __init__(self, hosts: Sequence[Any], nodes: Sequence[str]) -> None:
+    def __init__(self, nodes: Sequence[str]) -> None:
         self._nodes = nodes
-        self._ready = [host.ready.remote() for host in hosts]
-        self.heard()
+        self._longest = 0.0  # the seconds of the longest silence before this one, without those of the start
+        self._silent_since = time.monotonic()
+        self._next = self._silent_since + FIRST
+        self._starting = True
 
-    def heard(self) -> None:
-        """Start the wait again, as the run has reported something."""
-        self._next = time.monotonic() + FIRST
+    def heard(self, event: Event) -> None:
+        """End the silence, as the run has reported an event."""
+        now = time.monotonic()
+        if not self._starting:
+            self._longest = max(self._longest, now - self._silent_since)
+        self._silent_since, self._next = now, now + max(FIRST, USUAL * self._longest)
+        self._starting = isinstance(event, Stage)
 
-    def stage(self) -> str:
-        """Return how many hosts have started, in a few words."""
-        return f"hosts: {len(self._nodes) - len(self._starting())} of {len(self._nodes)} ready"
-
-    def line(self, coordinator: Any = None) -> str | None:
-        """Return the line to show now, or None.
-
-        Args:
-            coordinator: the actor, once the hosts have started.
-        """
+    def line(self, coordinator: Any) -> str | None:
+        """Return the line to show now, or None. `coordinator` is the actor."""
         if time.monotonic() < self._next:
             return None
         self._next = time.monotonic() + AGAIN
-        if coordinator is None:
-            late, what, answered = self._starting(), "start and answer", []
-        else:
-            answered, what = liveness.wait_a_second([coordinator.late_hosts.remote()]), "answer"
-            late = ray.get(answered[0]) if answered else []
-        if not late and not answered:
+        if not (answered := liveness.wait_a_second([coordinator.unanswered.remote()])):
             return "waiting for the coordinator, on this machine, which does not answer; see `ray status` and top"
-        where = {node["NodeID"]: f"{node['NodeManagerAddress']} {node['NodeID'][:8]}" for node in ray.nodes()}
+        if not (late := ray.get(answered[0])):
+            return None
+        addresses = {node["NodeID"]: f"{node['NodeManagerAddress']} {node['NodeID'][:8]}" for node in ray.nodes()}
         nodes = Counter(self._nodes[host] for host in late)
-        listed = ", ".join(f"{count} on the node {where.get(node, node[:8])}" for node, count in nodes.items())
-        return f"waiting for {len(late)} of {len(self._nodes)} hosts to {what}, {listed}: {ADVICE}" if late else None
-
-    def _starting(self) -> list[int]:
-        _, waiting = ray.wait(self._ready, num_returns=len(self._ready), timeout=0)
-        return [host for host, call in enumerate(self._ready) if call in waiting]
-
-
-def late_calls(began: dict[int, float], longest: float) -> list[int]:
-    """Return the hosts whose call takes much longer than any call before.
-
-    Args:
-        began: when each host that has not answered was called (time.monotonic).
-        longest: the seconds that the longest call has taken so far.
-    """
-    limit = time.monotonic() - max(FIRST, USUAL * longest)
-    return sorted(host for host, start in began.items() if start < limit)
+        listed = ", ".join(f"{count} on the node {addresses.get(node, node[:8])}" for node, count in nodes.items())
+        return f"waiting for {len(late)} of {len(self._nodes)} hosts to answer, {listed}: {ADVICE}"

@@ -11,53 +11,53 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raysim.actors import compat, session
-from raysim.actors.forking.starting import ForkServer, answers, python_command
+from raysim.actors import compat, liveness, session
+from raysim.actors.fork_server import ForkServer, answers, python_command
 from raysim.config.schema import Resources
 from raysim.system.capacity import CAN_FORK
 from raysim.system.errors import ConfigError, single_line
 
-PATIENCE = 60  # seconds in which a node starts its server, or has none
-OWN: list[ForkServer] = []  # of the cluster that this process has started
-FOLDERS: dict[tuple[str, str], str] = {}  # of servers on a cluster that this process has joined, by job and node
+PATIENCE = 60  # seconds to wait for a node to start its fork server
+FOLDERS: dict[tuple[str, str], str] = {}  # by job and node: the folder of the fork server, on a joined cluster
 
 
 def choose_start(wanted: Resources, nodes: Sequence[str]) -> tuple[list[dict[str, Any]], str | None]:
-    """Choose how actors start.
+    """Choose how the processes of actors start.
 
     Args:
-        wanted: what the config says of resources.
+        wanted: the config's block `resources`.
         nodes: the id of each actor's node.
 
     Returns:
-        the options of each actor, and if some do not start as wanted a line that says so.
+        the options of each actor, and a line for the user if some are not forked.
 
     Raises:
-        ConfigError: forked workers are wanted, and a node cannot have them.
+        ConfigError: the config requires forked workers, and a node cannot have them.
     """
     if not wanted.forks or compat.why_plain() is not None:  # `cluster_of` has reported the latter
         return [{} for _ in nodes], None
-    if OWN:
-        OWN[0].keep()
-    commands, refused = (dict.fromkeys(nodes, OWN[0].command), {}) if OWN else _serve_nodes(nodes)
-    lacking = [f"{node[:8]} ({reason})" for node, reason in refused.items()]
+    refused: Mapping[str, str] = {}
+    if server := liveness.CURRENT.forks:
+        server.keep()
+        commands: Mapping[str, str] = dict.fromkeys(nodes, server.command)
+    else:
+        commands, refused = _serve_nodes(nodes)
+    lacking = ", ".join(f"{node[:8]} ({reason})" for node, reason in refused.items())
     if lacking and wanted.workers == "forked":
         raise ConfigError(
-            f"resources.workers: found forked, which {', '.join(lacking)} of the cluster's nodes cannot have; "
-            "allowed: auto or spawned"
+            f"resources.workers: found forked, but these nodes cannot fork workers: {lacking}; allowed: auto or spawned"
         )
-    line = f"workers start by themselves, each with torch of its own, on {', '.join(lacking)}" if lacking else None
-    environments = [compat.forked_start(commands[node]) if node in commands else {} for node in nodes]
-    return environments, line
+    line = f"Ray spawns the workers, and each imports torch, on these nodes: {lacking}" if lacking else None
+    return [compat.forked_start(commands[node]) if node in commands else {} for node in nodes], line
 
 
 def start_here(wanted: Resources) -> dict[str, Any]:
-    """Return the options of an actor that is forked on a cluster of this process's own, and not elsewhere."""
-    return choose_start(wanted, [""])[0][0] if OWN else {}
+    """Return the options of an actor that is forked if this process has started the cluster, and spawned otherwise."""
+    return choose_start(wanted, [""])[0][0] if liveness.CURRENT.forks else {}
 
 
 def _serve_nodes(nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Have a fork server on each of these nodes; return the commands of those that do, and why the others do not."""
+    """Start a fork server on each node. Return the nodes' commands, and by node the reason if there is none."""
     job = ray.get_runtime_context().get_job_id()
     task: Any = ray.remote(serve_this_node)
     asked = {
@@ -77,7 +77,7 @@ def _serve_nodes(nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, 
 
 
 def hide_gpus(gpus: float) -> None:
-    """Hide all GPUs from this actor if it requested none; Ray leaves them visible."""
+    """Hide all GPUs from this actor if it requested none. Ray would leave them visible."""
     if not gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -88,16 +88,16 @@ def last_line(error: BaseException) -> str:
 
 
 def serve_this_node(folder: str | None) -> tuple[str, str]:
-    """Start a fork server on the node of this Ray worker. It ends when it has had nothing to do for a while.
+    """Start a fork server on the node of this Ray worker. The server ends after a minute without work.
 
     Args:
-        folder: the folder of a server that was started earlier, which is used if it still runs.
+        folder: the folder of an earlier server, which is used if it still runs.
 
     Returns:
-        its folder, and the command that starts Python there.
+        the server's folder, and the command that Ray uses in place of Python.
 
     Raises:
-        ConfigError: there is no place for its folder, or workers cannot be forked on this node.
+        ConfigError: there is no place for the folder, or workers cannot be forked on this node.
     """
     if not CAN_FORK:
         raise ConfigError(f"{sys.platform}, Python {sys.version.split()[0]}")

@@ -148,12 +148,9 @@ class Dann(Method):
             """Return the initial discriminator [P_d], from U(-1, 1) / sqrt(inputs) in each layer, as nn.Linear's."""
             network = server.network
             shapes = self.method.shapes(network.widths[network.head[0]])
-            blank = server.parameters.new_zeros(sum(map(prod, shapes)))
-            if not server.computes:
-                return blank
             inputs = [weight[1] for weight in shapes[::2] for _ in range(2)]
             with server.rng_scope(self.name):
-                drawn = [torch.rand(prod(s), dtype=blank.dtype) * 2 - 1 for s in shapes]
+                drawn = [torch.rand(prod(s), dtype=server.parameters.dtype) * 2 - 1 for s in shapes]
             return torch.cat([part / d**0.5 for part, d in zip(drawn, inputs, strict=True)])
 
 

@@ -54,7 +54,7 @@ class Fot(Method):
             sketches = {name: model.parameters.new_zeros(d, d * method.columns) for name, d in widths.items()}
             order = torch.from_numpy(draws.permutation(len(client.arrived)))
             drawn = client.arrived[order[: method.samples]]
-            for part in client.batches(len(drawn), single=True) if client.computes else ():
+            for part in client.batches(len(drawn), single=True):
                 x, _ = client.show(drawn[part])
                 for name, rows in model.inputs(x, model.parameters, model.buffers, widths).items():
                     omega = to_device(random_matrix(draws, len(rows), sketches[name].shape[1]), model.device)
@@ -83,8 +83,6 @@ class Fot(Method):
             epsilon = min(self.method.epsilon + self.tasks * self.method.increment, 1.0)
             reply = yield Request("sketch", to="everyone")
             self.tasks += 1
-            if not server.computes:
-                return
             widths, bases = projected_layers(server.network, self.method.head), self.bases or {}
             flat = reply["sketch"].double().split([d * d * self.method.columns for d in widths.values()])
             sketches = {name: part.view(d, -1) for (name, d), part in zip(widths.items(), flat, strict=True)}

@@ -60,13 +60,10 @@ class Gpm(Method):
             if not len(client.finished) or not max(method.threshold) + method.per_task:
                 return
             widths = projected_layers(client.model, method.head)
-            moments = self._moments(client, widths) if client.computes else {}
-            bases = self.bases or {}
+            moments, bases = self._moments(client, widths), self.bases or {}
             blank = client.model.parameters.new_zeros
             self.bases = {
                 name: extend_basis(bases.get(name, blank(d, 0)), moments[name], method.threshold_of(layer, self.tasks))
-                if client.computes
-                else blank(d, d)  # at most
                 for layer, (name, d) in enumerate(widths.items())
             }
             self.tasks += 1

@@ -77,9 +77,8 @@ class ICarl(Method):
             assert client.memory is not None
             model, positions = client.model, client.memory.entries().positions
             sums = torch.zeros_like(model.named(model.parameters)[model.head[0]], dtype=torch.float64)
-            if client.computes:
-                features = unit_features(client, positions, self.name)
-                sums.index_add_(0, to_device(client.labels(positions), model.device), features)
+            features = unit_features(client, positions, self.name)
+            sums.index_add_(0, to_device(client.labels(positions), model.device), features)
             return sums.to(model.dtype)
 
     class Server(TeacherServer):
@@ -91,7 +90,7 @@ class ICarl(Method):
         def end_task(self, server: Server) -> Plan:
             """Request exemplars of all present clients, and compute their means."""
             reply = yield Request("choose", to="everyone")
-            if "features" in reply and server.computes:
+            if "features" in reply:
                 self.means = functional.normalize(reply["features"], dim=1)
 
         def evaluated(self, server: Server) -> Weights | None:

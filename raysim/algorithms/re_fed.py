@@ -81,8 +81,7 @@ class ReFed(Method):
                 "loss": self._by_loss,
                 "herding": self._herded,
             }
-            # in a dry run only their number counts
-            return rankings[self.method.importance if client.computes else "random"](client, stored)
+            return rankings[self.method.importance](client, stored)
 
         def _at_random(self, client: Client, stored: Tensor) -> Tensor:
             return torch.from_numpy(client.generator(self.name).permutation(len(stored)))

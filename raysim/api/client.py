@@ -60,12 +60,7 @@ class Client(Stateful):
     @property
     def deterministic(self) -> bool:
         """Whether the same computation gives the same bits, as `resources.deterministic` says."""
-        return self.shared.deterministic and self.computes
-
-    @property
-    def computes(self) -> bool:
-        """Whether tensors have values; in a dry run, which counts what a run would send, they have only a shape."""
-        return True
+        return self.shared.deterministic
 
     @property
     def received(self) -> Tensor:

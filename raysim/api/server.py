@@ -45,11 +45,6 @@ class Server(Stateful):
         self._streams = seeding.Streams(self._config.seed, "server", self.round)
 
     @property
-    def computes(self) -> bool:
-        """Whether tensors have values; see Client."""
-        return not self.parameters.is_meta
-
-    @property
     def task(self) -> int:
         """The task of this round, from 0. If clients are at different tasks, the round's row in the accuracy matrix."""
         return self._federation.availability.progress(self.round).task

@@ -9,9 +9,10 @@ from math import fsum
 from typing import Any, ClassVar
 
 from raysim.api.messages import Broadcast, Delta
+from raysim.config import Config
 from raysim.config.timing import AsynchronousSchedule as Schedule
 from raysim.engine.events import Dispatched
-from raysim.engine.exchange import Exchange
+from raysim.engine.exchange import Exchange, expected_bytes
 from raysim.engine.orders import Reply
 from raysim.engine.synchronous import RoundOutcome
 from raysim.engine.virtual_time import Clock, Dispatch, EventSimulation, Update, discount
@@ -40,7 +41,9 @@ class AsynchronousUpdates(Stateful):
         self._exchange = exchange
         self._server = exchange.server
         self._schedule = schedule
-        self._timetable = _plan_updates(exchange, clock, schedule, availability)
+        methods = {half.name: half.method for half in exchange.halves.values()}
+        nbytes = expected_bytes(exchange.server, methods)
+        self._timetable = plan_updates(exchange.config, clock, schedule, availability, nbytes)
         self._tickets: dict[int, Any] = {}  # by dispatch number: the runner's ticket, until the update is applied
         self._sent: dict[int, Delta] = {}  # by dispatch number: the model that the client received, if models are mixed
         self._cohorts: dict[int | None, _Cohort] = {}  # by server update
@@ -114,7 +117,7 @@ class AsynchronousUpdates(Stateful):
             self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
 
     def _cohort_of(self, dispatch: Dispatch) -> _Cohort:
-        """Return the dispatches whose updates are applied together with this one's."""
+        """Return the cohort of a dispatch."""
         cohort = self._cohorts.get(dispatch.update)
         if cohort is None:
             peers = [dispatch] if dispatch.update is None else self._timetable[dispatch.update - 1].arrivals
@@ -182,17 +185,19 @@ class AsynchronousUpdates(Stateful):
         )
 
 
-def _plan_updates(exchange: Exchange, clock: Clock, schedule: Schedule, availability: Availability) -> list[Update]:
-    """Return the run's timetable."""
-    travel = clock.travel(exchange.expected_bytes())
+def plan_updates(
+    config: Config, clock: Clock, schedule: Schedule, availability: Availability, nbytes: int
+) -> list[Update]:
+    """Return a run's timetable, given the bytes that a client's round is expected to send in both directions."""
+    travel = clock.travel(nbytes)
 
     def seconds(client: int, version: int) -> float:
         return clock.training(client, availability.size(client, version + 1)) + travel
 
     simulation = EventSimulation(
-        seed=exchange.config.seed,
+        seed=config.seed,
         schedule=schedule,
-        dropout=exchange.config.clients.dropout,
+        dropout=config.clients.dropout,
         updates=availability.rounds,
         present=lambda version: availability.present(version + 1),
         seconds=seconds,

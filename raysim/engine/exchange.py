@@ -73,6 +73,34 @@ def guard_hook(half: ServerHalf, hook: str) -> AbstractContextManager[None]:
     return guard_globals(f"{half.name}: {hook} of its server half", "server")
 
 
+def select_clients(server: Server, halves: Iterable[ServerHalf]) -> Sequence[int]:
+    """Return the clients of the server's round, as the sampler or one of these halves chooses them."""
+    for half in halves_with_hook(halves, "select"):
+        with guard_hook(half, "select"):
+            chosen = half.select(server)
+        return check_chosen(chosen, server.present, f"methods.{half.name}", type(half).select)
+    with guard_globals("participation.sampler", "server"):
+        return server.sample()
+
+
+def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
+    """Return the bytes that virtual time assumes for one client's round, in both directions.
+
+    A client sends its update and one vector [P] for each term that is reduced, and receives as many vectors. Terms
+    reduced "by_client" are small and not counted. The size of an encoded vector is that of encoded zeros.
+    """
+    terms = [(f"{name}.{term}", how) for name, method in methods.items() for term, how in method.replies.items()]
+    vectors = ["update", *(name for name, how in terms if how != "by_client")]
+    saved, zeros = 0, torch.zeros_like(server.parameters)
+    for name, method in methods.items():
+        if overrides(method.Client, "encode"):
+            half = method.Client(name, method)
+            sent = (half.encode(vector, zeros, np.random.default_rng(0)) for vector in vectors)
+            saved = sum(zeros.nbytes - value.nbytes for value in sent)
+    model_bytes: int = server.model().value.nbytes
+    return 2 * len(vectors) * model_bytes - saved
+
+
 class Exchange(Stateful):
     """The exchange of messages between the methods' server halves and the clients, under both kinds of schedule."""
 
@@ -95,12 +123,7 @@ class Exchange(Stateful):
 
     def select(self) -> Sequence[int]:
         """Return the clients of this round, as the sampler or a method chooses them."""
-        for half in self.halves_with("select"):
-            with guard_hook(half, "select"):
-                chosen = half.select(self.server)
-            return check_chosen(chosen, self.server.present, f"methods.{half.name}", type(half).select)
-        with guard_globals("participation.sampler", "server"):
-            return self.server.sample()
+        return select_clients(self.server, self.halves.values())
 
     def set_cohort(self, clients: Sequence[int]) -> None:
         """Set the server's cohort to these clients, which are ascending, and its shares by `aggregation.weights`."""
@@ -117,24 +140,6 @@ class Exchange(Stateful):
                 messages[half.name], announced = check_announced(half, half.announce(self.server))
             broadcasts += announced
         return messages, broadcasts
-
-    def expected_bytes(self) -> int:
-        """Return the bytes that virtual time assumes for one client's round, in both directions.
-
-        A client sends its update and one vector [P] for each term that is reduced, and receives as many vectors. Terms
-        reduced "by_client" are small and not counted. The size of an encoded vector is that of encoded zeros.
-        """
-        methods: dict[str, Method] = {half.name: half.method for half in self.halves.values()}
-        terms = [(f"{name}.{term}", how) for name, method in methods.items() for term, how in method.replies.items()]
-        vectors = ["update", *(name for name, how in terms if how != "by_client")]
-        saved, zeros = 0, torch.zeros_like(self.server.parameters)
-        for name, method in methods.items():
-            if overrides(method.Client, "encode"):
-                half = method.Client(name, method)
-                sent = (half.encode(vector, zeros, np.random.default_rng(0)) for vector in vectors)
-                saved = sum(zeros.nbytes - value.nbytes for value in sent)
-        model_bytes: int = self.server.model().value.nbytes
-        return 2 * len(vectors) * model_bytes - saved
 
     def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
         """Return how many samples these (client, round) pairs have together. None if all updates weigh the same."""
@@ -208,7 +213,7 @@ class Exchange(Stateful):
         """
         server = self.server
         for what, part in (("parameters", server.parameters), ("buffers", server.buffers)):
-            if not part.is_meta and not bool(part.isfinite().all()):  # meta tensors, in a dry run, have no values
+            if not bool(part.isfinite().all()):
                 largest = float(part.abs().max())
                 hooks = (place for place, delta in deltas if not bool(getattr(delta, what).isfinite().all()))
                 by = "".join(f" returned by {place}" for place in [*hooks][:1] if place)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from raysim.api.encoded import Encoded
 from raysim.api.messages import Broadcast, Delta, Terms
@@ -54,7 +54,7 @@ class ClientHost:
         module = build_model(config, federation.shape, federation.classes, federation.vocabulary)
         x = two_samples(module, federation.shape, federation.vocabulary)
         head = find_head(module, x) if any(m.head_parts() for m in self._methods.values()) else ()
-        self.model = self.lay_out(module.to(device))
+        self.model = FlatModel(module.to(device))
         self.model.head = head
         if config.resources.cuda_graphs and device.type == "cuda":
             self.model.forward = Graphs(self.model)
@@ -168,10 +168,6 @@ class ClientHost:
             if number not in self.clients:
                 self.clients[number] = self.make_client(number)
             self.clients[number].restore(decode(record, self.model.device))
-
-    def lay_out(self, module: nn.Module) -> FlatModel:
-        """Return the flat model that all clients of this host share."""
-        return FlatModel(module)
 
     def make_client(self, number: int) -> HostedClient:
         """Return a client in its initial state."""

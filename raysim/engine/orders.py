@@ -38,10 +38,11 @@ class Order:
     cohort: int  # the number of clients in the cohort
     phase: Phase
     windows: Mapping[int, int] = field(default_factory=dict)  # by client: its window, if it is not the phase's
-    arrived: int | None = None  # the cohort's samples so far, a weight's denominator; None if all weigh the same
+    arrived: int | None = None  # all samples that the cohort has received, for weights; None if all weigh the same
     discount: float = 1.0  # the factor of the update, for its staleness
-    update: int | None = None  # asynchronous: the server update that uses the clients' updates, if any
-    later: tuple[int, ...] = ()  # asynchronous: clients with later orders for this update; at a host, its own
+    # Only under an asynchronous schedule:
+    update: int | None = None  # the server update that uses the clients' updates, if any
+    later: tuple[int, ...] = ()  # the clients with later orders for that update; in a host's part, only its own
 
     def phase_of(self, client: int) -> Phase:
         """Return the phase with this client's window."""
@@ -79,6 +80,7 @@ class Reply:
     integers: tuple[int, Tensor] | None = None  # the lowest client id so far, and its integer buffers [I]
     records: dict[str, dict[int, Any]] = field(default_factory=dict)  # name -> client -> number or scalar tensor
     bytes_up: dict[int, int] = field(default_factory=dict)  # by client: the bytes that it sends
+    bytes_by_method: dict[str, int] = field(default_factory=dict)  # the same by method; of updates: by "model"
     steps: int = 0  # the number of gradient steps
     unchecked: list[Unchecked] = field(default_factory=list)  # the values that `settle` checks
     single: bool = False  # whether it is one client's reply, which keeps values in the form that is sent
@@ -115,11 +117,11 @@ class Reply:
         self._add("buffers", WIDE, [(f"{update} buffers{by}", of.buffers) for by, of in history], weight)
         if self.integers is None or client < self.integers[0]:
             self.integers = (client, self._copy(integers, where))
-        self._count(client, sent.nbytes + delta.buffers.nbytes + integers.nbytes - local_bytes)
+        self._count(client, "model", sent.nbytes + delta.buffers.nbytes + integers.nbytes - local_bytes)
 
     def take_term(self, client: int, name: str, term: Term, how: Reduction, share: float, where: str) -> None:
         """Add one client's term, reduced as its method declares."""
-        self._count(client, count_bytes(term))
+        self._count(client, name.partition(".")[0], count_bytes(term))
         if how == "by_client":
             self.by_client.setdefault(name, {})[client] = self._copy(decoded(term.value), f"{where}, its {name}")
             return
@@ -177,6 +179,8 @@ class Reply:
         if other.integers is not None and (self.integers is None or other.integers[0] < self.integers[0]):
             self.integers = other.integers
         self.bytes_up.update(other.bytes_up)
+        for method, nbytes in other.bytes_by_method.items():
+            self.bytes_by_method[method] = self.bytes_by_method.get(method, 0) + nbytes
         self.steps += other.steps
         self.updates += other.updates
 
@@ -235,8 +239,9 @@ class Reply:
         self.watch(value, what)
         return value.detach().clone()
 
-    def _count(self, client: int, nbytes: int) -> None:
+    def _count(self, client: int, method: str, nbytes: int) -> None:
         self.bytes_up[client] = self.bytes_up.get(client, 0) + nbytes
+        self.bytes_by_method[method] = self.bytes_by_method.get(method, 0) + nbytes
 
 
 def _read(numbers: Sequence[Tensor]) -> list[float]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from raysim.config import Config
 from raysim.engine.events import Dispatched
 from raysim.engine.exchange import Exchange
 from raysim.engine.virtual_time import Clock
@@ -24,6 +25,12 @@ class RoundOutcome:
     dispatches: Sequence[Dispatched] = ()  # the clients' trips, in virtual seconds from the round's start
 
 
+def drops_out(config: Config, client: int, round: int) -> bool:
+    """Draw whether a client drops out of a round: it receives the model, but does not train."""
+    rate = config.clients.dropout
+    return rate > 0 and seeding.generator(config.seed, "dropout", client, round).random() < rate
+
+
 class SynchronousRounds(Stateful):
     """Rounds in which the server waits for the whole cohort: select, train, average."""
 
@@ -38,7 +45,7 @@ class SynchronousRounds(Stateful):
         """Carry out the server's current round."""
         server, exchange = self._server, self._exchange
         chosen = sorted(exchange.select())
-        dropped = [client for client in chosen if self._drops_out(client)]
+        dropped = [client for client in chosen if drops_out(exchange.config, client, server.round)]
         exchange.set_cohort([client for client in chosen if client not in dropped])
         exchange.traffic.count_sent(dropped, {}, [server.model()])
         if not server.cohort:
@@ -52,13 +59,8 @@ class SynchronousRounds(Stateful):
         exchange.drive_plans("conclude", server.cohort)
         return self._outcome(chosen, reply.means())
 
-    def _drops_out(self, client: int) -> bool:
-        """Draw whether a client drops out: it receives the model, but does not train."""
-        seed, rate = self._exchange.config.seed, self._exchange.config.clients.dropout
-        return rate > 0 and seeding.generator(seed, "dropout", client, self._server.round).random() < rate
-
     def _outcome(self, chosen: Sequence[int], means: dict[str, float]) -> RoundOutcome:
-        """Return the round's outcome. It lasts as long as its slowest client, including those that drop out."""
+        """Return the outcome. A round lasts as long as its slowest client, even if that client drops out."""
         server, clock = self._server, self._clock
         nbytes = self._exchange.traffic.take_by_client()
         away = {k: clock.training(k, server.size(k)) + clock.travel(nbytes.get(k, 0)) for k in chosen}

@@ -68,7 +68,7 @@ class Dispatch:
 
     @property
     def staleness(self) -> int:
-        """The number of server updates between the model that the client received and the one that it changes."""
+        """The number of server updates between the model that the client received and the model that it changes."""
         assert self.update is not None
         return self.update - 1 - self.version
 

@@ -1,4 +1,4 @@
-"""What a run would cost before it starts: a dry run, memory, speed, and where its actors would go.
+"""What a run would cost before it starts: a rehearsal, memory, speed, and where its actors would go.
 
 Nothing here starts anything.
 """

@@ -4,8 +4,8 @@ What a process takes is measured: this one has imported what an actor imports. W
 measured once with Linux's PSS (see footprint.py), which counts what processes share once.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -18,7 +18,7 @@ from raysim.config import Config
 from raysim.engine.compatibility import make_methods
 from raysim.engine.memory_choice import choose_memory
 from raysim.engine.optimizer import vectors_of
-from raysim.estimate.client_memory import Ints, measure_halves
+from raysim.estimate.halves import Ints, measure_halves
 from raysim.evaluation.scoring import chunk_size
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -42,7 +42,7 @@ def _measure_process() -> tuple[int, int]:
 # Measured where this module is imported, before data are read: torch's builds and versions differ by 150 MiB.
 _PRIVATE, _SHARED = _measure_process()
 PROCESS_BYTES = _PRIVATE + 40 * MIB  # an actor's private memory, with Ray's import and what training leaves
-# The same where it was forked (see raysim.actors.forking) and has trained. The process that forks shares half of its.
+# The same of a forked process (see raysim.actors.fork_server) that has trained. The fork server shares half of its own.
 FORKED_BYTES = 36 * MIB
 SERVER_BYTES = PROCESS_BYTES // 2
 TORCHVISION_BYTES = 155 * MIB  # in each process that builds a network of torchvision's, which imports torch's compiler
@@ -69,7 +69,7 @@ class MemoryNeed:
     while they compute, those that do so at a time, who also evaluate; `clients` what a host holds for each client that
     it owns. `gpu` is what a host with a share of a GPU has there beside its clients: the samples, vectors of the
     model's length, and a batch's activations.
-    `savings` are the bytes that methods would keep less at a knob of theirs, all clients together, by KEY=VALUE.
+    `savings()` are the bytes that methods would keep less at a knob of theirs, all clients together, by KEY=VALUE.
     `forked` is how actors start.
     """
 
@@ -79,7 +79,7 @@ class MemoryNeed:
     working: int = 0
     gpu: int = 0
     clients: Sequence[int] = ()
-    savings: Mapping[str, int] = field(default_factory=dict)
+    savings: Callable[[], Mapping[str, int]] = dict
     forked: bool = False
 
     @property
@@ -144,7 +144,7 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
     vector, kind = model.weights().nbytes, choose_memory(config, methods)
     largest = [max(map(stream.size, range(stream.windows))) for stream in federation.streams]
     batches = np.array([len(cut_into_batches(samples, size, model.normalises)) for samples in largest])
-    of_halves, tables = measure_halves(config, federation, batches)
+    of_halves, tables = measure_halves(config, federation, model, batches)
     broadcasts = 1 + sum(
         bool(method.replies) for method in methods.values()
     )  # a method's means come back as broadcasts
@@ -181,22 +181,20 @@ def estimate_memory(config: Config, federation: Federation, model: FlatModel) ->
             + _read(federation, kind, stream, len(stream) if epochs_over_all else samples)
             for own, samples, stream in zip(of_halves, largest, federation.streams, strict=True)
         ],
-        savings={
-            f"methods.{name}.{knob}={value}": saved
-            for key, (name, method) in zip(config.methods, methods.items(), strict=True)
-            for knob, value in method.frugal.items()
-            if getattr(method, knob) != value
-            and (saved := int(of_halves.sum() - _keep_instead(config, federation, batches, {key: {knob: value}}))) > 0
-        },
+        savings=lambda: _savings(config, federation, model, batches, int(of_halves.sum())),
     )
 
 
-def _keep_instead(
-    config: Config, federation: Federation, batches: Ints, knobs: Mapping[str, Mapping[str, object]]
-) -> int:
-    """Return the bytes that all halves together would keep with these knobs of a method."""
-    methods = {name: {**own, **knobs.get(name, {})} for name, own in config.methods.items()}
-    return int(measure_halves(config.model_copy(update={"methods": methods}), federation, batches)[0].sum())
+def _savings(config: Config, federation: Federation, model: FlatModel, batches: Ints, kept: int) -> Mapping[str, int]:
+    """Return the bytes that methods would keep less of what is kept, by the hyperparameter that does so."""
+    savings: dict[str, int] = {}
+    for key, (name, method) in zip(config.methods, make_methods(config).items(), strict=True):
+        for knob, value in method.frugal.items():
+            if getattr(method, knob) != value:
+                frugal = {**config.methods, key: {**config.methods[key], knob: value}}
+                less, _ = measure_halves(config.model_copy(update={"methods": frugal}), federation, model, batches)
+                savings[f"methods.{name}.{knob}={value}"] = kept - int(less.sum())
+    return {setting: nbytes for setting, nbytes in savings.items() if nbytes > 0}
 
 
 def _memory(federation: Federation, kind: MemoryKind | None, stream: Stream) -> int:

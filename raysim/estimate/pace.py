@@ -1,27 +1,24 @@
-"""How fast this machine would compute a run: its model, batches and methods, really trained on a few batches."""
+"""How fast this machine would compute a run: its model, batches and methods, rehearsed with a few full batches."""
 
 import pickle
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
 from raysim.api.messages import Broadcast
 from raysim.config import Config
-from raysim.engine.events import RoundDone
 from raysim.engine.runner import LocalRunner
-from raysim.engine.simulation import Simulation
-from raysim.estimate.miniature import make_miniature
-from raysim.evaluation.scoring import Chunk, Scores, zero_scores
+from raysim.estimate.rehearsal import in_small, rehearse, rounds_of
+from raysim.evaluation.scoring import Chunk
 from raysim.federation.federation import Federation
-from raysim.federation.stream import Stream
 from raysim.models.flat import FlatModel
 from raysim.system.seeding import torch_untouched
 
-TASKS, ROUNDS = 3, 2  # of the miniature: in the third task memories are there, and whatever is imported late is
-TESTED = 100  # samples
+ROUNDS = 2  # of each of up to three tasks; in the third memories are there, and whatever is imported late is
 LEAST, MOST = 2, 16  # batches of a round
+TESTED = 100  # samples
 PATIENCE = 5.0  # seconds that training should take, and after which no further task is begun
 BACKWARD = 3  # a step against a forward pass on as many samples
 TRIED = 10_000  # times that the reference work is done
@@ -46,15 +43,15 @@ class Pace:
 
 
 def pace(config: Config, federation: Federation, model: FlatModel) -> Pace:
-    """Measure a miniature of the run: one client with a few batches of up to three tasks, without Ray.
-
-    The model is that of the run, which has no other use for it.
-    """
+    """Measure a rehearsal of the run with full batches: one client with a few of each task, without Ray."""
+    largest = max(stream.size(window) for stream in federation.streams for window in range(stream.windows))
+    size, clock, rounds = min(config.training.batch_size, largest), _clock(config), [ROUNDS] * len(rounds_of(config))
     with torch_untouched():
-        sample = _seconds_per_sample(*_miniature(config, federation, LEAST), model)
-        step = BACKWARD * config.training.batch_size * sample
-        batches = min(max(int(PATIENCE / (TASKS * ROUNDS * step)), LEAST), MOST)
-        seconds = _seconds_per_step(*_miniature(config, federation, batches), model)
+        sample = _seconds_per_sample(*in_small(config, federation, LEAST, size, rounds, config.resources), model)
+        batches = min(max(int(PATIENCE / (sum(rounds) * BACKWARD * size * sample)), LEAST), MOST)
+        small = in_small(config, federation, batches, size, rounds, config.resources)
+        seen = rehearse(*small, model, rounds, clock, PATIENCE).rounds
+    seconds = [done.seconds / max(done.steps, 1) for done in seen]
     first, later = seconds[-ROUNDS:]
     beginning = max(first - later, 0.0) if len(seconds) > ROUNDS else 0.0
     slowness = _seconds_of_reference() / REFERENCE
@@ -71,25 +68,11 @@ def _seconds_of_reference() -> float:
     return time.process_time() - began
 
 
-def _seconds_per_step(config: Config, federation: Federation, model: FlatModel) -> list[float]:
-    """Return the seconds per step of each round of a miniature, in whole tasks."""
-    clock, seconds = _clock(config), []
-    began, then = time.perf_counter(), clock()
-    for event in Simulation(config, federation, _Unevaluated(config, federation), model=model).events():
-        now = clock()
-        if isinstance(event, RoundDone):
-            seconds.append((now - then) / max(event.steps, 1))
-            if event.task_done and time.perf_counter() - began > PATIENCE:
-                break
-        then = now
-    return seconds
-
-
 def _seconds_per_sample(config: Config, federation: Federation, model: FlatModel) -> float:
     """Return the seconds that the evaluation of a sample takes, the second time."""
     clock, runner = _clock(config), LocalRunner(config, federation)
     broadcast = Broadcast("model", 0, model.weights())
-    tested = len(federation.tasks[0].test)
+    tested = min(len(federation.tasks[0].test), TESTED)
     runner.evaluate([Chunk(0, 0, tested)], [broadcast])
     began = clock()
     runner.evaluate([Chunk(0, 0, tested)], [broadcast])
@@ -99,24 +82,3 @@ def _seconds_per_sample(config: Config, federation: Federation, model: FlatModel
 def _clock(config: Config) -> Callable[[], float]:
     """Return what to take times with: a core's own seconds, whatever else the machine does; on a GPU a wall's."""
     return time.perf_counter if config.resources.gpus_per_actor else time.process_time
-
-
-class _Unevaluated(LocalRunner):
-    """Trains, and takes every answer for wrong."""
-
-    def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:
-        """Compute nothing."""
-        return zero_scores(self.host.federation)
-
-    def evaluate_clients(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> dict[int, Scores]:
-        """Compute nothing."""
-        return dict.fromkeys(self.host.clients, zero_scores(self.host.federation))
-
-
-def _miniature(config: Config, federation: Federation, batches: int) -> tuple[Config, Federation]:
-    """Return a run of one client, which has so many batches of each task, one epoch of them in each round."""
-    largest = max(stream.size(window) for stream in federation.streams for window in range(stream.windows))
-    rows = min(batches * config.training.batch_size, largest)
-    tasks = [federation.tasks[number % len(federation.tasks)] for number in range(TASKS)]
-    tasks = [replace(task, train=task.train[:rows], test=task.test[:TESTED]) for task in tasks]
-    return make_miniature(config, federation, tasks, Stream([task.train for task in tasks]), ROUNDS)

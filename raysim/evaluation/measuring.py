@@ -65,7 +65,7 @@ def merge_sums(parts: Sequence[Sums]) -> Sums:
 
 
 def evaluate_metric(objective: Objective, sums: Sequence[int], samples: int, task: str) -> float:
-    """Return the metric of a task's test samples; 0 where nothing was measured, as in a dry run.
+    """Return the metric of a task's test samples; 0 where nothing was measured.
 
     Raises:
         RunError: the metric is undefined or not finite.

@@ -136,12 +136,6 @@ def _count_labels(answered: Sequence[Tensor], classes: int) -> Counts:
     return np.bincount(torch.cat(list(answered)).cpu().numpy(), minlength=classes + 1)[:classes]
 
 
-def zero_scores(federation: Federation) -> Scores:
-    """Return scores without a right answer or a measurement."""
-    shape = (len(federation.tasks), federation.classes if federation.objective.counts else 0)
-    return {protocol: np.zeros(shape, np.int64) for protocol in federation.protocols}
-
-
 def _mask_others(logits: Tensor, classes: list[int]) -> Tensor:
     """Mask the logits of other tasks' classes, as task-IL knows the task."""
     masked = torch.full_like(logits, -torch.inf)

@@ -45,11 +45,6 @@ class Stream:
         return self._portions[-1]
 
     @property
-    def outline(self) -> tuple[Sequence[int], ...]:
-        """Return all but the rows: equal for clients that get as many samples of the same tasks at the same times."""
-        return tuple(map(tuple, (self.tasks, self._portions, self._windows, self._stages)))
-
-    @property
     def windows(self) -> int:
         """The number of windows in which the data arrive."""
         return len(self._windows) - 1

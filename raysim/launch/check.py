@@ -11,7 +11,7 @@ from raysim.data.dataset import MissingData
 from raysim.data.loading import resolve_root
 from raysim.engine.compatibility import check_fit, check_methods
 from raysim.estimate import placement
-from raysim.estimate.dry_run import DryRun, dry_run
+from raysim.estimate.cost import Cost, foresee
 from raysim.estimate.memory import MemoryNeed, estimate_memory
 from raysim.estimate.pace import pace
 from raysim.estimate.placement import Placement
@@ -65,12 +65,12 @@ def estimate_run(config: Config) -> LabelledLines:
     yield "clients", f"{config.clients.count:,}, each with {about}{span} samples at a time"
     yield "model", f"{config.model.name}: {len(model.parameters):,} trained parameters, {in_units(sent)} as sent"
     try:
-        cost = dry_run(config, federation)
+        cost = foresee(config, federation, model)
     except RunError as error:
         yield "rounds", f"{rounds}; bytes, steps and time are not known before: {error}"
         yield from _places(config, capacity, need)
         return
-    yield "rounds", f"{rounds} with {about}{cost.updates:,} client updates"
+    yield "rounds", f"{rounds} with {_about(cost.unsure_updates, about)}{cost.updates:,} client updates"
     yield from _work(cost, about)
     yield from _places(config, capacity, need)
     yield "time", _time(config, federation, model, cost, capacity)
@@ -130,13 +130,15 @@ def _tasks(names: Sequence[str]) -> str:
     return f"{len(names)}: {'; '.join(shown)}"
 
 
-def _work(cost: DryRun, about: str) -> LabelledLines:
+def _work(cost: Cost, about: str) -> LabelledLines:
     """Yield steps and bytes; `about` stands before what depends on labels that are missing."""
-    guess = bool(cost.unknown)
-    why = f" (what {', '.join(cost.unknown)} does depends on what is computed)" * guess
-    yield "steps", f"{'about ' if guess else about}{cost.steps:,} gradient steps{why}"
+    yield "steps", f"{_about(cost.unsure_steps, about)}{cost.steps:,} gradient steps"
     for way, nbytes in (("up", cost.up), ("down", cost.down)):
-        yield f"bytes {way}", f"{'at most ' * guess}{about}{_bytes(nbytes, cost.rounds)}{why}"
+        yield f"bytes {way}", f"{_about(cost.unsure_bytes, about)}{_bytes(nbytes, cost.rounds)}"
+
+
+def _about(unsure: bool, about: str) -> str:
+    return "about " if unsure else about
 
 
 def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
@@ -254,7 +256,7 @@ def _count(count: float, what: str) -> str:
     return f"{count:,.5g} {what}{'' if count == 1 else 's'}"
 
 
-def _time(config: Config, federation: Federation, model: FlatModel, cost: DryRun, capacity: Capacity) -> str:
+def _time(config: Config, federation: Federation, model: FlatModel, cost: Cost, capacity: Capacity) -> str:
     """Estimate the run's time from this machine's for a step, for the evaluation of a sample, and for rounds."""
     away = ["the data"] * bool(federation.dataset.missing) + ["the GPUs"] * _lacks_gpus(config, capacity)
     if away:

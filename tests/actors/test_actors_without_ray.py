@@ -17,14 +17,14 @@ import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
 import raysim
-from raysim.actors import coordinator, failures, liveness, runner, serialization, stalls, workers
+from raysim.actors import coordinator, failures, liveness, runner, serialization, workers
 from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.deferred_sums import HeldSums
-from raysim.actors.host import Host
-from raysim.actors.rebalancing import Dealing
+from raysim.actors.host import Host, Ready
+from raysim.actors.rebalancing import Rebalancing
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import RunActor
-from raysim.engine.events import Checkpoint, Finished, RolledBack, RoundDone, Started, Waiting
+from raysim.engine.events import Checkpoint, Finished, RolledBack, RoundDone, Stage, Started, Waiting
 from raysim.engine.orders import Order
 from raysim.estimate import placement
 from raysim.estimate.memory import MemoryNeed
@@ -57,8 +57,8 @@ def runner_of(*clients: tuple[int, ...], apart: bool = False) -> RayRunner:
     made.placement = SimpleNamespace(clients=clients)
     made._hosts = [SimpleNamespace(ready=SimpleNamespace(remote=lambda n=n: f"ready {n}")) for n in range(len(clients))]
     made._under_way = {}
-    made._apart = apart
-    made._dealing = Dealing(clients, lambda client, window: 1)
+    made._shares_cpus, made._apart = False, apart
+    made._rebalancing = Rebalancing(clients, lambda client, window: 1)
     return made
 
 
@@ -71,7 +71,7 @@ def test_a_host_that_ray_ended_for_memory_is_lost_and_named_by_its_call(monkeypa
     monkeypatch.setattr(runner, "ray", fake_ray({"x": OutOfMemoryError(KILLED)}))
     with pytest.raises(Lost) as lost:
         made._answer(1, "x")
-    assert str(lost.value) == "the host of clients 2, 3 died: Ray ended it, as memory ran low"
+    assert str(lost.value) == "the host of clients 2, 3 died: Ray killed it, as memory ran low"
     assert lost.value.advice == failures.LEAST_MEMORY
 
 
@@ -94,9 +94,9 @@ def test_a_host_is_told_whether_it_has_an_order_for_the_same_update_to_come() ->
 
 def test_so_are_the_coordinator_and_a_sweeps_run() -> None:
     told = str(failures.failure(OutOfMemoryError(KILLED), "the coordinator"))
-    assert told == "the coordinator died: Ray ended it, as memory ran low"
+    assert told == "the coordinator died: Ray killed it, as memory ran low"
     assert str(failures.failure(OutOfMemoryError(KILLED), RunActor.who)).startswith(
-        "the run's process died: Ray ended it"
+        "the run's process died: Ray killed it"
     )
 
 
@@ -113,51 +113,40 @@ def test_a_method_that_ends_its_process_is_no_loss_of_an_actor() -> None:
     assert ended.value.__notes__[0].startswith("Traceback (most recent call last):")
 
 
-def test_a_host_that_does_not_find_the_slots_of_another_computes_without() -> None:
+def test_a_host_that_cannot_open_its_slots_computes_without(monkeypatch: pytest.MonkeyPatch) -> None:
     made = object.__new__(Host)
     made._slot = nothing = nullcontext()
-    made.take_slots("/proc/0/fd/7")
+    monkeypatch.setattr("tempfile.tempdir", "/proc/0")
+    made.take_slots("a run-0", 1)
     assert made._slot is nothing
 
 
 def test_other_losses_are_as_they_were() -> None:
     assert str(failures.failure(RayActorError(), "a host")).startswith("a host died: its process ended (killed, ")
-    assert str(failures.failure(WorkerCrashedError(), "a host")).startswith("a process died: what it held is gone")
+    assert str(failures.failure(WorkerCrashedError(), "a host")).startswith("a process died: its objects are lost")
 
 
 # the start
 
 
 def test_hosts_that_take_long_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = {f"ready {n}": (f"node {n}", "x86") for n in range(3)}
+    """The first, then the second, then the third; of each event it is said once how many there are."""
+    answers = {f"ready {n}": Ready(f"node {n}", "x86", forked=n < 2) for n in range(3)}
     ray = fake_ray(answers, unready=2)
     monkeypatch.setattr(runner, "ray", ray)
     asked = []
     places = SimpleNamespace(wait=lambda: asked.append(True))
-    assert runner_of((0,), (1,), (2,))._ready(places) == list(answers.values())
+    made = runner_of((0,), (1,), (2,))
+    started = made.start(places)
+    assert next(started) == "hosts: 0 of 3 ready"
+    assert made.unanswered() == [0, 1, 2]
+    assert next(started) == "hosts: 1 of 3 ready"
+    assert made.unanswered() == [1, 2]
+    assert [*started] == ["hosts: 2 of 3 ready"]
+    assert made.machines == {f"node {n}": "x86" for n in range(3)}
+    assert made.forked == 2
     assert len(asked) == 2
     assert all(options["timeout"] == 1 for options in ray.waits)
-
-
-def test_after_half_a_minute_and_every_minute_it_is_said_which_node_does_not_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of three hosts the first answers: one line after 30 s, one after 90, and between them nothing."""
-    now = [0.0]
-    hosts = [SimpleNamespace(ready=SimpleNamespace(remote=lambda n=n: f"ready {n}")) for n in range(3)]
-    ray = fake_ray({}, unready=9)
-    ray.nodes = lambda: [{"NodeID": "beef" * 4, "NodeManagerAddress": "10.0.0.2"}]
-    monkeypatch.setattr(stalls, "ray", ray)
-    monkeypatch.setattr(stalls, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    waiting = stalls.Stalls(hosts, ["cafe" * 4, "beef" * 4, "beef" * 4])
-    assert waiting.stage() == "hosts: 1 of 3 ready"
-    said = []
-    for now[0] in range(0, 100):
-        if line := waiting.line():
-            said.append((now[0], line))
-    assert [second for second, _ in said] == [30, 90]
-    expected = "waiting for 2 of 3 hosts to start and answer, 2 on the node 10.0.0.2 beefbeef: see whether"
-    assert all(line.startswith(expected) for _, line in said)
 
 
 def test_a_stop_says_what_it_waits_for() -> None:
@@ -196,7 +185,7 @@ def test_one_whose_node_is_gone_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = fake_ray({"ready 0": ("node", "x86")}, unready=9)
     monkeypatch.setattr(runner, "ray", ray)
     with pytest.raises(Lost, match="a node died"):
-        runner_of((0,), (1,))._ready(SimpleNamespace(wait=no_room))
+        list(runner_of((0,), (1,)).start(SimpleNamespace(wait=no_room)))
     assert len(ray.waits) == 1
 
 
@@ -204,7 +193,7 @@ def test_one_that_cannot_start_says_so_at_once(monkeypatch: pytest.MonkeyPatch) 
     error = RayActorError("id", "no such module", actor_init_failed=True)
     monkeypatch.setattr(runner, "ray", fake_ray({"ready 0": error}, unready=9))
     with pytest.raises(RunError, match="the host of client 0 could not start: no such module"):
-        runner_of((0,), (1,))._ready(SimpleNamespace(wait=lambda: None))
+        list(runner_of((0,), (1,)).start(SimpleNamespace(wait=lambda: None)))
 
 
 # the loss of the cluster
@@ -226,12 +215,12 @@ def test_the_loss_of_the_own_cluster_is_noticed_while_an_answer_is_awaited(monke
         return [], references
 
     with subprocess.Popen(["sleep", "60"]) as process:
-        monkeypatch.setattr(liveness, "OWN", [psutil.Process(process.pid)])
+        monkeypatch.setattr(liveness, "CURRENT", liveness.Cluster([psutil.Process(process.pid)]))
         monkeypatch.setattr(liveness, "ray", SimpleNamespace(wait=wait))
         with pytest.raises(Lost, match=r"^the cluster died: one of Ray's own processes ended"):
             liveness.wait(["an answer"])
         assert waits == [0.1] * 20
-    assert liveness.own_has_ended()  # nor is there a process any more
+    assert liveness.CURRENT.ended  # nor is there a process any more
 
 
 # what the object store would keep
@@ -263,14 +252,20 @@ def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.Mo
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(coordinator, "set_torch", lambda *_: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda _: SimpleNamespace(streams=())))
-    monkeypatch.setattr(coordinator, "RayRunner", lambda *_: SimpleNamespace(machines={}, forked=0, peaks=list))
+    monkeypatch.setattr(
+        coordinator,
+        "RayRunner",
+        lambda *_: SimpleNamespace(start=lambda *_: ["one"], machines={}, forked=0, peaks=list),
+    )
     monkeypatch.setattr(coordinator, "Simulation", Rounds)
     config = SimpleNamespace(resources=SimpleNamespace(address=None))
     restored = [Record()]
     kept = weakref.ref(restored[0])
-    made = Coordinator(Start(config, [None], [], None, b"", restored, False, 0))
+    places = SimpleNamespace(placement=None)
+    made = Coordinator(Start(config, [None], [], places, b"", restored, False, 0))
     del restored
     events = made.events()
+    assert next(events) == Stage("one")
     held = next(events)
     assert isinstance(held, Checkpoint)
     assert len(list(held.clients)) == 1
@@ -305,10 +300,10 @@ def test_the_driver_drops_a_checkpoint_once_it_is_written(monkeypatch: pytest.Mo
 
     made = object.__new__(Remote)
     made._first, made.coming = (), stream()
-    made._paced = made._stopping = made._started = False
+    made._paced = made._stopping = False
     made._actor = SimpleNamespace(heard=SimpleNamespace(remote=lambda stopping: None))
     made._places = SimpleNamespace(give_back=lambda: None)
-    made._stalls = SimpleNamespace(heard=lambda: None)
+    made._stalls = SimpleNamespace(heard=lambda event: None)
     monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda reference: reference.event, kill=lambda _: None))
     monkeypatch.setattr(liveness, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
     for event in made.events():

@@ -77,7 +77,7 @@ def test_one_line_says_so_and_forked_workers_are_refused(tiny: Any, monkeypatch:
     monkeypatch.setattr(compat, "version", lambda name: "2.61.0")
     said: list[str] = []
     cluster_of([tiny(), tiny()], Capacity(1, 0, None), said.append)
-    start = "Ray starts the workers, each with its own torch, in its own way: "
+    start = "Ray spawns the workers, and each imports torch: "
     assert said == [f"{start}Ray 2.61.0 is outside the tested range 2.60 to 2.60"]
     cluster_of([load(tiny(), {"resources.workers": "spawned"})], Capacity(1, 0, None), said.append)
     assert len(said) == 1

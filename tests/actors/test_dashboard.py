@@ -17,7 +17,7 @@ def started_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any
     monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(cluster.ray, "init", lambda *args, **more: given.update(more))
     monkeypatch.setattr(cluster.ray, "shutdown", lambda: None)
-    monkeypatch.setattr(cluster.compat, "check_loopback", lambda folder: None)
+    monkeypatch.setattr(cluster, "check_loopback", lambda folder: None)
 
     def start(**how: bool) -> dict[str, Any]:
         with cluster.own_cluster(Capacity(1, 0, None), **how):

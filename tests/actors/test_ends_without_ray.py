@@ -17,6 +17,7 @@ from ray.exceptions import ActorDiedError
 
 from raysim.actors import cluster, coordinator, liveness, stalls
 from raysim.actors.cluster import own_cluster
+from raysim.engine.events import Notice, Stage
 from raysim.system.capacity import Capacity
 from raysim.system.errors import Lost, RunError
 
@@ -45,7 +46,7 @@ def test_a_cluster_that_is_cut_off_is_given_up_after_a_while_and_not_if_it_comes
     """Silent from 105 to 140 s and back at 141: nothing. Silent from 146 on: 40 s later the run ends."""
     with socket.create_server(("127.0.0.1", 0)) as there:
         port = there.getsockname()[1]
-        there_yet = liveness.Contact(f"127.0.0.1:{port}")
+        there_yet = liveness.JoinedCluster(f"127.0.0.1:{port}")
         assert there_yet.check()
     assert not there_yet.silent
     for clock.now in (105, 120, 140):
@@ -69,7 +70,7 @@ def test_whoever_waits_for_an_event_notices(monkeypatch: pytest.MonkeyPatch) -> 
     def check() -> bool:
         raise RunError("cut off")
 
-    monkeypatch.setattr(liveness, "JOINED", [SimpleNamespace(check=check)])
+    monkeypatch.setattr(liveness, "CURRENT", SimpleNamespace(check=check))
     for waiting in (lambda: next(liveness.arriving("a stream")), lambda: liveness.wait(["an answer"]), liveness.reach):
         with pytest.raises(RunError, match="cut off"):
             waiting()
@@ -77,7 +78,7 @@ def test_whoever_waits_for_an_event_notices(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_before_a_start_the_cluster_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     answers, slept = iter([False, False, True]), list[float]()
-    monkeypatch.setattr(liveness, "JOINED", [SimpleNamespace(check=lambda: next(answers))])
+    monkeypatch.setattr(liveness, "CURRENT", SimpleNamespace(check=lambda: next(answers)))
     monkeypatch.setattr(liveness, "time", SimpleNamespace(sleep=slept.append))
     liveness.reach()
     assert slept == [1, 1]
@@ -85,22 +86,28 @@ def test_before_a_start_the_cluster_is_waited_for(monkeypatch: pytest.MonkeyPatc
 
 def test_a_request_that_is_not_answered_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the cluster ends meanwhile, or after a while; a request that fails says nothing."""
-    for looks, limit in (([False, False, True], liveness.ANSWER), ([False] * 9, 0.0)):
-        ended, never = iter(looks), threading.Event()
+
+    class Ending(liveness.Cluster):
+        looks = iter([False, False, True])
+        ended = property(lambda self: next(self.looks))
+
+    class Staying(liveness.Cluster):
+        ended = False
+
+    for current, limit in ((Ending(), liveness.ANSWER), (Staying(), 0.0)):
+        never = threading.Event()
         monkeypatch.setattr(liveness, "ANSWER", limit)
-        monkeypatch.setattr(liveness, "own_has_ended", lambda ended=ended: next(ended))
+        monkeypatch.setattr(liveness, "CURRENT", current)
         liveness.ask(never.wait)
         never.set()
-    monkeypatch.setattr(liveness, "own_has_ended", lambda: False)
+    monkeypatch.setattr(liveness, "ANSWER", 5)
     liveness.ask(lambda: 1 / 0)
     asked: list[bool] = []
     liveness.ask(lambda: asked.append(True))
     assert asked == [True]
-    monkeypatch.setattr(liveness, "own_has_ended", lambda: True)
-    liveness.ask(lambda: asked.append(False))
-    monkeypatch.setattr(liveness, "own_has_ended", lambda: False)
-    monkeypatch.setattr(liveness, "JOINED", [SimpleNamespace(silent=True)])
-    liveness.ask(lambda: asked.append(False))
+    for ended, silent in ((True, False), (False, True)):
+        monkeypatch.setattr(liveness, "CURRENT", SimpleNamespace(ended=ended, silent=silent))
+        liveness.ask(lambda: asked.append(False))
     assert asked == [True]
 
 
@@ -121,7 +128,7 @@ def test_an_actor_that_its_cluster_takes_along_is_one_loss(seconds: str, monkeyp
     made._actor = SimpleNamespace()
     made._places = SimpleNamespace(give_back=lambda: None)
     with subprocess.Popen(["sleep", seconds]) as raylet:
-        monkeypatch.setattr(liveness, "OWN", [psutil.Process(raylet.pid)])
+        monkeypatch.setattr(liveness, "CURRENT", liveness.Cluster([psutil.Process(raylet.pid)]))
         with pytest.raises(Lost) as lost:
             list(made.events())
         assert lost.value.who == {"0.1": "the cluster", "60": "the coordinator"}[seconds]
@@ -140,13 +147,12 @@ def stalls_of(hosts: int, monkeypatch: pytest.MonkeyPatch, late: Callable[[float
     )
     monkeypatch.setattr(stalls, "ray", ray)
     monkeypatch.setattr(liveness, "ray", ray)
-    ready = SimpleNamespace(ready=SimpleNamespace(remote=object))
-    waiting = stalls.Stalls([ready] * hosts, ["cafe" * 4, "beef" * 4][:hosts])
-    coordinator = SimpleNamespace(late_hosts=SimpleNamespace(remote=lambda: late(clock.now)))
+    waiting = stalls.Stalls(["cafe" * 4, "beef" * 4][:hosts])
+    coordinator = SimpleNamespace(unanswered=SimpleNamespace(remote=lambda: late(clock.now)))
     said = []
     for clock.now in range(100, 300):
         if clock.now == 200:
-            waiting.heard()
+            waiting.heard(Stage("hosts: 1 of 2 ready"))
         if line := waiting.line(coordinator):
             said.append((clock.now, line))
     return said
@@ -171,15 +177,24 @@ def test_a_coordinator_that_does_not_answer_is_named(clock: Clock, monkeypatch: 
     )
 
 
-def test_a_call_is_late_if_it_takes_much_longer_than_any_before(clock: Clock) -> None:
-    """After the longest of 3 s the limit is 30 s; after the longest of 20 s it is 100 s."""
-    began = {0: 100.0, 1: 60.0, 2: 0.0}
-    clock.now = 131
-    assert stalls.late_calls(began, 3) == [0, 1, 2]
-    clock.now = 129
-    assert stalls.late_calls(began, 3) == [1, 2]
-    assert stalls.late_calls(began, 20) == [2]
-    assert stalls.late_calls({}, 0) == []
+def test_a_silence_is_reported_if_it_is_much_longer_than_any_before(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After silences of 3 s the limit is 30 s, after one of 20 s it is 100 s. The start, of 900 s, does not count."""
+    ray = SimpleNamespace(wait=lambda references, timeout: (references, []), get=lambda answer: answer, nodes=list)
+    monkeypatch.setattr(stalls, "ray", ray)
+    monkeypatch.setattr(liveness, "ray", ray)
+    coordinator = SimpleNamespace(unanswered=SimpleNamespace(remote=lambda: [0]))
+    for ends, limit in (((1000, 1003, 1006), 1036), ((1000, 1003, 1023), 1123)):
+        clock.now = 100
+        waiting = stalls.Stalls(["cafe" * 4])
+        waiting.heard(Stage("hosts: 0 of 1 ready"))
+        for clock.now in ends:
+            waiting.heard(Notice("a round"))
+        clock.now = limit - 0.1
+        assert waiting.line(coordinator) is None
+        clock.now = limit
+        assert waiting.line(coordinator).startswith("waiting for 1 of 1 hosts to answer, 1 on the node cafecafe: ")
 
 
 # a cluster that starts

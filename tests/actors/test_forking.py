@@ -16,8 +16,9 @@ import psutil
 import pytest
 
 from raysim.actors import compat
-from raysim.actors.forking import request, server
-from raysim.actors.forking.starting import ForkServer, answers, python_command
+from raysim.actors import fork_request as request
+from raysim.actors import fork_server as server
+from raysim.actors.fork_server import ForkServer, answers, python_command
 from raysim.system.capacity import CAN_FORK
 
 pytestmark = pytest.mark.skipif(
@@ -106,7 +107,7 @@ def test_a_child_is_as_if_python_had_been_started_with_the_command(cluster: Clus
         assert told[name] == expected[name], name
     assert (told["alone"], told["torch"], told["ray"]) == (True, True, True)
     assert (expected["alone"], expected["torch"], expected["ray"]) == (False, False, False)
-    assert psutil.Process(told["parent"]).cmdline()[-2].endswith("server.py")
+    assert psutil.Process(told["parent"]).cmdline()[-2].endswith("fork_server.py")
 
 
 def test_children_end_alone_and_none_is_left_as_a_zombie(cluster: Cluster) -> None:

@@ -166,7 +166,7 @@ def test_hosts_are_spread_or_packed_or_go_where_the_custom_resources_are(
     until_free()
     held = reservation.Places(wanted(5))
     monkeypatch.setattr(reservation, "PATIENCE", 1)
-    with pytest.raises(RunError, match=r"^2 hosts need 1 CPU each, which the cluster has but others hold"):
+    with pytest.raises(RunError, match=r"^2 hosts need 1 CPU each, which other programs hold"):
         reservation.Places(wanted(2))
     held.give_back()
 

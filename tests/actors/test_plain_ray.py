@@ -74,7 +74,7 @@ def test_a_run_has_the_bits_of_one_here(kind: str, mode: str, small: dict[str, A
     assert there.model_sha256 == here.model_sha256
     assert there.recoveries == (kind == "killed")
     lines = [line for line in watched.said if "RAYSIM_PLAIN_RAY is set" in line]
-    forked = [parent for parent in watched.parents if "forking/server.py" in parent]
+    forked = [parent for parent in watched.parents if "fork_server.py" in parent]
     if mode == "plain" and CAN_FORK:
         assert len(lines) == 1
     if mode == "plain":

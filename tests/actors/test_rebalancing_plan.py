@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from raysim.actors import rebalancing
-from raysim.actors.rebalancing import Dealing
+from raysim.actors.rebalancing import Rebalancing
 from raysim.engine.orders import Order, Phase
 
 SAMPLES = 600  # 60 ms at the pace that is assumed before any was measured
 
 
-def dealt(homes: Sequence[Sequence[int]], sizes: Mapping[int, int] | None = None, fixed: bool = False) -> Dealing:
-    return Dealing(homes, lambda client, window: (sizes or {}).get(client, SAMPLES), fixed)
+def dealt(homes: Sequence[Sequence[int]], sizes: Mapping[int, int] | None = None, fixed: bool = False) -> Rebalancing:
+    return Rebalancing(homes, lambda client, window: (sizes or {}).get(client, SAMPLES), fixed)
 
 
 def order(clients: Sequence[int], round: int = 1, op: str = "train", windows: Mapping[int, int] | None = None) -> Order:
@@ -21,12 +21,12 @@ def order(clients: Sequence[int], round: int = 1, op: str = "train", windows: Ma
 
 
 def play(
-    made: Dealing, cohorts: Sequence[Sequence[int]], takes: Callable[[int, int], float], first: int = 1
+    made: Rebalancing, cohorts: Sequence[Sequence[int]], takes: Callable[[int, int], float], first: int = 1
 ) -> list[int]:
     """Do rounds whose clients take what `takes(client, host)` says; return how many clients moved in each."""
     moved = []
     for round, cohort in enumerate(cohorts, first):
-        moves = made.deal(order(cohort, round))
+        moves = made.plan_moves(order(cohort, round))
         moved.append(sum(map(len, moves.values())))
         for host in sorted({made.home[client] for client in cohort}):
             own = [client for client in cohort if made.home[client] == host]
@@ -34,7 +34,7 @@ def play(
     return moved
 
 
-def ends(made: Dealing, cohort: Sequence[int], takes: Callable[[int, int], float], hosts: int) -> list[float]:
+def ends(made: Rebalancing, cohort: Sequence[int], takes: Callable[[int, int], float], hosts: int) -> list[float]:
     """Return the seconds for which each host computes."""
     return [sum(takes(k, h) for k in cohort if made.home[k] == h) for h in range(hosts)]
 
@@ -42,22 +42,22 @@ def ends(made: Dealing, cohort: Sequence[int], takes: Callable[[int, int], float
 def test_the_fuller_host_gives_to_the_emptier_one_and_what_moved_stays() -> None:
     """Five of six equal clients live on host 0: 5 and 1 become 3 and 3. A later cohort of one from each stays."""
     made = dealt([[0, 1, 2, 3, 4, 6], [5, 7]])
-    moves = made.deal(order([0, 1, 2, 3, 4, 5]))
+    moves = made.plan_moves(order([0, 1, 2, 3, 4, 5]))
     ((way, gone),) = moves.items()
     assert way == (0, 1)
     assert len(gone) == 2
     assert made.clients_of(1) == sorted([*gone, 5, 7])
-    assert made.deal(order([6, 7], round=2)) == {}
+    assert made.plan_moves(order([6, 7], round=2)) == {}
     assert made.clients_of(1) == sorted([*gone, 5, 7])
 
 
 def test_a_client_moves_with_its_first_order_of_a_round_only() -> None:
     """Between two orders of a round it may hold what no record has; 3 and 4, which were asked before, stay."""
     made = dealt([[0, 1, 2, 3, 4], [5]])
-    assert made.deal(order([3, 4], op="any.prepare"))[0, 1]
+    assert made.plan_moves(order([3, 4], op="any.prepare"))[0, 1]
     homes = dict(made.home)
-    assert made.deal(order([3, 4])) == made.deal(order([3, 4], op="any.conclude")) == {}
-    moved = [client for gone in made.deal(order([0, 1, 2, 3, 4])).values() for client in gone]
+    assert made.plan_moves(order([3, 4])) == made.plan_moves(order([3, 4], op="any.conclude")) == {}
+    moved = [client for gone in made.plan_moves(order([0, 1, 2, 3, 4])).values() for client in gone]
     assert moved  # of those not asked before
     assert all(made.home[client] == homes[client] for client in (3, 4))
 
@@ -69,7 +69,7 @@ def test_a_move_has_to_pay(samples: int, moves: int) -> None:
     2 x 5 ms end after 10 ms; with one of them moved, both hosts after 5 + 2 ms.
     """
     made = dealt([[0, 1], [2]], {0: samples, 1: samples})
-    assert sum(map(len, made.deal(order([0, 1])).values())) == moves
+    assert sum(map(len, made.plan_moves(order([0, 1])).values())) == moves
 
 
 def test_what_moves_took_is_learned() -> None:
@@ -78,7 +78,7 @@ def test_what_moves_took_is_learned() -> None:
     for price, moved in ((0.001, 2), (0.4, 0)):
         made = dealt([cohort, [4]])
         made.note(1, {}, price)
-        assert sum(map(len, made.deal(order(cohort)).values())) == moved
+        assert sum(map(len, made.plan_moves(order(cohort)).values())) == moved
 
 
 def test_one_that_stalled_is_forgotten() -> None:
@@ -86,18 +86,18 @@ def test_one_that_stalled_is_forgotten() -> None:
     made = dealt([[0, 1], [2]], {0: 10_000, 1: 10_000, 2: 1})
     made.note(0, {}, 10.0)
     for round in range(1, 100):
-        made.deal(order([2], round))
-    assert made.deal(order([0, 1], 100)) == {}
+        made.plan_moves(order([2], round))
+    assert made.plan_moves(order([0, 1], 100)) == {}
     for round in range(101, 1000):
-        made.deal(order([2], round))
-    assert made.deal(order([0, 1], 1000))
+        made.plan_moves(order([2], round))
+    assert made.plan_moves(order([0, 1], 1000))
 
 
 @pytest.mark.parametrize(("fuller", "moves"), [(51, 0), (52, 2)])
 def test_a_gain_within_the_noise_is_left_alone(fuller: int, moves: int) -> None:
     """100 clients of 0.6 s: with 51 on one host moving one saves 1/51, less than 2%; with 52 moving two saves 2/52."""
     made = dealt([range(fuller), range(fuller, 100)], dict.fromkeys(range(100), 6000))
-    assert sum(map(len, made.deal(order(range(100))).values())) == moves
+    assert sum(map(len, made.plan_moves(order(range(100))).values())) == moves
 
 
 def test_a_slow_host_gets_less() -> None:
@@ -146,8 +146,8 @@ def test_a_processs_first_phase_is_not_counted() -> None:
 def test_the_samples_of_the_window_that_a_client_has_count() -> None:
     """Clients 0 and 1 have a window of 600 samples each now, 2 and 3 of one; before it was the other way round."""
     sizes = {0: (1, 600), 1: (1, 600), 2: (600, 1), 3: (600, 1)}
-    made = Dealing([[0, 1], [2, 3]], lambda client, window: sizes[client][window])
-    ((_, gone),) = made.deal(order(range(4), windows=dict.fromkeys(range(4), 1))).items()
+    made = Rebalancing([[0, 1], [2, 3]], lambda client, window: sizes[client][window])
+    ((_, gone),) = made.plan_moves(order(range(4), windows=dict.fromkeys(range(4), 1))).items()
     assert len(gone) == 1
     assert gone[0] in (0, 1)
 

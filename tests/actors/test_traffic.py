@@ -112,7 +112,8 @@ def traffic_of(config: configs.Config, monkeypatch: pytest.MonkeyPatch) -> Traff
         places = reservation.Places(place(config, Capacity(CPUS, 0, None)))
         forked, _ = workers.choose_start(config.resources, places.nodes())  # spawned ones take seconds each
         hosts = ray_runner.start_hosts(config, ray.put(federation), places, forked)
-        runner = ray_runner.RayRunner(config, federation.streams, hosts, places)
+        runner = ray_runner.RayRunner(config, federation.streams, hosts, places.placement)
+        list(runner.start(places))
         try:
             runner._hosts = [_Tapped(host, traffic) for host in hosts]
             patch.setattr(ray_runner, "ray", _TappedRay(traffic))

@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 import raysim
-from raysim.actors import compat, workers
-from raysim.actors.forking.starting import ForkServer
+from raysim.actors import compat, liveness, workers
+from raysim.actors.fork_server import ForkServer
 from raysim.engine.events import Event, Notice, Started
 from raysim.launch.display import RunDisplay
 from raysim.system.capacity import CAN_FORK
@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 Facts = Callable[[raysim.Result], Mapping[str, Any]]
-SERVER = "forking/server.py"
+SERVER = "fork_server.py"
 
 
 class Watching(RunDisplay):
@@ -108,7 +108,7 @@ def test_where_no_server_answers_they_start_by_themselves_and_one_line_says_so(
     server().kill()
     seen = carried_out("auto")
     assert not any(SERVER in parent for parent in seen.parents)
-    assert seen.said == ["2 of 2 hosts started by themselves: no fork server answered them"]
+    assert seen.said == ["2 of 2 hosts were not forked, as no fork server answered them"]
 
 
 @pytest.mark.soak
@@ -118,21 +118,24 @@ def test_where_a_node_cannot_they_start_by_themselves_and_one_line_says_so(
     def refuse(folder: str | None) -> tuple[str, str]:  # sent by value: a worker cannot import this module
         raise ConfigError("no room")
 
-    monkeypatch.setattr(workers, "OWN", [])  # as on a cluster that was joined
+    monkeypatch.setattr(liveness, "CURRENT", liveness.Cluster())  # as on a cluster that was joined
     monkeypatch.setattr(workers, "serve_this_node", refuse)
     seen = carried_out("auto")
     assert not any(SERVER in parent for parent in seen.parents)
     (line,) = seen.said
-    assert line.startswith("workers start by themselves, each with torch of its own, on ")
+    assert line.startswith("Ray spawns the workers, and each imports torch, on these nodes: ")
     assert line.endswith(" (no room)")
-    with pytest.raises(ConfigError, match=r"^resources\.workers: found forked, which .* \(no room\) of the cluster's"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^resources\.workers: found forked, but these nodes cannot .* \(no room\); ",
+    ):
         raysim.run(small, {"resources": {"workers": "forked"}}, out=tmp_path / "forked")
 
 
 def test_a_joined_node_has_a_server_while_there_is_something_to_do(
     carried_out: Callable[..., Watching], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "OWN", [])
+    monkeypatch.setattr(liveness, "CURRENT", liveness.Cluster())
     monkeypatch.setattr(workers, "FOLDERS", {})
     assert all(SERVER in parent for parent in carried_out("forked").parents)
     (folder,) = workers.FOLDERS.values()

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from softmax_oracle import Softmax
 
 from raysim.algorithms.cfed import CFeD
 from raysim.cli import main
 from raysim.engine.orders import Order, Phase
-from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.system.seeding import generator
 
@@ -124,7 +124,7 @@ def test_all_that_come_back_count_alike_whatever_the_second_set_holds(cfed, simu
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_first_model_is_sent_once_per_task_and_client(cfed, simulate, count):
-    """P = 28 of 8 bytes; whoever missed the boundary is sent it when it comes. The dry run knows, steps too."""
+    """P = 28 of 8 bytes; whoever missed the boundary is sent it when it comes. Bytes are known before."""
     more = {"scenario__tasks": 3, "training__rounds_per_task": 3, "participation": {"count": count}}
     run = simulate(cfed(model=SOFTMAX, **more))
     served = set()
@@ -134,16 +134,16 @@ def test_the_first_model_is_sent_once_per_task_and_client(cfed, simulate, count)
         served |= new
         assert (done.bytes_up, done.bytes_down) == (224 * count, 224 * (count + len(new)))
     of = run.simulation
-    before, counted = dry_run(of.config, of.federation), of.exchange
-    found = (sum(before.up.values()), sum(before.down.values()), before.steps)
-    assert found == (counted.traffic.up, counted.traffic.down, counted.steps)
+    before, counted = cost_of(of.config, of.federation), of.exchange
+    assert (sum(before.up.values()), sum(before.down.values())) == (counted.traffic.up, counted.traffic.down)
 
 
-def test_steps_are_known_where_the_parts_are_unequal(cfed, simulate):
+def test_steps_are_those_of_learners_and_so_about(cfed, simulate):
     """Batches of 7: a reviewer's 8 samples are two steps and 7 are one, a learner's 12 are two."""
-    run = simulate(cfed(training__batch_size=7, training__rounds_per_task=5))
-    of = run.simulation
-    assert dry_run(of.config, of.federation).steps == of.exchange.steps < 5 * 2 * 3 * 2
+    config = cfed(training__batch_size=7, training__rounds_per_task=5)
+    cost, steps = cost_of(config), simulate(config).simulation.exchange.steps
+    assert cost.unsure_steps
+    assert steps < cost.steps == 5 * 2 * 3 * 2
 
 
 def test_it_goes_with_fed_a_gem_and_replayed_rows(cfed, simulate):

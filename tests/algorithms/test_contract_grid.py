@@ -4,9 +4,9 @@ The table is raysim's own, so a new method is in the grid by itself; two of the 
 draws and asks all the time and changes nothing, Noise shows every one of its draws in the model. The model has dropout
 and BatchNorm, the clients take part in turns, and the memory is full after the first batch.
 
-Every method is run alone, twice, in three packings, neutral on three models, and against the dry run's bytes; resumed
+Every method is run alone, twice, in three packings, neutral on three models, and against the bytes foreseen; resumed
 in tests/records/test_checkpoints.py, and on Ray in tests/actors. All ordered pairs of methods are asked whether they
-are refused. Those that are run, also neutral and against the dry run, are chosen by the hooks that they have:
+are refused. Those that are run, also neutral and against the bytes foreseen, are chosen by the hooks that they have:
 contract_company.py says which and why they are enough. In these, every hook is called, and in the listed order.
 `make test` runs a sample of these pairs, `make test-all` all of them, behind the marker `grid`.
 """
@@ -17,11 +17,11 @@ import itertools
 import pytest
 import torch
 from contract_company import NAMES, REPRESENTATIVES, beside, hooks_of, meetings, pairs, sample, write_down_calls
+from costs import cost_of
 
 from raysim.config.lookup import resolve, table
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import line
-from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
@@ -171,22 +171,25 @@ def test_in_company_every_hook_is_called_and_in_the_listed_order(ran, name, comp
 
 @pytest.fixture(scope="module")
 def foreseen(asked):
-    """A function: the dry run of methods that are not refused; each done once."""
+    """A function: the foreseen cost of methods that are not refused; each done once."""
     federation = build_federation(asked(()))
-    return functools.cache(lambda methods: dry_run(asked(methods), federation))
+    return functools.cache(lambda methods: cost_of(asked(methods), federation))
 
 
 @pytest.mark.parametrize("company", COMPANY)
 @pytest.mark.parametrize("name", NAMES)
 def test_its_bytes_and_steps_are_known_before(ran, foreseen, name, company):
-    """Alone and in company: what the dry run says is what the run counted."""
+    """Alone and in company: what is sure beforehand is what the run counted, and the rest is near."""
     for other in [name, *company(name)]:
         methods = with_defaults(*dict.fromkeys([name, other]))
         run = ran(methods)
         if not isinstance(run, str):
             before, counted = foreseen(methods), run.simulation.exchange
-            found = (sum(before.up.values()), sum(before.down.values()), before.steps)
-            assert found == (counted.traffic.up, counted.traffic.down, counted.steps), other
+            bytes_sent = (counted.traffic.up, counted.traffic.down)
+            near = pytest.approx(bytes_sent, rel=0.5) if before.unsure_bytes else bytes_sent
+            assert (sum(before.up.values()), sum(before.down.values())) == near, other
+            near = pytest.approx(counted.steps, rel=0.5) if before.unsure_steps else counted.steps
+            assert before.steps == near, other
 
 
 @pytest.mark.parametrize("company", COMPANY)

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from softmax_oracle import batch_order
 
 import raysim
 from raysim.algorithms.dann import Dann, tell_apart
-from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
@@ -109,7 +109,7 @@ def test_without_a_cache_there_is_nothing_to_tell_apart(tiny, simulate):
 def test_what_is_sent_and_how_many_steps_are_known_before(tiny, simulate):
     """From task 2 on the discriminator, both ways: 5 x 100 + 100, 100 x 100 + 100 and 100 + 1 numbers of 4 bytes."""
     config = tiny(methods={"dann": {}}, memory__capacity=7)
-    run, plain, before = simulate(config), simulate(tiny()), dry_run(config, build_federation(config))
+    run, plain, before = simulate(config), simulate(tiny()), cost_of(config)
     more = [
         (r.bytes_up - p.bytes_up, r.bytes_down - p.bytes_down) for r, p in zip(run.rounds, plain.rounds, strict=True)
     ]

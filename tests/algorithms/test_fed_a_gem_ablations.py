@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_oracle import LIVELY, LR, gradient, recorded, stream_of, vector
@@ -15,7 +16,6 @@ from raysim.algorithms.parts.projection import refine
 from raysim.api import Delta
 from raysim.cli import main
 from raysim.engine.compatibility import check_methods
-from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
@@ -218,7 +218,7 @@ def test_a_number_goes_up_with_a_weighed_update_and_it_is_known_before(tiny, sim
         (a.bytes_up - b.bytes_up, a.bytes_down - b.bytes_down) for a, b in zip(run.rounds, plain.rounds, strict=True)
     ]
     assert more == [(0, 0), (24, 0), (24, 0), (24, 0)]
-    before, counted = dry_run(config, federation), run.simulation.exchange
+    before, counted = cost_of(config, federation), run.simulation.exchange
     assert (sum(before.up.values()), sum(before.down.values())) == (counted.traffic.up, counted.traffic.down)
 
 

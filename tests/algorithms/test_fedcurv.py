@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from replay_oracle import LIVELY, LR, gradient, stream_of, vector
 from softmax_oracle import batch_order
 
 from raysim.algorithms.fedcurv import FedCurv
 from raysim.cli import main
 from raysim.engine.compatibility import check_methods
-from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
@@ -127,8 +127,8 @@ def test_its_bytes_are_known_before_and_it_needs_no_boundary(tiny, simulate):
         methods={"fedcurv": {"fisher": "batch"}},
     )
     federation = build_federation(config)
-    before, counted = dry_run(config, federation), simulate(config, federation).simulation.exchange
-    assert not before.unknown
+    before, counted = cost_of(config, federation), simulate(config, federation).simulation.exchange
+    assert not before.unsure_bytes
     assert (sum(before.up.values()), sum(before.down.values())) == (counted.traffic.up, counted.traffic.down)
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from softmax_oracle import batch_order, local_phase
 
 from raysim.algorithms.fedper import FedPer
 from raysim.config import ConfigError
 from raysim.engine.compatibility import check_fit
-from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
 
@@ -124,7 +124,7 @@ def test_what_stays_is_not_sent(tiny, simulate):
     run = simulate(config)
     assert run.simulation.exchange.traffic.up == 3 * 4 * 35 * 4
     assert run.simulation.exchange.traffic.down == 3 * 4 * 35 * 4
-    before = dry_run(config, build_federation(config))
+    before = cost_of(config)
     assert (sum(before.up.values()), sum(before.down.values())) == (3 * 4 * 35 * 4, 3 * 4 * 35 * 4)
 
 

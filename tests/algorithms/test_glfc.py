@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from exemplar_oracle import keep, logits_of, sigmoid
 from softmax_oracle import batch_order
 
 import raysim
 from raysim.algorithms.glfc import balance
-from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 from raysim.system.errors import ConfigError
@@ -129,7 +129,7 @@ def test_what_is_sent_and_how_many_steps_are_known_before(tiny, simulate, kind):
     """Nothing more up; down the model at a task's end, when exemplars are chosen, and the old one where classes are."""
     scenario = {"kind": kind, "tasks": 2, **({"shift": "permutation"} if "domain" in kind else {})}
     config = tiny(scenario=scenario, memory__capacity=9, partition=UNEVEN, methods={"glfc": {}})
-    run, before = simulate(config), dry_run(config, build_federation(config))
+    run, before = simulate(config), cost_of(config)
     plain = simulate(tiny(scenario=scenario, partition=UNEVEN))
     model = 3 * plain.simulation.model.weights().nbytes
     teacher = model if kind == "class_incremental" else 0

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from exemplar_oracle import keep, logits_of, numpy_herd, sigmoid, unit
 from softmax_oracle import batch_order
 
@@ -13,7 +14,6 @@ import raysim
 from raysim.algorithms.icarl import ICarl
 from raysim.algorithms.parts.exemplars import binary_loss, herd, in_turn
 from raysim.engine.compatibility import check_methods
-from raysim.estimate.dry_run import dry_run
 from raysim.evaluation.evaluate import evaluate
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
@@ -181,11 +181,11 @@ def test_task_1_with_cross_entropy_and_the_head_is_fedavg_bit_for_bit(tiny, simu
 def test_what_is_sent_and_how_many_steps_are_known_before(tiny, simulate, kind, partition):
     """Sums of features once per task, 4 classes x 5 units; the teacher once where there are old classes.
 
-    How many exemplars a client keeps, and so its steps, hang on its labels.
+    How many exemplars a client keeps, and so its steps, depend on its labels: they are foreseen within 10%.
     """
     scenario = {"kind": kind, "tasks": 2, **({"shift": "permutation"} if "domain" in kind else {})}
     config = tiny(scenario=scenario, memory__capacity=9, partition=partition, methods={"icarl": {}})
-    run, before = simulate(config), dry_run(config, build_federation(config))
+    run, before = simulate(config), cost_of(config)
     plain = simulate(tiny(scenario=scenario, partition=partition))
     more = [r.bytes_up - p.bytes_up for r, p in zip(run.rounds, plain.rounds, strict=True)]
     assert more == [0, 3 * 4 * 20, 0, 3 * 4 * 20]
@@ -195,7 +195,8 @@ def test_what_is_sent_and_how_many_steps_are_known_before(tiny, simulate, kind, 
     assert down == [0, model, teacher - model, model]
     counted = run.simulation.exchange
     assert (sum(before.up.values()), sum(before.down.values())) == (counted.traffic.up, counted.traffic.down)
-    assert before.steps == counted.steps
+    assert before.unsure_steps
+    assert before.steps == pytest.approx(counted.steps, rel=0.1)
 
 
 def test_resuming_and_evaluating_again_give_the_same(resumed, tiny, tmp_path):

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from replay_oracle import LIVELY, recorded, stream_of, vector
 from softmax_oracle import Softmax
 
@@ -13,7 +14,6 @@ from raysim.algorithms.parts import replay
 from raysim.algorithms.parts.projection import project
 from raysim.cli import main
 from raysim.engine.compatibility import check_methods
-from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
@@ -140,7 +140,7 @@ def test_it_sends_what_fedavg_sends_and_it_is_known_before(tiny, simulate):
     config = tiny(model=LIVELY, participation={"count": 2}, memory={"capacity": 5, "per": "task"}, methods={"nccl": {}})
     federation = build_federation(config)
     run, plain = simulate(config, federation), simulate(config.model_copy(update={"methods": {}}), federation)
-    before, counted = dry_run(config, federation), run.simulation.exchange
+    before, counted = cost_of(config, federation), run.simulation.exchange
     assert (sum(before.up.values()), sum(before.down.values())) == (counted.traffic.up, counted.traffic.down)
     assert [(r.bytes_up, r.bytes_down) for r in run.rounds] == [(r.bytes_up, r.bytes_down) for r in plain.rounds]
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from encoding_oracle import encoded_fedavg
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,6 @@ from raysim.algorithms.quantize import (
     unpack_codes,
     variance_bound,
 )
-from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 from raysim.system.seeding import generator
@@ -164,11 +164,11 @@ def test_bytes_by_hand(tiny, simulate, bits, codes):
     for knobs, norms in (({}, 1), ({"bucket": 10}, 6), ({"bucket": None}, 1)):
         config = tiny(methods={"quantize": {"bits": bits, **knobs}})
         assert [done.bytes_up for done in simulate(config).rounds] == [3 * (codes + 4 * norms)] * 4
-        assert dry_run(config, build_federation(config)).up == {"model": 4 * 3 * (codes + 4 * norms)}
+        assert cost_of(config).up == {"model": 4 * 3 * (codes + 4 * norms)}
     for vectors, variate in (("update", 236), ("all", codes + 4)):
         config = tiny(methods={"scaffold": {}, "quantize": {"bits": bits, "vectors": vectors}})
         assert simulate(config).simulation.exchange.traffic.up == 4 * 3 * (codes + 4 + variate)
-        assert dry_run(config, build_federation(config)).up == {
+        assert cost_of(config).up == {
             "model": 4 * 3 * (codes + 4),
             "scaffold": 4 * 3 * variate,
         }

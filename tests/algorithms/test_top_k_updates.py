@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from encoding_oracle import encoded_fedavg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysim.algorithms.top_k import TopK, keep_largest
 from raysim.engine.compatibility import check_methods
-from raysim.estimate.dry_run import dry_run
 from raysim.federation.federation import build_federation
 from raysim.system.errors import ConfigError
 
@@ -140,7 +140,7 @@ def test_bytes_by_hand(tiny, simulate):
         wanted = {name: 3 * 4 * nbytes for name, nbytes in up.items()}
         traffic = simulate(config).simulation.exchange.traffic
         assert traffic.up == sum(wanted.values())
-        assert dry_run(config, build_federation(config)).up == wanted
+        assert cost_of(config).up == wanted
         assert traffic.down >= 3 * 4 * 236  # the model comes whole
 
 

@@ -10,7 +10,9 @@ import torch
 from raysim.algorithms.quantize import Quantize
 from raysim.algorithms.top_k import keep_largest
 from raysim.api import ClientHalf, Delta, Encoded, Method, Term
+from raysim.engine.compatibility import make_methods
 from raysim.engine.exact_sum import DELTAS, WIDE, ExactSum
+from raysim.engine.exchange import expected_bytes
 from raysim.engine.orders import Reply
 from raysim.system.errors import Diverged, RunError
 from raysim.system.state import encode
@@ -136,8 +138,9 @@ def test_a_term_that_virtual_time_knows_of_is_encoded_where_a_method_does_so(tin
     gem = {"fed_a_gem": {"reference": "with_update"}}
     for vectors_too, sent in (("all", 2 * 48), ("update", 48 + 236)):
         methods = gem | {"top_k": {"fraction": 0.1, "vectors": vectors_too}}
-        exchange = simulate(tiny(methods=methods, schedule=FEDBUFF)).simulation.exchange
-        assert exchange.expected_bytes() == 2 * 236 + sent
+        config = tiny(methods=methods, schedule=FEDBUFF)
+        exchange = simulate(config).simulation.exchange
+        assert expected_bytes(exchange.server, make_methods(config)) == 2 * 236 + sent
 
 
 @pytest.mark.parametrize("schedule", [{"kind": "synchronous"}, FEDBUFF], ids=["synchronous", "asynchronous"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from softmax_oracle import Softmax, batch_order, local_phase
 
 from raysim.api.client import cut_into_batches
@@ -11,7 +12,6 @@ from raysim.engine.compatibility import check_methods
 from raysim.engine.orders import Phase
 from raysim.engine.rates import learning_rate
 from raysim.engine.virtual_time import Clock
-from raysim.estimate.dry_run import dry_run
 from raysim.federation.availability import Progress
 from raysim.federation.federation import build_federation
 from raysim.models.building import check_model
@@ -121,12 +121,12 @@ def test_so_many_steps_are_those_of_numpy(host_of, tiny, quiet_torch, steps):
     assert Clock(config).training(0, 12) == pytest.approx(0.001 * 5 * steps)
 
 
-def test_a_dry_run_counts_so_many_steps(tiny, simulate):
+def test_so_many_steps_are_foreseen(tiny, simulate):
     """3 clients, 2 tasks of 2 rounds of 4 steps: of a client's 12 samples an epoch of 3 batches, and one more step."""
     config = tiny(training__local_epochs=None, training__local_steps=4, methods={"er": {}}, memory__capacity=30)
     run = simulate(config)
     assert sum(done.steps for done in run.rounds) == 3 * 2 * 2 * 4
-    assert dry_run(config, build_federation(config)).steps == 3 * 2 * 2 * 4
+    assert cost_of(config).steps == 3 * 2 * 2 * 4
 
 
 @pytest.mark.parametrize(("key", "value"), [("precision", "bf16"), ("keep_optimizer", True), ("local_steps", 3)])

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from rich.console import Console
 from softmax_oracle import Softmax, batch_order, local_phase
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -16,7 +17,6 @@ import raysim
 from raysim.api import ClientHalf, Method, Weights
 from raysim.config import ConfigError
 from raysim.engine.host import ClientHost
-from raysim.estimate.dry_run import dry_run
 from raysim.estimate.memory import estimate_memory
 from raysim.evaluation.scoring import by_protocol, client_accuracies, mean_client_accuracies
 from raysim.federation.federation import build_federation
@@ -169,7 +169,7 @@ def test_a_model_that_has_not_changed_is_not_tested_again(tiny, simulate, monkey
     run = simulate(config, federation)
     assert len({k for done in run.rounds for k in done.cohort}) < 3
     assert len(tested) == 1 + 2 + 2
-    assert dry_run(config, federation).evaluations == 5
+    assert cost_of(config, federation).evaluations == 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -90,8 +90,8 @@ def test_a_run_cut_off_and_resumed_is_the_whole_run(tiny: Any, tmp_path: Path, n
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_check_foresees_steps_and_bytes(tiny: Any, tmp_path: Path, name: str) -> None:
-    from raysim.estimate.dry_run import dry_run
+    from costs import cost_of
 
     config = config_of(tiny, STREAMS[name], methods={"fedcurv": {}}, training__logits="seen")
-    cost, done = dry_run(config, build_federation(config)), raysim.run(config, out=tmp_path / "out", local=True)
+    cost, done = cost_of(config), raysim.run(config, out=tmp_path / "out", local=True)
     assert (cost.steps, sum(cost.up.values()), sum(cost.down.values())) == (done.steps, done.bytes_up, done.bytes_down)

@@ -5,9 +5,9 @@ What such a run computes is written a second time in tests/reports/test_publishe
 
 import pytest
 import torch
+from costs import cost_of
 
 import raysim
-from raysim.estimate.dry_run import dry_run
 from raysim.evaluation.evaluate import evaluate
 from raysim.federation.federation import build_federation
 from raysim.models.building import check_model
@@ -77,7 +77,7 @@ def test_a_client_trains_the_head_of_its_own_task(tiny, simulate):
 def test_what_is_sent_is_known_before(tiny, simulate):
     """A model with one head more, 4 x 5 + 4 numbers of 4 bytes, both ways, for three clients in four rounds."""
     config = tiny(**HEADS)
-    counted, before = simulate(config).simulation.exchange.traffic, dry_run(config, build_federation(config))
+    counted, before = simulate(config).simulation.exchange.traffic, cost_of(config)
     one = simulate(tiny()).simulation.exchange.traffic
     assert (sum(before.up.values()), sum(before.down.values())) == (counted.up, counted.down)
     assert (counted.up - one.up, counted.down - one.down) == (3 * 4 * 4 * 24, 3 * 4 * 4 * 24)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from costs import cost_of
 from PIL import Image
 from torch import Tensor, nn
 
 import raysim
 from raysim.algorithms.parts.sample_gradients import squared_norms
 from raysim.config import load
-from raysim.estimate.dry_run import dry_run
 from raysim.estimate.memory import estimate_memory
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model, check_model
@@ -257,12 +257,12 @@ def test_a_run_begins_with_the_files_weights_and_ends_in_a_file_of_torchvisions(
 ) -> None:
     """At a rate of 1e-30 nothing but BatchNorm's statistics moves. `raysim evaluate` never takes a new head.
 
-    A dry run, in which ER shows its memory steps without values, foresees the bytes.
+    A rehearsal foresees the bytes.
     """
     path = published()
     config = load(configured(weights=str(path)), {"training.optimizer.lr": 1e-30, "methods": {"er": {}}})
     result = raysim.run(config, out=tmp_path / "run", local=True)
-    assert sum(dry_run(config, build_federation(config)).up.values()) == result.bytes_up
+    assert sum(cost_of(config).up.values()) == result.bytes_up
     state, file = torch.load(tmp_path / "run" / "model.pt", weights_only=True), torch.load(path, weights_only=True)
     models.get_model(SMALL, weights=None, num_classes=4).load_state_dict(state)
     assert torch.equal(state["conv5.0.weight"], file["conv5.0.weight"])

@@ -79,7 +79,7 @@ def keep_exemplars(client: Client, purpose: str, herding: bool = True) -> None:
 
 def _exemplars(client: Client, positions: Tensor, size: int, purpose: str, herding: bool) -> Tensor:
     """Return the positions of up to `size` exemplars of one class, the best first."""
-    if not (herding and client.computes and len(positions)):
+    if not (herding and len(positions)):
         return positions[torch.from_numpy(client.generator(purpose).permutation(len(positions))[:size])]
     return positions[herd(unit_features(client, positions, purpose), size)]
 

@@ -28,8 +28,6 @@ def fisher_diagonal(client: Client, form: FisherForm, sample_size: int, purpose:
     is in evaluation mode: no dropout, and BatchNorm's statistics are used and not changed. The mode is restored.
     """
     model, total = client.model, torch.zeros_like(client.model.parameters)
-    if not client.computes:
-        return total
     draws, training = client.generator(purpose), client.model.module.training
     order = torch.from_numpy(draws.permutation(len(client.arrived)))
     drawn = client.arrived[order[:sample_size]]

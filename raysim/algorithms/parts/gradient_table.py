@@ -77,8 +77,6 @@ def check_table_fits(client: Client, rows: int, what: str) -> None:
     Raises:
         RunError: the table does not fit.
     """
-    if not client.computes:
-        return
     parameters = client.model.parameters
     wanted = rows * parameters.nbytes
     on_gpu = parameters.device.type == "cuda"

@@ -1,0 +1,40 @@
+"""What methods keep at a client: measured in two tiny rehearsals of different size."""
+
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.config import Config
+from raysim.estimate.rehearsal import FEW, in_small, rehearse
+from raysim.federation.federation import Federation
+from raysim.models.flat import FlatModel
+
+Ints = npt.NDArray[np.int64]
+BATCHES = (2, 3)  # of the two rehearsals
+ROUNDS = (1, 1)  # one of each of two tasks
+
+
+def measure_halves(config: Config, federation: Federation, model: FlatModel, batches: Ints) -> tuple[Ints, Ints]:
+    """Return the bytes that methods keep at clients with so many batches, and their largest tables (int64 [n]).
+
+    The two rehearsals show a constant part and a part per batch. User-defined methods are left out: what they
+    do besides computing should happen in the run alone.
+    """
+    built_in = {name: keys for name, keys in config.methods.items() if ":" not in name}
+    config = config.model_copy(update={"methods": built_in})
+    few, more = (_measure(config, federation, model, count) for count in BATCHES)
+    kept, tables = (few[:, None] + (more - few)[:, None] * (batches - BATCHES[0])).clip(0)
+    return kept, tables
+
+
+def _measure(config: Config, federation: Federation, model: FlatModel, batches: int) -> Ints:
+    """Return the bytes that one client with so many batches keeps, and those of its largest table.
+
+    A method that fails here is the run's to refuse; it counts as nothing.
+    """
+    size = min(config.training.batch_size, FEW)
+    with suppress(Exception):
+        seen = rehearse(*in_small(config, federation, batches, size, ROUNDS), model, ROUNDS)
+        return np.array([seen.kept, seen.table])
+    return np.zeros(2, np.int64)

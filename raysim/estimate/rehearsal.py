@@ -1,0 +1,233 @@
+"""A rehearsal: a few rounds of a run with one client and a few samples, really trained, in this process.
+
+It shows what every kind of round sends, how many steps a client takes and what it keeps. The cost of the run follows
+from the run's plan, which is known before (see cost.py).
+"""
+
+import copy
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from raysim.api.messages import Broadcast, count_bytes
+from raysim.config import Config
+from raysim.config.schema import Resources
+from raysim.config.timing import Clients, SynchronousSchedule
+from raysim.engine.orders import Order, Reply
+from raysim.engine.runner import LocalRunner
+from raysim.engine.simulation import Simulation
+from raysim.federation.availability import Attendance, Availability
+from raysim.federation.federation import Federation
+from raysim.federation.stream import Stream
+from raysim.models.flat import FlatModel
+from raysim.system.seeding import torch_untouched
+
+ROUNDS = (3, 3, 2)  # by task; so that messages of every k-th round show as a difference between rounds of a kind
+FEW = 2  # samples of a batch, where nothing is timed
+RATE = 1e-9  # learning rate, with which nothing diverges on a few samples
+
+
+@dataclass(frozen=True)
+class Messages:
+    """What one order sends, in bytes."""
+
+    op: str
+    """As in Order."""
+    down: Mapping[str, int]
+    """The message, by method."""
+    broadcasts: Mapping[str, tuple[int, bool]]
+    """By name: its size, and whether it is another version than the last one. The model is not among them."""
+    up: Mapping[str, int]
+    """The reply, by method."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many samples a client has in a window of its stream."""
+
+    arrived: int
+    """Those in the window."""
+    finished: int
+    """Those of the stages before."""
+    so_far: int
+    """Those up to the end of the window."""
+
+
+def sizes_in(stream: Stream, window: int) -> Sizes:
+    """Return a client's sizes in a window of its stream."""
+    return Sizes(stream.size(window), len(stream.span(0, stream.stage(window))), stream.end(window))
+
+
+@dataclass
+class Round:
+    """One round of a rehearsal."""
+
+    is_later: bool
+    """Whether it is of a later task than the first."""
+    is_first: bool
+    """Whether it is its task's first round."""
+    is_last: bool
+    messages: list[Messages] = field(default_factory=list)
+    """Of all orders, in turn."""
+    at_end: list[Messages] = field(default_factory=list)
+    """Of the orders of `end_task`, in the task's last round."""
+    sizes: Sizes | None = None
+    """Those of the client; None if it did not train."""
+    trained: int = 0
+    """The samples that an epoch ran over."""
+    steps: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a rehearsal showed."""
+
+    rounds: Sequence[Round]
+    kept: int
+    """The most bytes that the client-side parts of the methods kept from one order to the next."""
+    table: int
+    """The bytes of the largest matrix [n, P], if that is more."""
+
+
+def rehearse(
+    config: Config,
+    federation: Federation,
+    model: FlatModel,
+    rounds: Sequence[int],
+    clock: Callable[[], float] = time.process_time,
+    patience: float = float("inf"),
+) -> Rehearsal:
+    """Train a small run and return what it showed. Torch's global state and the model stay as they are.
+
+    Args:
+        config: the config of `in_small`.
+        federation: its federation.
+        model: the run's model.
+        rounds: the number of rounds of each task.
+        clock: what rounds are timed with.
+        patience: the seconds after which no further task begins.
+    """
+    done: list[Round] = []
+    with torch_untouched():
+        runner = Watcher(config, federation)
+        simulation = Simulation(config, federation, runner, model=copy.deepcopy(model))
+        began = time.perf_counter()
+        with TableWatch(model) as watch:
+            for count in rounds:
+                if time.perf_counter() - began > patience:
+                    break
+                done += [_carry_out(simulation, runner, clock) for _ in range(count)]
+    return Rehearsal(done, runner.kept, watch.largest if watch.largest > runner.kept else 0)
+
+
+def _carry_out(simulation: Simulation, runner: "Watcher", clock: Callable[[], float]) -> Round:
+    """Carry out the next round, which is not evaluated, and return what was seen of it."""
+    server, began = simulation.server, clock()
+    server.begin_round()
+    progress, ends = server.progress, server.round in simulation.federation.availability.rows
+    seen = Round(progress.task > 0, progress.began == server.round - 1, ends)
+    runner.round, runner.messages = seen, seen.messages
+    simulation.schedule.update()
+    runner.messages = seen.at_end
+    if ends:
+        simulation.exchange.drive_plans("end_task", server.present)
+    seen.seconds = clock() - began
+    return seen
+
+
+class Watcher(LocalRunner):
+    """A runner that notes what each order sends, and what the client keeps after it."""
+
+    def __init__(self, config: Config, federation: Federation) -> None:
+        super().__init__(config, federation)
+        self.round = Round(False, False, False)
+        self.messages = self.round.messages
+        self.kept = 0
+        self._versions: dict[str, int] = {}
+
+    def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:
+        """Carry out the order, and return the reply."""
+        reply, client = super().begin(order, broadcasts), self.host.clients[0]
+        self.kept = max(self.kept, count_bytes([half.state() for half in client.halves.values()]))
+        if order.op == "train":
+            self.round.sizes = sizes_in(client.stream, client.window)
+            self.round.trained, self.round.steps = client.trained, client.steps
+        message = order.message if order.op == "train" else {order.op.partition(".")[0]: order.message}
+        others = {each.name: each for each in broadcasts if each.name != "model"}
+        self.messages.append(
+            Messages(
+                order.op,
+                {method: count_bytes(part) for method, part in message.items()},
+                {name: (count_bytes(b.value), self._versions.get(name) != b.version) for name, b in others.items()},
+                dict(reply.bytes_by_method),
+            )
+        )
+        self._versions |= {name: broadcast.version for name, broadcast in others.items()}
+        return reply
+
+
+class TableWatch(TorchFunctionMode):
+    """Notes the bytes of the largest matrix [n, P] in the model's dtype; the estimate counts vectors."""
+
+    def __init__(self, model: FlatModel) -> None:
+        super().__init__()
+        self.largest = 0
+        self._like = model.dtype, len(model.parameters)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Carry an operation of torch's out."""
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor) and made.dim() == 2 and (made.dtype, made.shape[1]) == self._like:
+            self.largest = max(self.largest, made.nbytes)
+        return made
+
+
+def rounds_of(config: Config) -> Sequence[int]:
+    """Return the rounds of each portion of a rehearsal's data: of each task, or of each window of unknown tasks."""
+    return ROUNDS if config.scenario.windows is not None else ROUNDS[: config.scenario.tasks]
+
+
+def in_small(
+    config: Config,
+    federation: Federation,
+    batches: int,
+    batch_size: int,
+    rounds: Sequence[int],
+    resources: Resources | None = None,
+) -> tuple[Config, Federation]:
+    """Return the config and the federation of a rehearsal: one client with so many batches of each task.
+
+    It trains one epoch, or one step more than an epoch has if the config counts steps: this shows which of the two a
+    method follows. It is on the CPU unless `resources` are given.
+    """
+    rows, ends, unlabelled = batches * batch_size, np.cumsum(rounds).tolist(), federation.unlabelled
+    tasks = [number % len(federation.tasks) for number in range(len(rounds))]
+    samples = [np.resize(federation.tasks[task].train, rows) for task in tasks]
+    known = config.scenario.windows is None  # whether clients and the server know where tasks end
+    stream = Stream(samples, tasks, stages=None if known else [0])
+    if unlabelled is not None:
+        unlabelled = replace(unlabelled, parts=[np.resize(unlabelled.parts[0], rows)])
+    training = {
+        "rounds_per_task": rounds[0],
+        "local_epochs": 1 if config.training.local_epochs else None,
+        "local_steps": batches + 1 if config.training.local_steps else None,
+        "batch_size": batch_size,
+        "optimizer": config.training.optimizer.model_copy(update={"lr": RATE}),
+    }
+    small = config.model_copy(
+        update={
+            "clients": Clients(count=1),
+            "training": config.training.model_copy(update=training),
+            "schedule": SynchronousSchedule(),
+            "resources": resources or Resources(deterministic=config.resources.deterministic),
+            "participation": config.participation.model_copy(update={"fraction": 1.0, "count": None}),
+        }
+    )
+    times = Availability([stream], [Attendance([1, *(end + 1 for end in ends[:-1])])], ends if known else ends[-1:])
+    return small, replace(federation, streams=[stream], availability=times, opener=None, unlabelled=unlabelled)
