@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 USAGE = """usage: raysim COMMAND ...
 
   run CONFIG [KEY=VALUE ...] [--out DIR] [--local] [--quiet]   run a scenario
-  run --resume --out DIR [KEY=VALUE ...] [--local] [--quiet]   go on from a run's newest checkpoint
+  run --resume --out DIR [KEY=VALUE ...] [--local] [--quiet]   resume from a run's newest checkpoint
         [--trust]
   check CONFIG [KEY=VALUE ...] [--schema]                      validate; say what would start; start nothing
   download CONFIG [KEY=VALUE ...]                              download what is missing of a config's data
   list KIND [NAME]                                             what a config can name: methods, models, ...; NAME's keys
-  sweep CONFIG [KEY=VALUE ...] [--out DIR] [--jobs N]          run a grid of runs, and go on where it was left
+  sweep CONFIG [KEY=VALUE ...] [--out DIR] [--jobs N]          run a grid of runs, without those that are done
         [--local] [--list] [--quiet]
   report DIR ... [--out DIR] [--against PAPER]                 tables and plots over every finished run below the DIRs
   evaluate DIR [KEY=VALUE ...] [--out FILE] [--trust]          a finished run's model on other data, or another split
@@ -118,7 +118,7 @@ def _run(given: Sequence[str]) -> int:
     parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=OVERRIDE)
     parser.add_argument("--out", metavar="DIR", help="a new or empty directory (runs/NAME/seed-SEED/DATE-TIME-LABEL)")
     parser.add_argument("--local", action="store_true", help="run every client in this process, without Ray")
-    parser.add_argument("--resume", action="store_true", help="go on from DIR's newest checkpoint")
+    parser.add_argument("--resume", action="store_true", help="resume from DIR's newest checkpoint")
     parser.add_argument("--quiet", action="store_true", help="show nothing")
     parser.add_argument("--trust", action="store_true", help=TRUST)
     asked = parser.parse_intermixed_args(given)

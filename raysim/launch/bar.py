@@ -42,7 +42,7 @@ class LiveRun(RunDisplay):
         if isinstance(event, Stage):
             self._stage, self._rounds = event.text, 0
         elif isinstance(event, Started):
-            self._task = f"task 1/{self._tasks}" if not event.done else f"going on from round {event.done}"
+            self._task = f"task 1/{self._tasks}" if not event.done else f"resuming from round {event.done}"
             self._rounds, self._first, self._round = event.rounds, event.done, event.done
             self._running = self._latest = time.monotonic()
         elif isinstance(event, RoundDone):

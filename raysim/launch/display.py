@@ -37,7 +37,7 @@ class RunDisplay(Display):
         if isinstance(event, Notice):
             self.say(event.text)
         elif isinstance(event, RolledBack):
-            self.say(f"{event.why}; going on from round {event.round}")
+            self.say(f"{event.why}; resuming from round {event.round}")
 
 
 class RunLines(RunDisplay):
@@ -69,7 +69,7 @@ def accuracy_so_far(event: RoundDone, config: Config) -> str:
 
 
 def show_result(result: Result, console: Console, resume_command: str) -> None:
-    """Print the accuracy matrices, the metrics, the location of the files, and how to go on if it was interrupted."""
+    """Print the accuracy matrices, the metrics, the place of the files, and how to resume an interrupted run."""
     for protocol, values in result.evaluation.items():
         in_step = values["forgetting"] is not None or len(values["accuracy"]) < 2
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
@@ -95,7 +95,7 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
     )
     print_line(console, f"run directory: {result.directory}")
     if result.status == "interrupted":
-        print_line(console, f"to go on:      {resume_command}")
+        print_line(console, f"to resume:     {resume_command}")
     if any(result.directory.glob("events.out.*")):
         print_line(console, f"TensorBoard:   tensorboard --logdir {result.directory}")
 

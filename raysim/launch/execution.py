@@ -82,7 +82,7 @@ class Execution:
                 except RunError as also:  # for example, the disk is still full
                     error.add_note(str(also))
                 if recorder.checkpoints.newest is not None:
-                    where = f"go on from round {recorder.checkpoints.newest}"
+                    where = f"resume from round {recorder.checkpoints.newest}"
                     error.add_note(f"{where}: {resume_command(self._config, self._directory)}")
                 raise
             self._end(recorder, audience, recorder.status)

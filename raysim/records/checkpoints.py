@@ -184,4 +184,4 @@ def _file_digest(path: Path) -> str | None:
 
 
 def _describe_damage(place: Path, found: str) -> str:
-    return f"{place}: this checkpoint is damaged ({found}); delete its folder to go on from the one before it"
+    return f"{place}: this checkpoint is damaged ({found}); delete its folder to resume from the one before it"

@@ -52,11 +52,11 @@ def convert_write_errors(what: Path | str, directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        first = "make room," if error.errno in NO_ROOM else "see to that,"
+        first = "make room" if error.errno in NO_ROOM else "fix this"
         if isinstance(error, FileNotFoundError):
             first = f"{directory} was deleted or moved: start the run again, or put it back"
         raise NotWritten(
-            f"{what} could not be written ({error.strerror or error}); {first} and go on with raysim run --resume "
+            f"{what} could not be written ({error.strerror or error}); {first}, then run raysim run --resume "
             f"--out {directory}"
         ) from error
 

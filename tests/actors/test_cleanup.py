@@ -337,7 +337,7 @@ def test_the_loss_of_rays_own_processes_moves_no_bit(
         run.kill(name)
     status, output, errors = run.end()
     assert (status, errors) == (0, "")
-    assert [*map(int, re.findall(r"the cluster died: .* going on from round (\d+)", output))] == [2, 6][: len(killed)]
+    assert [*map(int, re.findall(r"the cluster died: .* resuming from round (\d+)", output))] == [2, 6][: len(killed)]
     assert "(raylet)" not in output  # what Ray would say about it, with a page of its log
     assert run.summary["recoveries"] == len(killed)
     alone = raysim_here.run(config, way, out=tmp_path / "alone", local=True)
@@ -360,7 +360,7 @@ def test_a_sweep_goes_on_after_the_loss_of_its_cluster(start: Callable[..., Run]
     run.kill("raylet")
     status, output, errors = run.end()
     assert (status, errors) == (0, "")
-    assert len(re.findall(r"seed-\d: the cluster died: .* going on from round \d", output)) == 2
+    assert len(re.findall(r"seed-\d: the cluster died: .* resuming from round \d", output)) == 2
     for seed in (0, 1):
         run.out = out / f"seed-{seed}"
         assert (run.summary["status"], run.summary["recoveries"]) == ("done", 1)

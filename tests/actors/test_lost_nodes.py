@@ -87,5 +87,5 @@ def test_the_run_goes_on_without_it(
     result = raysim.run({**small, **spread}, way, out=tmp_path / "there", display=watched)
     assert facts(result) == facts(raysim.run(small, way, out=tmp_path / "here", local=True))
     assert watched.gone
-    assert result.recoveries == len([text for text in watched.told if "going on from round" in text]) >= 1
+    assert result.recoveries == len([text for text in watched.told if "resuming from round" in text]) >= 1
     assert result.rounds_recomputed <= EVERY * result.recoveries

@@ -90,7 +90,7 @@ class Killer:
     def take(self, event: Event) -> None:
         if isinstance(event, RolledBack):
             self.old = actors("")  # which may take a moment to end
-            self.say(f"{event.why}; going on from round {event.round}")
+            self.say(f"{event.why}; resuming from round {event.round}")
             return
         if len(self.told) < len(self.killed):
             return  # the run has not noticed the last loss yet: a second one would count as the same
@@ -151,7 +151,7 @@ def test_actors_are_killed(
     assert result.recoveries == len(killer.told) == len(kills)
     for told in killer.told:
         assert re.fullmatch(
-            r"(the host of clients? .*|the coordinator|a host|a process) died: .*; going on from round \d+", told
+            r"(the host of clients? .*|the coordinator|a host|a process) died: .*; resuming from round \d+", told
         )
     back = [loss["back_to_round"] for loss in losses(tmp_path / "out")]
     # the last checkpoint before the round that was taken when it was killed, or the next one, if that came through yet
@@ -241,7 +241,7 @@ def test_a_disk_that_fills_ends_a_run_on_ray_too(
     with pytest.raises(RunError, match="the disk is full") as found:
         raysim.run(small, {**COMMON, **SETTINGS["synchronous"]}, out=tmp_path / "out")
     assert writes == [EVERY, 2 * EVERY]
-    assert f"go on from round {EVERY}: raysim run --resume" in found.value.__notes__[0]
+    assert f"resume from round {EVERY}: raysim run --resume" in found.value.__notes__[0]
     limit = time.monotonic() + LIMIT
     while actors("Host") or actors("Coordinator"):
         assert time.monotonic() < limit, "waited too long"

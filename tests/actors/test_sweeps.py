@@ -153,7 +153,7 @@ def test_a_run_whose_process_is_killed_resumes_from_its_checkpoint(
     assert 1 <= outcome.result.rounds_recomputed <= 3
     (line,) = shown.said
     assert line.startswith("seed-0: the run's process died: its process ended")
-    assert line.endswith("; going on from round 3")
+    assert line.endswith("; resuming from round 3")
     here = raysim.run(outcome.cell.config, out=tmp_path / "here", local=True)
     assert facts(outcome.result) == facts(here)
     assert psutil.wait_procs(processes(), timeout=30)[1] == []

@@ -220,4 +220,4 @@ def test_the_innermost_place_is_named_and_a_checkpoint_beside_it(
     more = [f'methods={{"{__name__}:OnTheServer": {{}}}}', "checkpoint.every_rounds=1"]
     assert main(["run", config, *more, "--out", str(out), "--local", "--quiet"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.endswith(f"; server, round 3; go on from round 2: raysim run --resume --out {out} --trust")
+    assert last.endswith(f"; server, round 3; resume from round 2: raysim run --resume --out {out} --trust")

@@ -96,7 +96,7 @@ def test_only_the_rounds_since_a_resume_tell_how_long_is_left(tiny: Any, at: Any
     at(0)
     run = LiveRun(Console(width=80), tiny())
     run.take(Started(None, 100, 40))
-    assert shown(run).startswith("going on from round 40 ━")
+    assert shown(run).startswith("resuming from round 40 ━")
     at(8)
     run.take(done(42))
     assert shown(run).endswith("left 0:03:52")

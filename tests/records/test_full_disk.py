@@ -55,9 +55,7 @@ def config(tiny):
 
 
 def told(out, name):
-    return (
-        f"{out / name} could not be written (File too large); make room, and go on with raysim run --resume --out {out}"
-    )
+    return f"{out / name} could not be written (File too large); make room, then run raysim run --resume --out {out}"
 
 
 class Deletes(RunDisplay):
@@ -80,10 +78,10 @@ def test_a_directory_that_is_deleted_under_its_run_ends_it(config, tmp_path, aft
         raysim.run(config, out=out, local=True, display=Deletes(after, out))
     assert str(failed.value) == (
         f"{what} could not be written (No such file or directory); {out} was deleted or moved: start the run again, or "
-        f"put it back and go on with raysim run --resume --out {out}"
+        f"put it back, then run raysim run --resume --out {out}"
     )
     assert not out.exists()
-    assert not any("go on from round" in note for note in failed.value.__notes__)
+    assert not any("resume from round" in note for note in failed.value.__notes__)
 
 
 def test_a_round_that_cannot_be_written_ends_the_run_in_one_line(config, tmp_path):
@@ -94,7 +92,7 @@ def test_a_round_that_cannot_be_written_ends_the_run_in_one_line(config, tmp_pat
     assert str(failed.value) == told(out, "rounds.jsonl")
     assert failed.value.__notes__ == [
         told(out, "summary.json"),
-        f"go on from round 2: raysim run --resume --out {out}",
+        f"resume from round 2: raysim run --resume --out {out}",
     ]
     assert not (out / "summary.json").exists()
     assert not (out / ".summary.json").exists()
