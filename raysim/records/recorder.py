@@ -6,7 +6,7 @@ import platform
 import subprocess
 import time
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -205,6 +205,7 @@ def find_versions() -> dict[str, str | None]:
     return found
 
 
+@cache  # a process keeps the code that it has imported
 def _find_commit() -> str | None:
     git = partial(subprocess.run, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
     try:

@@ -21,6 +21,7 @@ SMALL = {
     "clients": {"count": 4},
     "model": {"name": "mlp", "hidden": [12]},
     "training": {"rounds_per_task": 3, "batch_size": 8, "optimizer": {"lr": 0.1, "momentum": 0.9}},
+    "logging": {"tensorboard": False},  # its images take longer than the run
 }
 
 

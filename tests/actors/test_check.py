@@ -40,6 +40,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "resources": {"clients_per_actor": 3},
     },
 }
+SOAKED = ("a ResNet-18 with a variate for each client",)
 
 
 def fields(path: str) -> dict[str, int]:
@@ -94,7 +95,9 @@ def number(text: str, pattern: str) -> int:
     return int(found[1].replace(",", ""))
 
 
-@pytest.mark.parametrize("what", RUNS)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.soak) if what in SOAKED else what for what in RUNS]
+)
 def test_a_run_has_what_was_foreseen(what: str, small: dict[str, Any], tmp_path: Path) -> None:
     source = {**small, "logging": {"tensorboard": False}, **RUNS[what]}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(source))

@@ -258,7 +258,7 @@ def test_a_failure_is_told_in_one_line_and_leaves_nothing(what: str, raysim: Cal
 
 
 def test_the_first_interrupt_lets_the_round_end_and_keeps_the_model(raysim: Callable[..., Run]) -> None:
-    run = raysim("training.rounds_per_task=100000")
+    run = raysim("training.rounds_per_task=100000", "logging.tensorboard=true")
     run.wait_for_rounds(2)
     run.interrupt()
     status, output, errors = run.end()

@@ -55,7 +55,7 @@ ELSEWHERE = {"a_gem", "der", "ditto", "fedper", "fed_a_gem", "re_fed", "scaffold
 ONE_EACH = {"resources.clients_per_actor": 1}
 TWO_EACH = {"resources.clients_per_actor": 2}
 AUTO = {"resources.clients_per_actor": "auto"}
-SILENT = {"logging.tensorboard": False}
+LOGGED = {"logging.tensorboard": True}
 SPAWNED = {"resources.workers": "spawned"}
 SOAK = pytest.mark.soak
 # three hosts with auto: as many as the running Ray has CPUs, not the machine
@@ -93,22 +93,22 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
 @pytest.mark.parametrize(
     ("name", "way"),
     [
-        pytest.param("dropout", ONE_EACH, id="dropout-one"),
-        pytest.param("dropout", ONE_EACH | SILENT, id="dropout-one-again-and-without-logging", marks=SOAK),
-        pytest.param("dropout", TWO_EACH | SPAWNED, id="dropout-two-spawned", marks=SOAK),
+        pytest.param("dropout", ONE_EACH | LOGGED, id="dropout-one-with-logging"),
+        pytest.param("dropout", ONE_EACH, id="dropout-one-again", marks=SOAK),
+        pytest.param("dropout", TWO_EACH | SPAWNED | LOGGED, id="dropout-two-spawned-with-logging", marks=SOAK),
         pytest.param("dropout", AUTO, id="dropout-auto"),
-        pytest.param("batch norm", ONE_EACH, id="batch-norm-one", marks=SOAK),
-        pytest.param("batch norm", TWO_EACH | SILENT, id="batch-norm-two-without-logging"),
-        pytest.param("batch norm", AUTO, id="batch-norm-auto", marks=SOAK),
-        pytest.param("c_flag and fedavgm", TWO_EACH | SILENT, id="c-flag-two"),
-        pytest.param("joint, flwf, special_c and fedadam", AUTO | SILENT, id="special-c-auto"),
-        pytest.param("fedtrack, fixed and fedyogi", ONE_EACH | SILENT, id="fedtrack-one", marks=SOAK),
-        pytest.param("cfed, ewc, fedcurv, lwf and nccl", TWO_EACH | SILENT, id="cfed-two"),
-        pytest.param("icarl, gpm and fot", AUTO | SILENT, id="icarl-auto"),
-        pytest.param("a package of one's own", TWO_EACH | SILENT, id="own-two"),
-        pytest.param("dann", ONE_EACH | SILENT, id="dann-one", marks=SOAK),
-        pytest.param("heads", AUTO | SILENT, id="heads-auto", marks=SOAK),
-        pytest.param("glfc", TWO_EACH | SILENT, id="glfc-two", marks=SOAK),
+        pytest.param("batch norm", ONE_EACH | LOGGED, id="batch-norm-one-with-logging", marks=SOAK),
+        pytest.param("batch norm", TWO_EACH, id="batch-norm-two"),
+        pytest.param("batch norm", AUTO | LOGGED, id="batch-norm-auto-with-logging", marks=SOAK),
+        pytest.param("c_flag and fedavgm", TWO_EACH, id="c-flag-two"),
+        pytest.param("joint, flwf, special_c and fedadam", AUTO, id="special-c-auto"),
+        pytest.param("fedtrack, fixed and fedyogi", ONE_EACH, id="fedtrack-one", marks=SOAK),
+        pytest.param("cfed, ewc, fedcurv, lwf and nccl", TWO_EACH, id="cfed-two"),
+        pytest.param("icarl, gpm and fot", AUTO, id="icarl-auto"),
+        pytest.param("a package of one's own", TWO_EACH, id="own-two"),
+        pytest.param("dann", ONE_EACH, id="dann-one", marks=SOAK),
+        pytest.param("heads", AUTO, id="heads-auto", marks=SOAK),
+        pytest.param("glfc", TWO_EACH, id="glfc-two", marks=SOAK),
     ],
 )
 def test_ray_gives_the_bits_of_the_local_run(
@@ -124,7 +124,7 @@ def test_ray_gives_the_bits_of_the_local_run(
     result = raysim.run(small, RUNS[name] | way, out=tmp_path / "run")
     assert facts(result) == expected
     assert [list(clients) for clients in placed[-1].clients] == PLACES[way["resources.clients_per_actor"]]
-    assert bool(list(result.directory.glob("events.out.*"))) == ("logging.tensorboard" not in way)
+    assert bool(list(result.directory.glob("events.out.*"))) == ("logging.tensorboard" in way)
 
 
 def test_every_method_of_raysim_runs_on_ray() -> None:
@@ -134,10 +134,10 @@ def test_every_method_of_raysim_runs_on_ray() -> None:
 
 
 @pytest.mark.parametrize("name", [name if name == "dropout" else pytest.param(name, marks=SOAK) for name in RUNS])
-def test_the_local_run_repeats_itself_without_logging(
+def test_the_local_run_repeats_itself_with_logging(
     name: str, small: dict[str, Any], here: Here, facts: Facts, tmp_path: Path
 ) -> None:
-    assert facts(raysim.run(small, RUNS[name] | SILENT, out=tmp_path / "run", local=True)) == here(name)
+    assert facts(raysim.run(small, RUNS[name] | LOGGED, out=tmp_path / "run", local=True)) == here(name)
 
 
 def test_another_seed_gives_other_bits(small: dict[str, Any], here: Here, facts: Facts, tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ def test_help_and_version(capsys: Captured) -> None:
 
 @pytest.mark.slow
 def test_python_m_raysim_is_raysim() -> None:
-    command, module = process(SCRIPT, "list", "methods"), process(sys.executable, "-m", "raysim", "list", "methods")
+    command, module = process(SCRIPT, "configs"), process(sys.executable, "-m", "raysim", "configs")
     assert command.stdout == module.stdout != ""
     assert process(sys.executable, "-m", "raysim", "rnu").returncode == 2
 
@@ -421,7 +421,7 @@ def test_a_failure_has_its_own_exit_status(
 
 @pytest.mark.slow
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    command = f"'{SCRIPT}' list datasets | head -1; exit ${{PIPESTATUS[0]}}"
+    command = f"'{SCRIPT}' configs | head -1; exit ${{PIPESTATUS[0]}}"
     done = process("bash", "-c", command)
     assert done.stderr == ""
     assert done.stdout.count("\n") == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import raysim
 from raysim.system.output import divert_errors
 
 CONFIG = {
@@ -50,10 +51,8 @@ def test_a_display_that_cannot_be_written_to_ends_no_run(output: str, tmp_path: 
 
 @pytest.mark.slow
 def test_a_report_that_nobody_reads_is_made_all_the_same(tmp_path: Path) -> None:
-    (tmp_path / "tiny.yaml").write_text(json.dumps(CONFIG))
-    run = f"{sys.executable} -m raysim run tiny.yaml --local --out runs/one"
-    report = f"{sys.executable} -m raysim report runs --out report"
-    command = f"set -o pipefail; {run} > ran && {report} | true"
+    raysim.run(CONFIG, out=tmp_path / "runs" / "one", local=True)
+    command = f"set -o pipefail; {sys.executable} -m raysim report runs --out report | true"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
     assert [*(tmp_path / "report").glob("*.html")]
