@@ -27,7 +27,7 @@ from typing import Any
 import psutil
 
 LOOPBACK = "127.0.0.1"
-TESTED = ("2.60", "2.60")
+TESTED = ("2.56", "2.60")
 """The oldest and the newest minor version of Ray that the whole suite was run with."""
 
 # --- The plain mode: Ray's public interface alone
@@ -64,7 +64,7 @@ MODE, TOKEN, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PAT
 """What: Ray's documented variables for its token.
 
 Buys: safety. Other users of this machine see the ports, but cannot use them.
-Works with: 2.52 to 2.60; before 2.60 Ray uses no token unless the mode says so.
+Works with: before 2.60 Ray uses no token unless the mode says so.
 Without: nothing protects the ports from other users of this machine.
 """
 QUIET = (
@@ -152,7 +152,6 @@ def _reread_token() -> None:
 
     What: the classes with which Ray reads them.
     Buys: a process that imported Ray earlier uses the token, and can later join a cluster with another token or none.
-    Works with: 2.60; 2.52 has no such classes.
     Without: joining another cluster in the same process may fail.
     """
     import ray

@@ -49,9 +49,9 @@ print(json.dumps([result.status, result.model_sha256, before == dict(os.environ)
         ("2.60.0", None),
         ("2.60.3", None),
         ("2.60.0rc1", None),
-        ("2.52.1", "Ray 2.52.1 is outside the tested range 2.60 to 2.60"),
-        ("2.61.0", "Ray 2.61.0 is outside the tested range 2.60 to 2.60"),
-        ("3.0.0.dev0", "Ray 3.0.0.dev0 is outside the tested range 2.60 to 2.60"),
+        ("2.52.1", "Ray 2.52.1 is outside the tested range 2.56 to 2.60"),
+        ("2.61.0", "Ray 2.61.0 is outside the tested range 2.56 to 2.60"),
+        ("3.0.0.dev0", "Ray 3.0.0.dev0 is outside the tested range 2.56 to 2.60"),
     ],
 )
 def test_outside_the_tested_range_ray_is_used_plainly(
@@ -79,7 +79,7 @@ def test_one_line_says_so_and_forked_workers_are_refused(tiny: Any, monkeypatch:
     said: list[str] = []
     cluster_of([tiny(), tiny()], Capacity(1, 0, None), said.append)
     start = "Ray spawns the workers, and each imports torch: "
-    assert said == [f"{start}Ray 2.61.0 is outside the tested range 2.60 to 2.60"]
+    assert said == [f"{start}Ray 2.61.0 is outside the tested range 2.56 to 2.60"]
     cluster_of([load(tiny(), {"resources.workers": "spawned"})], Capacity(1, 0, None), said.append)
     assert len(said) == 1
     with pytest.raises(ConfigError, match=r"^resources\.workers: found forked, but Ray 2\.61\.0 is outside the tested"):

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 import raysim
-from raysim.actors.compat import CLUSTER_VARIABLE, RAYLET_VARIABLE
+from raysim.actors.compat import CLUSTER_VARIABLE, MODE, RAYLET_VARIABLE
 from raysim.estimate.memory import PROCESS_BYTES
 
 pytestmark = pytest.mark.ray
@@ -53,7 +53,8 @@ def head() -> Iterator[Head]:
         free.close()
         (Path(folder) / ".ray").mkdir()
         (Path(folder) / ".ray" / "auth_token").write_text(secrets.token_hex(32))
-        environment = {**_bare(), "HOME": folder, CLUSTER_VARIABLE: "0"}
+        # before 2.60 a cluster asks for its token in this mode only
+        environment = {**_bare(), "HOME": folder, CLUSTER_VARIABLE: "0", MODE: "token"}
         command = ["start", "--head", "--block", "--num-cpus=2", f"--port={port}", "--node-ip-address=127.0.0.1"]
         more = ["--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={folder}/t"]
         ray = Path(sys.executable).with_name("ray")
