@@ -61,7 +61,7 @@ WARM_UP = 2  # rounds that are not counted
 Places = dict[str, list[tuple[Any, str]]]  # the functions that are timed as one
 
 COORDINATOR: Places = {
-    "draw the cohort": [(Server, "sample"), (Exchange, "gather")],
+    "draw the cohort": [(Server, "sample"), (Exchange, "set_cohort")],
     "make orders": [(Exchange, "order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
     "deal clients": [(Rebalancing, "plan_moves"), (Rebalancing, "note")],

@@ -66,7 +66,8 @@ def test_check_reckons_with_them() -> None:
     assert lines["tasks"] == "2: rolled by 0; rolled by 1"
     assert lines["clients"] == "4, each with 257 to 515 samples at a time"
     steps = 4 * sum(-(-samples // 32) for samples in (515, 364, 297)) * 2  # four rounds of two tasks, batches of 32
-    assert lines["steps"] == f"{steps} gradient steps"
+    # A custom method decides itself how many steps it takes, so its figure is what a rehearsal suggests.
+    assert lines["steps"].startswith(f"about {steps} gradient steps")
 
 
 def test_their_arithmetic_by_hand() -> None:

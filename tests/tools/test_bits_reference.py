@@ -130,7 +130,7 @@ def test_every_kind_of_a_block_is_taken_in_some_run() -> None:
 
 def test_every_sampler_is_taken() -> None:
     (described,) = [words for key, _, _, words in rows() if key == "participation.sampler"]
-    samplers = described.partition(": ")[2].partition(", or your own")[0].split(", ")
+    samplers = described.partition(": ")[2].partition(", or a custom")[0].split(", ")
     assert len(samplers) >= 3
     assert set(samplers) - {"uniform"} <= TAKEN["participation.sampler"]
 
