@@ -45,7 +45,8 @@ RUNS: dict[str, dict[str, Any]] = {
 def fields(path: str) -> dict[str, int]:
     """The sizes that a file under /proc names, in bytes."""
     return {
-        name: int(size) * 1024 for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", Path(path).read_text(), re.MULTILINE)
+        name: int(size) * 1024
+        for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", Path(path).read_text(), re.MULTILINE)
     }
 
 
