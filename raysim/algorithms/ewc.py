@@ -69,12 +69,18 @@ class Ewc(Method):
             self.has_anchor = message
 
         def gradient(self, step: Step, gradient: Tensor) -> Tensor:
-            """Add strength F (w - anchor), the penalty's derivative in closed form."""
+            """Add strength F (w - anchor), the penalty's derivative in closed form.
+
+            A step of SGD would pass the anchor where a = lr strength F is above 1, and diverge above 2. There the
+            penalty's derivative is taken at the new w. In SGD's terms this divides the whole gradient by 1 + a.
+            """
             held: Held | None = step.client.from_server(self.name) if self.has_anchor else self.own
             if held is None:  # task 1
                 return gradient
             fisher, anchor = held
-            return gradient.add_(fisher * (step.client.model.parameters - anchor), alpha=self.method.strength)
+            gradient.add_(fisher * (step.client.model.parameters - anchor), alpha=self.method.strength)
+            curvature = step.client.lr * self.method.strength * fisher
+            return gradient.div_(torch.where(curvature > 1, 1 + curvature, 1.0))
 
         def need(self, client: Client, message: None) -> Terms:
             """Send or keep the finished task's Fisher, at the model that ended the task."""

@@ -45,7 +45,7 @@ class AsynchronousUpdates(Stateful):
         nbytes = expected_bytes(exchange.server, methods)
         self._timetable = plan_updates(exchange.config, clock, schedule, availability, nbytes)
         self._tickets: dict[int, Any] = {}  # by dispatch number: the runner's ticket, until the update is applied
-        self._sent: dict[int, Delta] = {}  # by dispatch number: the model that the client received, if models are mixed
+        self._sent: dict[int, Delta] = {}  # by dispatch number: what is mixed of the model that was sent
         self._cohorts: dict[int | None, _Cohort] = {}  # by server update
         self._away: list[Dispatch] = []  # the dispatches that return after the current virtual time
         self._time = 0.0  # virtual seconds
@@ -113,8 +113,9 @@ class AsynchronousUpdates(Stateful):
             later=cohort.clients[bisect_right(cohort.numbers, dispatch.number) :],
         )
         self._tickets[dispatch.number] = exchange.runner.begin(order, broadcasts)
-        if self._schedule.mixing == "models":
-            self._sent[dispatch.number] = Delta(server.parameters, server.buffers)
+        mixes_models = self._schedule.mixing == "models"
+        parameters = server.parameters if mixes_models else server.parameters.new_empty(0)
+        self._sent[dispatch.number] = Delta(parameters, server.buffers)
 
     def _cohort_of(self, dispatch: Dispatch) -> _Cohort:
         """Return the cohort of a dispatch."""
@@ -155,18 +156,22 @@ class AsynchronousUpdates(Stateful):
         sum_i s_i delta_i / sum_i s_i.
 
         FedAsync: rate * s * (client's model - current model). The client's model is the one it received plus its delta.
+
+        The float buffers, such as BatchNorm's statistics, are mixed as in FedAsync under both: with the clients' mean
+        buffers instead of one client's, and a rate of at most 1.
         """
         sizes = [self._size(dispatch) for dispatch in update.arrivals]
         discounted = [self._discount(d) * size for d, size in zip(update.arrivals, sizes, strict=True)]
         rate = self._schedule.rate * (fsum(discounted) / fsum(sizes))
+        server, sent = self._server, [self._sent[dispatch.number] for dispatch in update.arrivals]
+        # Sums of stale changes could make a variance negative. So the buffers are always mixed as models.
+        total, change = fsum(discounted), mean.buffers
+        for weight, model in zip(discounted, sent, strict=True):
+            change = change + weight / total * (model.buffers - server.buffers)
+        buffers = min(rate, 1.0) * change
         if self._schedule.mixing == "deltas":
-            return Delta(rate * mean.parameters, rate * mean.buffers)
-        (dispatch,) = update.arrivals
-        sent, server = self._sent[dispatch.number], self._server
-        return Delta(
-            rate * (mean.parameters + (sent.parameters - server.parameters)),
-            rate * (mean.buffers + (sent.buffers - server.buffers)),
-        )
+            return Delta(rate * mean.parameters, buffers)
+        return Delta(rate * (mean.parameters + (sent[0].parameters - server.parameters)), buffers)
 
     def _outcome(self, update: Update, means: dict[str, float]) -> RoundOutcome:
         began, self._time = self._time, update.time

@@ -24,6 +24,7 @@ from raysim.models.flat import FlatModel
 from raysim.models.inputs import as_input, two_samples
 from raysim.models.task_heads import select_head
 from raysim.system.device import to_device
+from raysim.system.errors import Diverged
 
 MOST_SAMPLES = 500
 WIDEST = 32 * 2**20  # bytes: glibc returns larger blocks to the kernel, which costs a wide CNN an eighth of its time
@@ -91,9 +92,9 @@ def score(
 
     Raises:
         WrongResult: the objective's `measure` returned the wrong shape.
-        Diverged: a measured number is not finite.
+        Diverged: a logit or a measured number is not finite.
     """
-    objective = federation.objective
+    objective, finite = federation.objective, list[Tensor]()
     answered: dict[str, list[list[Tensor]]] = {p: [[] for _ in federation.tasks] for p in federation.protocols}
     module.eval()
     with torch.no_grad():
@@ -103,6 +104,7 @@ def score(
             rows = torch.from_numpy(task.test[chunk.start : chunk.stop].astype("int64"))
             rows = to_device(rows, test.device)
             logits = module(as_input(test.fetch(rows, chunk.task), dtype))
+            finite.append(logits.isfinite().all())
             labels = test.labels(rows)
             for protocol in federation.protocols:
                 by_task = protocol == "task_il" and objective.classes
@@ -114,12 +116,24 @@ def score(
                     outcome = objective.measure(objective.predict(considered), labels)
                     check_measured(objective, outcome, len(rows))
                 answered[protocol][chunk.task].append(outcome)
+    _check_finite(finite, chunks)
     if not objective.counts:
         return {protocol: stack_sums([*map(add_exactly, of_tasks)]) for protocol, of_tasks in answered.items()}
     return {
         protocol: np.stack([_count_labels(outcomes, federation.classes) for outcomes in of_tasks])
         for protocol, of_tasks in answered.items()
     }
+
+
+def _check_finite(finite: Sequence[Tensor], chunks: Sequence[Chunk]) -> None:
+    """Refuse logits that are not finite: their largest one says nothing. `finite` is bool [] for each chunk."""
+    if not finite or bool(torch.stack([*finite]).all()):
+        return
+    task = next(chunk.task for chunk, all_finite in zip(chunks, finite, strict=True) if not all_finite)
+    raise Diverged(
+        f"the model diverged: found logits that are not finite for test samples of task {task + 1}, allowed: finite "
+        "logits; a smaller training.optimizer.lr may help"
+    )
 
 
 def _best(logits: Tensor, count: int) -> Tensor:

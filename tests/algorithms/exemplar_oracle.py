@@ -18,11 +18,12 @@ def logits_of(theta, x):
 
 
 def numpy_herd(features, size):
-    """Algorithm 4, one candidate at a time."""
+    """Algorithm 4, one candidate at a time; the first of those that are equally near, up to 1e-9."""
     mean, chosen = features.mean(0), []
     for number in range(1, min(size, len(features)) + 1):
         left = [i for i in range(len(features)) if i not in chosen]
-        chosen.append(min(left, key=lambda i: np.linalg.norm(mean - features[[*chosen, i]].sum(0) / number)))
+        far = [np.linalg.norm(mean - features[[*chosen, i]].sum(0) / number) for i in left]
+        chosen.append(next(i for i, distance in zip(left, far, strict=True) if distance <= min(far) + 1e-9))
     return chosen
 
 

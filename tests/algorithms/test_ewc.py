@@ -128,10 +128,10 @@ def test_what_coincides_is_equal_bit_for_bit(tiny, simulate):
 
 
 def pulled(held, w, strength=1.0):
-    """What the client half adds to a gradient of 0 at w."""
+    """What the client half adds to a gradient of 0 at w, at a rate so small that no step passes the anchor."""
     half = Ewc.Client("ewc", Ewc(strength=strength))
     half.start(None, True)
-    client = SimpleNamespace(model=SimpleNamespace(parameters=w), from_server=lambda name: held)
+    client = SimpleNamespace(lr=1e-9, model=SimpleNamespace(parameters=w), from_server=lambda name: held)
     return half.gradient(SimpleNamespace(client=client), torch.zeros_like(w))
 
 
@@ -241,3 +241,26 @@ def test_the_refusal_is_one_line_before_anything_starts(capsys, tmp_path):
     assert main(["run", *given, "--local", "--out", str(tmp_path / "run")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("fisher", "factor"), [(0.0, 1.0), (0.9, 1.0), (1.1, 2.1), (1e6, 1e6 + 1)])
+def test_a_large_fisher_pulls_to_the_anchor_and_not_past_it(fisher, factor):
+    """lr = 0.1, strength = 10, so a = fisher. For a > 1 the step solves w' = w - lr (g + strength F (w' - anchor)).
+
+    w' = (w - lr g + a anchor) / (1 + a) = w - lr (g + strength F (w - anchor)) / (1 + a): the gradient over 1 + a.
+    """
+    half = Ewc.Client("ewc", Ewc(strength=10.0))
+    half.own = torch.tensor([fisher], dtype=torch.float64), torch.tensor([3.0], dtype=torch.float64)
+    w, g = torch.tensor([5.0], dtype=torch.float64), torch.tensor([0.7], dtype=torch.float64)
+    step = SimpleNamespace(client=SimpleNamespace(lr=0.1, model=SimpleNamespace(parameters=w)))
+    result = half.gradient(step, g.clone())
+    torch.testing.assert_close(result, (g + 10 * fisher * (w - 3)) / factor, rtol=1e-15, atol=0)
+    if factor > 1:
+        new = w - 0.1 * result
+        torch.testing.assert_close(new, w - 0.1 * (g + 10 * fisher * (new - 3)), rtol=1e-9, atol=0)
+
+
+def test_no_strength_diverges(tiny, simulate):
+    """lr strength F is far above 2 here, where a plain step along the penalty diverges within a few steps."""
+    run = simulate(tiny(model=SOFTMAX, methods={"ewc": {"strength": 1e8}}, training__rounds_per_task=6))
+    assert all(value.isfinite().all() for value in run.state.values())

@@ -13,6 +13,7 @@ from raysim.federation.availability import Availability
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.activations import measure_activations
 from raysim.models.flat import FlatModel
+from raysim.system.errors import Diverged
 
 # rows of the test split: sample (= logits of classes 0..3), label
 ROWS = [
@@ -53,6 +54,15 @@ def by_task_of(scores):
 
 def count(federation, parts=None, module=None):
     return by_task_of(scored(federation, parts, module))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_logits_that_are_not_finite_have_no_accuracy(value):
+    """The largest of [nan, nan, nan, nan] would be class 0, which is right for some."""
+    rows = [*ROWS[:4], ([value, 0, 0, 0], 0), *ROWS[5:]]
+    federation = federation_of([task((0, 1), (0, 1, 2)), task((2, 3), (3, 4, 5, 6))], ("class_il",), rows)
+    with pytest.raises(Diverged, match=r"logits that are not finite for test samples of task 2, allowed: finite"):
+        scored(federation)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from raysim.api import Broadcast, Client, ClientHalf, MemoryUse, Server, ServerHalf, Step, to_device
 
+CLOSE = 1e-9  # distances between features of length 1, in float64
 EXEMPLARS = MemoryUse(policies=("importance",), fills=("boundary",), per=("client",), by_class=True)
 
 
@@ -113,12 +114,14 @@ def herd(features: Tensor, size: int) -> Tensor:
     """Return the indices (int64) of up to `size` rows of features [n, d] whose running mean stays nearest to the mean.
 
     Algorithm 4: always choose the unchosen row that brings the mean of the chosen rows nearest; the first of equals.
+    Two samples of a class are equally far from their mean, up to rounding, so distances within CLOSE count as equal.
     """
     mean, total = features.mean(0), torch.zeros_like(features[0])
     free, chosen = torch.ones(len(features), dtype=torch.bool, device=features.device), list[int]()
     for number in range(1, min(size, len(features)) + 1):
         distances = (mean - (total + features) / number).norm(dim=1)
-        best = int(distances.where(free, torch.inf).argmin())
+        distances = distances.where(free, torch.inf)
+        best = int((distances <= distances.min() + CLOSE).nonzero()[0])
         total, free[best] = total + features[best], False
         chosen.append(best)
     return torch.tensor(chosen, dtype=torch.int64)
