@@ -94,7 +94,7 @@ def private_folder() -> str:
 
 
 def _is_private(status: os.stat_result) -> bool:
-    """Return whether this is a folder (not a link) that belongs to this user and that nobody else can enter."""
+    """Return whether this is a folder (not a link) that belongs to this user and that no other user can enter."""
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 

@@ -181,7 +181,7 @@ class Forecast:
             self._end_round()
 
     def _update_asynchronously(self, schedule: AsynchronousSchedule) -> None:
-        """Go through server updates that wait for nobody."""
+        """Pass through the server updates of an asynchronous schedule."""
         config, server, times, self._regular = self._config, self._server, self._federation.availability, False
         nbytes = expected_bytes(server, self._methods)
         for update in plan_updates(config, Clock(config), schedule, times, nbytes):

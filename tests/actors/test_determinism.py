@@ -46,7 +46,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "cfed, ewc, fedcurv, lwf and nccl": DRAWING
     | {"methods": {"cfed": {}, "ewc": {}, "fedcurv": {}, "lwf": {}, "nccl": {}}, "dataset.unlabelled": SECOND},
     "icarl, gpm and fot": DRAWING | {"methods": {"icarl": {}, "gpm": {}, "fot": {}}},
-    "a package of one's own": OWN
+    "a user-defined package": OWN
     | {"dataset": OWN["dataset"] | {"train_samples": 200}, "methods": {"er": {}}, "training.rounds_per_task": 3},
     "dann": DRAWING | {"methods": {"dann": {}}},
     "glfc": DRAWING | {"methods": {"glfc": {}}},
@@ -105,7 +105,7 @@ def placed(monkeypatch: pytest.MonkeyPatch) -> list[placement.Placement]:
         pytest.param("fedtrack, fixed and fedyogi", ONE_EACH, id="fedtrack-one", marks=SOAK),
         pytest.param("cfed, ewc, fedcurv, lwf and nccl", TWO_EACH, id="cfed-two"),
         pytest.param("icarl, gpm and fot", AUTO, id="icarl-auto"),
-        pytest.param("a package of one's own", TWO_EACH, id="own-two"),
+        pytest.param("a user-defined package", TWO_EACH, id="own-two"),
         pytest.param("dann", ONE_EACH, id="dann-one", marks=SOAK),
         pytest.param("heads", AUTO, id="heads-auto", marks=SOAK),
         pytest.param("glfc", TWO_EACH, id="glfc-two", marks=SOAK),

@@ -229,13 +229,13 @@ class Summing(Method):
         {"methods": {"probes:Watchful": {}, "scaffold": {}}},
     ],
 )
-def test_of_user_defined_methods_nobody_knows(tiny, simulate, knobs):
+def test_costs_of_user_defined_methods_are_unsure(tiny, simulate, knobs):
     """They may look at values and at who a client is, so bytes and steps are about what the rehearsed client showed."""
     config = tiny(seed=5, **knobs)
     assert check_cost(config, simulate(config)) == {"updates"}
 
 
-def test_whom_a_user_defined_method_selects_nobody_knows(tiny, simulate):
+def test_updates_are_unsure_if_a_user_defined_method_selects(tiny, simulate):
     config = tiny(methods={"probes:Curious": {}})
     assert check_cost(config, simulate(config)) == set()
 
