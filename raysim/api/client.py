@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from raysim.api.messages import Delta
 from raysim.api.shared import Shared
@@ -15,7 +15,7 @@ from raysim.data.pixels import Source
 from raysim.federation.stream import Stream
 from raysim.federation.targets import check_loss
 from raysim.memory import Memory
-from raysim.models.flat import FlatModel
+from raysim.models.flat import FlatModel, Weights
 from raysim.models.inputs import as_input
 from raysim.system import seeding
 from raysim.system.device import to_device
@@ -104,6 +104,13 @@ class Client(Stateful):
         """Return the labels (int64 [n], on the CPU) of the samples at these positions."""
         rows, _ = self.stream.locate(positions)
         return self.data.labels(self.data.held(rows)).cpu()
+
+    def network_at(self, weights: Weights | None = None) -> nn.Module:
+        """Return a separate copy of the network with these weights, in evaluation mode. None copies the current ones.
+
+        The copy may be moved, converted and trained; `model.module` must stay as it is.
+        """
+        return self.model.network_at(weights or self.model.copy())
 
     @property
     def unlabelled(self) -> Tensor:

@@ -27,7 +27,7 @@ from raysim.api.step import Step
 from raysim.memory import MemoryUse
 from raysim.models.flat import FlatModel, Weights
 from raysim.system.errors import RunError
-from raysim.system.state import ALLOWED, Stateful, find_foreign
+from raysim.system.state import Stateful, describe_foreign, keeps_itself, state_of
 
 Plan = Generator[Request, Mapping[str, Any], None]
 """A generator that yields requests. Each `yield` returns the reduced reply: terms by name."""
@@ -65,15 +65,23 @@ class Half(Stateful):
         Raises:
             RunError: a checkpoint cannot hold an attribute's type.
         """
-        state = super().state()
-        for key, value in state.items():
-            foreign = find_foreign(value)
-            if foreign is not None:
-                raise RunError(
-                    f"{self.name}: its {self.side} half's attribute {key} holds a {foreign}, which a checkpoint cannot "
-                    f"keep, allowed: {ALLOWED}"
-                )
-        return state
+        self.check_state()
+        return super().state()
+
+    def check_state(self, by: str = "") -> None:
+        """Check that a checkpoint can hold this half. `by` follows a wrong attribute's name in the error.
+
+        Raises:
+            RunError: an attribute has a type that a checkpoint cannot hold.
+        """
+        for key, value in vars(self).items():
+            if key in self.transient:
+                continue
+            why = describe_foreign(state_of(value))
+            if why is None and keeps_itself(value) and not hasattr(type(self)(self.name, self.method), key):
+                why = f"a {type(value).__name__} that __init__ does not make, so that no checkpoint can restore it"
+            if why:
+                raise RunError(f"{self.name}: its {self.side} half's attribute {key}{by} holds {why}")
 
 
 class ClientHalf(Half):
@@ -164,9 +172,9 @@ class ServerHalf(Half):
         """EXCLUSIVE: return the ids of the round's clients, chosen from `server.present`."""
         return server.sample()
 
-    def prepare(self, server: Server) -> Plan:
-        """Exchange messages with the cohort before it trains."""
-        yield from ()
+    def prepare(self, server: Server) -> Plan | None:
+        """Exchange messages with the cohort before it trains. None is an empty plan, here and below."""
+        return None
 
     def announce(self, server: Server) -> tuple[Any, Sequence[Broadcast]]:
         """Return the message for this method's client halves, and a list of broadcasts."""
@@ -189,13 +197,13 @@ class ServerHalf(Half):
         """
         return delta
 
-    def conclude(self, server: Server) -> Plan:
+    def conclude(self, server: Server) -> Plan | None:
         """Exchange messages with the same cohort after the model's update."""
-        yield from ()
+        return None
 
-    def end_task(self, server: Server) -> Plan:
+    def end_task(self, server: Server) -> Plan | None:
         """Exchange messages with all present clients after a task's last round."""
-        yield from ()
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

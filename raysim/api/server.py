@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from raysim.api.messages import Broadcast
 from raysim.config import Config
@@ -101,6 +101,13 @@ class Server(Stateful):
         """Return the model as the broadcast that every client receives."""
         weights = Weights(self.parameters, self.buffers, self.integers, local_bytes=self.local_bytes)
         return Broadcast("model", self.version, weights)
+
+    def network_at(self, weights: Weights | None = None) -> nn.Module:
+        """Return a separate copy of the network with these weights, in evaluation mode. None copies the global model's.
+
+        The copy may be moved, converted and trained; `network.module` must stay as it is.
+        """
+        return self.network.network_at(weights or Weights(self.parameters, self.buffers, self.integers))
 
     def sample(self) -> list[int]:
         """Draw this round's participants with the config's sampler.

@@ -8,6 +8,7 @@ from raysim.config import Config
 from raysim.config.error_text import show
 from raysim.config.lookup import resolve
 from raysim.engine.hook_checks import check_replies
+from raysim.engine.hook_names import check_hook_names
 from raysim.engine.memory_choice import TASK_ENDS, choose_memory
 from raysim.engine.optimizer import sgd, try_optimizer
 from raysim.memory import MemoryKind
@@ -64,6 +65,7 @@ def check_methods(config: Config) -> dict[str, Method]:
     )
     for name, method in methods.items():
         check_replies(name, method)
+        check_hook_names(name, method)
         refusals = [method.refusal(setting), *(_unmet(name, method, config))]
         for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")

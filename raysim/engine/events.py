@@ -60,6 +60,7 @@ class RoundDone:
     so_far: int = 1  # the number of tasks, counted from the first, that clients may have seen
     dispatches: Sequence[Dispatched] | None = None  # since the last server update, if `logging.dispatches`
     memory: Sequence[Sequence[int]] | None = None  # samples in all memories, [tasks, classes], if `logging.memory`
+    profile: Mapping[str, float] | None = None  # by part: its seconds, clients' over all of them, if `logging.profile`
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class RolledBack:
 
 Event = Started | RoundDone | Checkpoint | Finished | Notice | Stage | RolledBack
 STOPPABLE = (Started, RoundDone)  # a callback may end the run at these events
-OPTIONAL = ("evaluation", "spread", "dispatches", "memory")  # the last keys in rounds.jsonl, omitted if None
+OPTIONAL = ("evaluation", "spread", "dispatches", "memory", "profile")  # the last keys in rounds.jsonl, omitted if None
 
 
 def line(event: RoundDone) -> dict[str, Any]:

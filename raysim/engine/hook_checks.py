@@ -4,7 +4,7 @@ The checks cover types, shapes and names, which need no wait for a GPU. Values a
 `Exchange.update_model`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from raysim.api.encoded import Encoded, decoded
 from raysim.api.messages import Broadcast, Delta, Reduction, Request, Term, Terms
-from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, Half, Method
+from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, Half, Method, Plan
 from raysim.api.step import Step
 from raysim.config import Config
 from raysim.data.transforms import describe_tensor
@@ -167,6 +167,13 @@ def check_announced(half: Half, result: object) -> tuple[Any, Sequence[Broadcast
         if not isinstance(broadcast, Broadcast):
             raise wrong_result(half, "announce", f"broadcasts of {describe(broadcast)}", allowed)
     return result[0], result[1]
+
+
+def check_plan(half: Half, hook: str, result: object) -> Plan | None:
+    """Return the result of a hook that requests operations: a plan, or None for an empty one."""
+    if result is None or isinstance(result, Generator):
+        return result
+    raise wrong_result(half, hook, result, "a plan, which is a generator that yields Requests, or None")
 
 
 def check_request(half: Half, hook: str, yielded: object) -> Request:

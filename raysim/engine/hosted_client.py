@@ -15,6 +15,7 @@ from raysim.api.shared import Shared
 from raysim.api.step import Step
 from raysim.data.custom_stream import CustomStream
 from raysim.data.pixels import Source
+from raysim.engine.hook_calls import HookCalls
 from raysim.engine.local_training import train
 from raysim.engine.orders import Phase
 from raysim.federation.stream import Stream
@@ -28,7 +29,7 @@ class HostedClient(Client):
 
     transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "_kept_out"}
-        | {"_received"}
+        | {"_received", "calls"}
     )
 
     def __init__(
@@ -39,9 +40,11 @@ class HostedClient(Client):
         memory: Memory | None,
         shared: Shared,
         halves: Mapping[str, ClientHalf],
+        calls: HookCalls,
     ) -> None:
         super().__init__(number, stream, data, memory, shared)
         self.halves = dict(halves)
+        self.calls = calls
         self.exchanges: dict[str, int] = {}  # by method: how many exchanges since the last phase
         self.stage = -1  # the stage of the current window
         self.begun = -1  # the stage of the last phase
@@ -65,7 +68,7 @@ class HostedClient(Client):
             self.finished = self.stream.span(max(self.begun, 0), stage)
             self.begun = stage
             for half in self.halves.values():
-                half.begin_task(self)
+                self.calls(half, "begin_task", self)
 
     def begin_exchange(self, method: str, share: float) -> None:
         """Begin an exchange outside a training phase. Its random streams do not depend on other methods' exchanges."""
@@ -99,7 +102,7 @@ class HostedClient(Client):
     def local_training(self) -> Delta:
         """Run the local loop with all methods' hooks, and return the change of the model."""
         remember = self.offer if self.memory is not None and self.memory.kind.fill == "arrival" else None
-        return train(self, [*self.halves.values()], remember)
+        return train(self, [*self.halves.values()], remember, self.calls)
 
     def offer(self, step: Step) -> None:
         """Offer a step's samples to the memory. Each sample is offered once, after its first step."""
@@ -123,7 +126,7 @@ class HostedClient(Client):
         """Have the methods put this client's local parameters into the received model."""
         halves = halves_with_hook(self.halves.values(), "receive")
         for half in halves:
-            half.receive(self)
+            self.calls(half, "receive", self)
         self._received = self.model.parameters.clone() if halves else None
 
     def _see_window(self) -> None:

@@ -17,7 +17,7 @@ from raysim.config.block import BelowOne, NotNegative, Positive
 from raysim.config.experiment import Optimizer
 from raysim.system.custom_code import place_of
 from raysim.system.errors import RunError
-from raysim.system.state import ALLOWED, find_foreign
+from raysim.system.state import describe_foreign
 
 OPTIMIZERS: Mapping[str, str] = {
     "sgd": "raysim.engine.optimizer:sgd",
@@ -182,7 +182,7 @@ def try_optimizer(settings: Optimizer, kept: bool = False) -> None:
     if gradient.tolist() != [0.5, -1.0, 0.25]:
         raise RunError(f"{who} changed the gradient, allowed: the parameters alone, in place")
     for name, value in vars(optimizer).items() if kept else ():
-        foreign = find_foreign(value)
+        foreign = describe_foreign(value)
         if foreign is not None:
-            words = f"holds a {foreign} in {name}, which a checkpoint cannot keep, allowed: {ALLOWED}"
+            words = f"holds in {name} {foreign}"
             raise RunError(f"{who} {words}; or training.keep_optimizer=false")

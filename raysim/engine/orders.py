@@ -85,6 +85,8 @@ class Reply:
     unchecked: list[Unchecked] = field(default_factory=list)  # the values that `settle` checks
     single: bool = False  # whether it is one client's reply, which keeps values in the form that is sent
     updates: int = 0  # how many client updates the sums contain
+    profile: dict[str, float] = field(default_factory=dict)  # by part of the work: seconds, if `logging.profile`
+    doubles: list[str] = field(default_factory=list)  # the sums of float64 values, "METHOD.TERM"
 
     def take_delta(
         self,
@@ -125,6 +127,8 @@ class Reply:
         if how == "by_client":
             self.by_client.setdefault(name, {})[client] = self._copy(decoded(term.value), f"{where}, its {name}")
             return
+        if _dtype(term.value) == torch.float64 and name not in self.doubles:
+            self.doubles.append(name)
         weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, [(f"{where}, its {name}", term.value)], weight)
 
@@ -176,17 +180,20 @@ class Reply:
             self.by_client.setdefault(name, {}).update(terms)
         for name, numbers in other.records.items():
             self.records.setdefault(name, {}).update(numbers)
+        self.doubles += [name for name in other.doubles if name not in self.doubles]
         if other.integers is not None and (self.integers is None or other.integers[0] < self.integers[0]):
             self.integers = other.integers
         self.bytes_up.update(other.bytes_up)
         for method, nbytes in other.bytes_by_method.items():
             self.bytes_by_method[method] = self.bytes_by_method.get(method, 0) + nbytes
         self.steps += other.steps
+        for what, seconds in other.profile.items():
+            self.profile[what] = self.profile.get(what, 0.0) + seconds
         self.updates += other.updates
 
     def take_sums(self) -> Reply:
         """Move the sums into a new reply, and return it."""
-        taken = Reply(self.cohort, sums=self.sums, updates=self.updates)
+        taken = Reply(self.cohort, sums=self.sums, updates=self.updates, doubles=[*self.doubles])
         self.sums, self.updates = {}, 0
         return taken
 
@@ -200,7 +207,10 @@ class Reply:
         return Delta(self.sums["parameters"].mean().to(dtype), self.sums["buffers"].mean().to(dtype))
 
     def of(self, method: str, replies: Mapping[str, Reduction], dtype: torch.dtype) -> dict[str, Any]:
-        """Return one method's terms by name, reduced as declared. Terms that no client sent are absent."""
+        """Return one method's terms by name, reduced as declared. Terms that no client sent are absent.
+
+        Sums and means of float64 values are float64. All others have the dtype `dtype`, the model's.
+        """
         terms: dict[str, Any] = {}
         for name, how in replies.items():
             full = f"{method}.{name}"
@@ -208,7 +218,8 @@ class Reply:
                 terms[name] = dict(sorted(self.by_client[full].items()))
             elif full in self.sums:
                 total = self.sums[full]
-                terms[name] = (total.mean() if how == "mean" else total.total(self.cohort)).to(dtype)
+                reduced = total.mean() if how == "mean" else total.total(self.cohort)
+                terms[name] = reduced if full in self.doubles else reduced.to(dtype)
         return terms
 
     def means(self) -> dict[str, float]:
@@ -247,6 +258,10 @@ class Reply:
 def _read(numbers: Sequence[Tensor]) -> list[float]:
     """Return these tensors (float64 []) as floats, in one transfer."""
     return [] if not numbers else torch.stack([number.to(numbers[0].device) for number in numbers]).tolist()
+
+
+def _dtype(value: Tensor | Encoded) -> torch.dtype:
+    return value.dtype if isinstance(value, Tensor) else value.decode().dtype
 
 
 def _mean(values: Sequence[float]) -> float:

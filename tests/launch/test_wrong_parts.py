@@ -72,7 +72,11 @@ RATE: list[Case] = [
 MEMORY: list[Case] = [
     ("raises", "KeyError: 'raises' (Memory.choose, ", "memory.policy, tried on three samples"),
     ("none", "gave object [] for 3 samples, allowed: a slot for each, from 0 to 59, or -1", "tried on three"),
-    ("state", "holds a ndarray in table, which a checkpoint cannot keep", "tried on three"),
+    (
+        "state",
+        "holds in table a ndarray, which a checkpoint cannot keep, allowed: a tensor",
+        "tried on three",
+    ),
     ("gap", "while 0 is empty, allowed: slots filled from 0 on, without gaps", "client 0, round 1"),
     ("outside", "gave the slot 999999, allowed: a slot for each, from 0 to 59, or -1", "client 0, round 1"),
     ("floats", "gave float64 [32] for 32 samples, allowed: a slot for each", "client 0, round 1"),
