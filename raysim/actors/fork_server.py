@@ -163,7 +163,7 @@ def serve(listener: socket.socket, raylet: int, idle: float | None) -> Mapping[s
     Args:
         listener: the listening socket.
         raylet: a descriptor that becomes readable when the raylet ends.
-        idle: the idle timeout in seconds, while there is no child; None disables it.
+        idle: the seconds without a child after which the server ends; None disables this.
     """
     children: dict[int, int] = {}  # process ids, by the descriptor that becomes readable when the child ends
     with selectors.DefaultSelector() as events:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EVERY = 5  # seconds between two checks of a joined cluster, and the time limit for its answer
 SILENCE = 40  # seconds without an answer after which the run ends; Ray (2.60) ends this process after 60
-ANSWER = 5  # seconds to wait for an answer that is not needed
+ANSWER = 5  # seconds that `ask` waits for its request
 SETTLING = 0.5  # seconds in which a raylet ends after its workers
 STEP, STEPS = 0.1, 10  # seconds of a wait that signals cannot interrupt, and the number of such waits in a second
 
@@ -83,7 +83,7 @@ class JoinedCluster(Cluster):
             if silent > SILENCE:
                 raise RunError(
                     f"the cluster at {self._address} has not answered for {silent:.0f} s ({error}): it ended, or the "
-                    "network to it is cut; resume once `ray status` lists this machine, which may need `ray start`"
+                    "network to it is cut; resume once `ray status` lists this machine; if it does not, `ray start`"
                 ) from None
             return False
         self.silent, self._next = False, time.monotonic() + EVERY

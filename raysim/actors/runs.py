@@ -82,7 +82,7 @@ class RunActor(RemoteRun):
 
 
 def wait_for_any(attempts: Sequence[RunActor | None]) -> int:
-    """Return the index of a run with a new event. A run that has not started (None) comes first."""
+    """Wait for an event, and return its run's index. A run that has not started (None) comes first."""
     if None in attempts:
         return attempts.index(None)
     coming = [attempt.coming for attempt in attempts if attempt is not None]

@@ -65,7 +65,7 @@ def unpack(message: Any) -> Any:
 
 
 def seal(asked: Any, message: Any, broadcasts: Sequence[Broadcast]) -> list[Any]:
-    """Return a call's arguments: bytes, then references. The message and the broadcasts' values come from `store`."""
+    """Return a call's arguments: bytes, then references, which Ray resolves. Apply `store` to all but `asked` first."""
     stored = [message, *(broadcast.value for broadcast in broadcasts)]
     inside = [part if isinstance(part, bytes) else None for part in stored]
     names = [(broadcast.name, broadcast.version) for broadcast in broadcasts]

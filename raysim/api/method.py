@@ -96,7 +96,7 @@ class ClientHalf(Half):
     def begin_task(self, client: Client) -> None:
         """Learn from the stages that have just ended. `client.finished` has the positions of their samples.
 
-        Called in the first phase of each stage: a task, or the whole stream if clients are not notified of boundaries.
+        Called at the start of each stage's first phase. If clients are not notified of boundaries, there is one stage.
         """
 
     def start(self, client: Client, message: Any) -> None:

@@ -138,7 +138,7 @@ def _check_half(half: type[Half], name: str, method: Method) -> None:
 
 
 def needs_of(method: Method) -> frozenset[Need]:
-    """Return a method's needs: those that it declares, and those without which its hooks are never called."""
+    """Return a method's needs: those that it declares, and those that its overridden hooks imply."""
     implied: dict[Need, bool] = {
         "barrier": method.waits() or overrides(method.Server, "select"),
         "boundaries": overrides(method.Client, "begin_task"),

@@ -3,7 +3,7 @@
 Floating-point sums depend on the order, so a run's bits would depend on how clients are packed onto hosts. Here every
 weighted value is rounded once to fixed point, and the integers are added, which is exact. A value is stored as one or
 two int64 tensors (limbs). A delta's parameters have one limb, which counts multiples of 2^-44. Other values range from
-Fisher values of 1e-10 to activations of 1e5. They have two limbs: the first counts 2^-34, and the second 2^-76.
+Fisher values of 1e-10 to activations of 1e5. They have two limbs: multiples of 2^-34, and of 2^-76 for the rest.
 
 int64 wraps silently and NaN casts to -2^63. So values must be finite and at most `bound`. The weights of a sum add up
 to at most 1, so its integers then stay below 2^62. A sum is meaningless until its values have been checked.

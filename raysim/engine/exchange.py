@@ -209,7 +209,8 @@ class Exchange(Stateful):
     def _check_model(self, deltas: Sequence[tuple[str, Delta]]) -> None:
         """Refuse a model that is not finite before it reaches a client or a checkpoint. Raises Diverged.
 
-        `deltas` are the mean delta and what each `update` hook returned, with the hook's place if it is user-defined.
+        `deltas` are (place, delta) pairs: the mean delta, then the result of each `update` hook. Hooks of
+        raysim have an empty place.
         """
         server = self.server
         for what, part in (("parameters", server.parameters), ("buffers", server.buffers)):

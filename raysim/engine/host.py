@@ -91,7 +91,7 @@ class ClientHost:
         reply = Reply(order.cohort, single=len(order.clients) == 1)
         method = name_methods(self._methods) if order.op == "train" else order.op
         who = f"round {order.phase.round}: a client half ({method}), the model or the data stream"
-        # In a local run, a plan may be suspended inside `rng_scope` while the clients run in the same process.
+        # Restore torch's generators: in a local run, a plan may be suspended inside `rng_scope` while this order runs.
         with guard_globals(who, "client"), torch_restored():
             self.seconds = {}
             for number in order.clients:

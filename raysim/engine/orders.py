@@ -80,7 +80,7 @@ class Reply:
     integers: tuple[int, Tensor] | None = None  # the lowest client id so far, and its integer buffers [I]
     records: dict[str, dict[int, Any]] = field(default_factory=dict)  # name -> client -> number or scalar tensor
     bytes_up: dict[int, int] = field(default_factory=dict)  # by client: the bytes that it sends
-    bytes_by_method: dict[str, int] = field(default_factory=dict)  # by method: those of its terms; "model": the updates
+    bytes_by_method: dict[str, int] = field(default_factory=dict)  # the bytes by method; updates count as "model"
     steps: int = 0  # the number of gradient steps
     unchecked: list[Unchecked] = field(default_factory=list)  # the values that `settle` checks
     single: bool = False  # whether this is one client's reply, whose values stay encoded

@@ -178,7 +178,7 @@ class Simulation(Stateful):
         return done
 
     def _evaluate(self) -> tuple[Accuracies, Mapping[str, Spread] | None]:
-        """Return the accuracies by protocol, such as task_il, and, with local models, their spread over clients."""
+        """Return the accuracies by protocol (such as task_il), and, with local models, their spread over clients."""
         if self.config.evaluation.model == "global":
             return accuracies(self._scores(), self.federation), None
         return mean_client_accuracies(self._scores(), self.federation)

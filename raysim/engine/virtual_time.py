@@ -122,7 +122,7 @@ class EventSimulation:
         while update.number <= self.updates:
             self._dispatch(update)
             # Process all returns at one virtual time before new dispatches. Otherwise a dispatch could get a model that
-            # is outdated at that time.
+            # is already outdated.
             back = self._back_next()
             if not back:  # no client is away, and none can be sent out: apply the updates in the buffer
                 yield self._closed(update)
@@ -164,7 +164,7 @@ class EventSimulation:
         return np.flatnonzero(idle)
 
     def _drops_out(self, client: int) -> bool:
-        """Draw whether the next dispatch, of this client, drops out."""
+        """Draw whether this client drops out of the dispatch that is being made."""
         return seeding.generator(self.seed, "dropout", client, self._count).random() < self.dropout
 
     def _back_next(self) -> list[Dispatch]:
