@@ -1,7 +1,8 @@
 """A method: its client-side half, its server-side half, and the hooks that they may override.
 
 A method's fields are its YAML keys. Every client has its own client half. The simulation has one server half. Only
-overridden hooks are called; the code here shows the default. The first word of a docstring says how methods combine:
+overridden hooks are called; the code here shows the default. If several methods override a hook, all are called in the
+listed order. The first word of some docstrings says how their results combine:
 
     Chained    methods run in the listed order, and each receives the previous result
     Summed     the results are added
@@ -101,9 +102,9 @@ class ClientHalf(Half):
         """
 
     def begin_task(self, client: Client) -> None:
-        """Process `client.finished`. Called at the start of the first phase of each stage.
+        """Learn from the stages that have just ended. `client.finished` has the positions of their samples.
 
-        A stage is a task, or the whole stream if clients are not notified of boundaries.
+        Called at the start of each stage's first phase. If clients are not notified of boundaries, there is one stage.
         """
 
     def start(self, client: Client, message: Any) -> None:
@@ -215,15 +216,15 @@ class Method:
     needs: ClassVar[frozenset[Need]] = frozenset()
     """The method's needs. A run that does not meet them is refused at start."""
     instead: ClassVar[Mapping[Need, str]] = {}
-    """By need: a setting KEY=VALUE of this method that removes the need. The error for an unmet need names it."""
+    """Maps a need to a setting KEY=VALUE of this method that removes the need. Error messages suggest the setting."""
     neutral: ClassVar[Mapping[str, object] | None] = None
-    """The hyperparameters at which the method changes no bit of a run. None if there are none."""
+    """Hyperparameter values at which the run is bitwise identical to one without the method. None if there are none."""
     frugal: ClassVar[Mapping[str, object]] = {}
-    """The hyperparameters with the lowest memory use. The error for a run that needs too much memory names them."""
+    """The hyperparameter values with the lowest memory use. The error for too little memory suggests them."""
     memory: ClassVar[MemoryUse | None] = None
     """What it requires of the clients' replay memories. None if it needs no memory."""
     replies: ClassVar[Mapping[str, Reduction]] = {}
-    """By term: how the server reduces the values of all clients."""
+    """Maps a term's name to how the server reduces the values of all clients."""
 
     Client: ClassVar[type[ClientHalf]] = ClientHalf
     Server: ClassVar[type[ServerHalf]] = ServerHalf

@@ -73,7 +73,7 @@ class Traffic(Stateful):
 
 
 def guard_hook(half: ServerHalf, hook: str) -> AbstractContextManager[None]:
-    """Refuse a server half whose hook draws from a generator of the whole process. Raises RunError."""
+    """Raise RunError if the hook uses a global random generator (torch, NumPy or random)."""
     return guard_globals(f"{half.name}: {hook} of its server half", "server")
 
 
@@ -91,7 +91,7 @@ def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
     """Return the bytes that virtual time assumes for one client's round, in both directions.
 
     A client sends its update and one vector [P] for each term that is reduced, and receives as many vectors. Terms
-    reduced "by_client" are small and not counted. The size of an encoded vector is that of encoded zeros.
+    reduced "by_client" are small and not counted. Encoded sizes are estimated by encoding zeros.
     """
     terms = [(f"{name}.{term}", how) for name, method in methods.items() for term, how in method.replies.items()]
     vectors = ["update", *(name for name, how in terms if how != "by_client")]
@@ -152,7 +152,7 @@ class Exchange(Stateful):
         return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)
 
     def order(self, op: str, clients: Sequence[int], message: Any, shares: Mapping[int, float]) -> Order:
-        """Return an order to do `op` in the current round. The clients are a whole cohort.
+        """Return an order for the current round. Its `cohort` counts these clients; asynchronous schedules replace it.
 
         Raises:
             RunError: one of the clients has no data in this round.
@@ -188,7 +188,7 @@ class Exchange(Stateful):
         return reply
 
     def wait_for(self, ticket: Any) -> Reply:
-        """Wait for an order's reply without counting it. A checkpoint restores tickets as replies."""
+        """Wait for an order's reply without counting it. After a resume, a ticket is already the reply."""
         with self.calls.profile.part(WAITING):
             reply = ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
         self.calls.profile.add(reply.profile)
@@ -223,7 +223,8 @@ class Exchange(Stateful):
     def _check_model(self, deltas: Sequence[tuple[str, Delta]]) -> None:
         """Refuse a model that is not finite before it reaches a client or a checkpoint. Raises Diverged.
 
-        `deltas` are the mean delta and what each `update` hook returned, with the hook's place if it is user-defined.
+        `deltas` are (place, delta) pairs: the mean delta, then the result of each `update` hook. Hooks of
+        raysim have an empty place.
         """
         server = self.server
         for what, part in (("parameters", server.parameters), ("buffers", server.buffers)):
@@ -233,8 +234,8 @@ class Exchange(Stateful):
                 by = "".join(f" returned by {place}" for place in [*hooks][:1] if place)
                 raise Diverged(
                     f"the server diverged in round {server.round} ({name_methods(self.halves)}), the {what} of its new "
-                    f"model{by}: found {largest:g}, allowed: finite; smaller rates of the methods, or a smaller "
-                    "training.optimizer.lr, may help"
+                    f"model{by}: found {largest:g}, allowed: finite; a smaller training.optimizer.lr, or smaller "
+                    "learning rates of the methods, may help"
                 )
 
     def _drive(self, half: ServerHalf, hook: str, plan: Plan, clients: Sequence[int]) -> None:

@@ -93,8 +93,8 @@ class ClientHost:
         order = replace(order, message=self._move(order.message))
         reply = Reply(order.cohort, single=len(order.clients) == 1)
         method = name_methods(self._methods) if order.op == "train" else order.op
-        who = f"in round {order.phase.round} a client half ({method}), the model or a stream of data"
-        # Restore torch's generators: in a local run, a server half may be drawing from them while it waits for this.
+        who = f"round {order.phase.round}: a client half ({method}), the model or the data stream"
+        # Restore torch's generators: in a local run, a plan may be suspended inside `rng_scope` while this order runs.
         with guard_globals(who, "client"), torch_restored(), self._calls.profile.part("client: everything else"):
             self.seconds = {}
             for number in order.clients:
@@ -269,6 +269,6 @@ class ClientHost:
         return hook_checks.check_encoded(owner[0], encoded, value)
 
     def _where(self, client: HostedClient, order: Order) -> str:
-        """Return the beginning of the error if a value that the client sends is not finite."""
+        """Return the prefix of the error message for a non-finite value from this client."""
         method = name_methods(client.halves) if order.op == "train" else order.op
         return f"client {client.id} diverged in round {order.phase.round} ({method})"

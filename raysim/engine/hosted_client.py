@@ -54,7 +54,7 @@ class HostedClient(Client):
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
 
     def begin_phase(self, phase: Phase, share: float) -> None:
-        """Begin a training phase: receive new data, and start new random streams."""
+        """Begin a training phase: receive new data, and create new random generators."""
         self.receive_data(phase.window)
         self.phases += 1
         self.exchanges = {}
@@ -71,21 +71,21 @@ class HostedClient(Client):
                 self.calls(half, "begin_task", self)
 
     def begin_exchange(self, method: str, share: float) -> None:
-        """Begin an exchange outside a training phase. Its random streams do not depend on other methods' exchanges."""
+        """Begin an exchange outside a phase. Its random generators do not depend on other methods' exchanges."""
         self.exchanges[method] = self.exchanges.get(method, 0) + 1
         self.share = share
         self.forget(self.exchanges[method])
         self._receive()
 
     def forget(self, exchange: int = 0) -> None:
-        """Drop the records and random streams of a phase or exchange. Called before and after each."""
+        """Drop the records and random generators of a phase or exchange. Called before and after each."""
         self.records, self._received = {}, None
         self._streams = Streams(self.shared.seed, self.id, self.phases, exchange)
 
     def receive_data(self, window: int) -> None:
         """Receive the data of a window. At a boundary, fill the memory with the data of the stages that ended.
 
-        The fill draws from the next phase's stream. So it does not depend on which method exchanges messages first.
+        The random generator is that of the next phase, so the order of exchanges does not change the memory.
         """
         self._kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:

@@ -129,7 +129,7 @@ class Simulation(Stateful):
         self.stopping.set()
 
     def heard(self) -> None:
-        """Do nothing. The run continues when the caller requests the next event."""
+        """Do nothing. A run in an actor needs this call after each event; see `RemoteRun.heard`."""
 
     def events(self) -> Generator[Event, None, None]:
         """Run the remaining rounds, until the last one or until stopped, and yield events."""
@@ -183,14 +183,14 @@ class Simulation(Stateful):
         )
 
     def _in_time(self, dispatches: Sequence[Dispatched]) -> list[Dispatched] | None:
-        """Return a round's dispatches in the run's virtual time. None unless `logging.dispatches` is set."""
+        """Return the dispatches with times from the run's start, not the round's. None unless `logging.dispatches`."""
         if not self.config.logging.dispatches:
             return None
         now = self.virtual_time
         return [Dispatched(client, now + sent, now + back, fate) for client, sent, back, fate in dispatches]
 
     def _ends_row(self) -> bool:
-        """Return whether a row of the accuracy matrix ends with this round."""
+        """Return whether a row of the accuracy matrix is measured after this round."""
         return self.server.round in self.federation.availability.rows
 
     def _evaluated(self, done: RoundDone) -> RoundDone:
@@ -203,7 +203,7 @@ class Simulation(Stateful):
         return done
 
     def _evaluate(self) -> tuple[Accuracies, Mapping[str, Spread] | None]:
-        """Return the accuracies by protocol and, unless the global model is evaluated, their spread over clients."""
+        """Return the accuracies by protocol (such as task_il), and, with local models, their spread over clients."""
         if self.config.evaluation.model == "global":
             return accuracies(self._scores(), self.federation), None
         return mean_client_accuracies(self._scores(), self.federation)
