@@ -5,8 +5,9 @@ Forked workers share the memory that they only read. An actor takes 36 MB instea
     python -P fork_server.py LISTENER [FOLDER] <PIPE
 
 LISTENER is the descriptor of a listening socket. The pipe carries Ray's environment variables for workers, as JSON. It
-closes empty if the cluster did not start. Ray is imported only after that, as its C++ code reads the variables then.
-The server ends with its raylet. With a FOLDER, it also ends after a minute without children, and deletes the folder.
+is empty if the cluster did not start. The server imports Ray only after it has read the pipe, as Ray's C++ code reads
+the variables at its import. The server ends with its raylet. With a FOLDER, it also ends after a minute without
+children, and deletes the folder.
 
 This module does not import Ray at the top: the server starts before Ray does.
 """
@@ -173,7 +174,7 @@ def serve(listener: socket.socket, raylet: int, idle: float | None) -> Mapping[s
     Args:
         listener: the listening socket.
         raylet: a descriptor that becomes readable when the raylet ends.
-        idle: the seconds without a child after which to end; None never does.
+        idle: the seconds without a child after which the server ends; None disables this.
     """
     children: dict[int, int] = {}  # process ids, by the descriptor that becomes readable when the child ends
     with selectors.DefaultSelector() as events:

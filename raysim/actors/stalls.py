@@ -14,8 +14,8 @@ from raysim.system.errors import Lost, RunError
 FIRST, AGAIN = 30, 60  # seconds until the first report, and until the next one
 USUAL = 5  # a silence is unusual if it is this many times as long as the longest one before
 ADVICE = (
-    "see whether its processes are stopped or starved (top there, `ray status`), and whether a firewall holds back the "
-    "ports of Ray's workers (docs/cluster.md, Ports)"
+    "run `top` on these nodes, and `ray status`, to see whether processes are stopped or starved; check that no "
+    "firewall blocks the ports of Ray's workers (docs/cluster.md, Ports)"
 )
 
 
@@ -57,8 +57,6 @@ class Stalls:
         self._next = now + AGAIN
         answered = liveness.wait_a_second([coordinator.unanswered.remote()])
         self._misses = 0 if answered else self._misses + 1
-        if self._misses * AGAIN > self._patience:
-            raise Lost("the coordinator", f"it has not answered for {self._patience:g} s (resources.patience)")
         if not answered:
             missing = "the coordinator, on this machine, which does not answer; see `ray status` and top"
         elif late := ray.get(answered[0]):
@@ -67,9 +65,11 @@ class Stalls:
             missing = "the hosts, which restore their clients"
         else:
             return None
+        limit = f"{self._patience:g} s (resources.patience)"
         if over:
-            waited = f"{self._patience:g} s (resources.patience)"
-            raise RunError(f"the run has not started: it waited {waited} for {missing}")
+            raise RunError(f"the run has not started: it waited {limit} for {missing}")
+        if self._misses * AGAIN > self._patience:
+            raise Lost("the coordinator", f"it has not answered for {limit}")
         return f"waiting for {missing}; Ctrl-C twice leaves"
 
     def _places(self, hosts: Sequence[int]) -> str:
