@@ -38,6 +38,7 @@ BACKLOG = 4096  # requests that wait while the server imports; the kernel may al
 WITHOUT_RAY = ("raysim.engine.simulation",)  # imports torch
 WITH_RAY = (compat.WORKER_MODULE, "raysim.actors.coordinator", "raysim.actors.runs")
 IDLE = 60  # seconds without a child, after which a server with its own folder ends
+ENDING = 2  # seconds in which a process ends after a signal
 SLOW = 10  # seconds in which a request must arrive after the greeting
 THREADS = "/proc/self/task"
 
@@ -74,8 +75,7 @@ class ForkServer:
 
     def end(self) -> None:
         """End the server. Workers that it has forked keep running."""
-        self._process.terminate()
-        self._process.communicate()
+        end_process(self._process)
 
     def _start(self) -> None:
         path = self._folder / SOCKET
@@ -105,6 +105,17 @@ class ForkServer:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError), self._process.stdin as pipe:  # broken: the server has ended, so Ray spawns
             pipe.write(self._environment.encode())
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Close a process's input and end it. A stopped process ends only when it is killed."""
+    assert process.stdin is not None
+    process.stdin.close()
+    for end in (process.terminate, process.kill):
+        end()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(ENDING)
+            return
 
 
 def python_command(folder: Path) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import ray
 
-from raysim.actors import liveness, workers
+from raysim.actors import failures, liveness, workers
 from raysim.actors.coordinator import Driven, RemoteRun, waits_after
 from raysim.actors.session import Session
 from raysim.config import Config
@@ -26,7 +26,7 @@ class RunProcess(Driven):
     """Actor with all clients of a run. One thread runs the simulation, the other receives calls."""
 
     def __init__(self, config: Config, federation: Federation, state: tuple[Any, Any]) -> None:
-        workers.hide_gpus(config.resources.gpus_per_actor)
+        workers.prepare_actor(config.resources.gpus_per_actor)
         super().__init__()
         self._paced = bool(config.callbacks)
         self._parts = config, federation, *state
@@ -60,6 +60,7 @@ class RunActor(RemoteRun):
         self, config: Config, federation: Federation, saved: SavedCheckpoint | None, note_peak: Callable[[int], None]
     ) -> None:
         liveness.CURRENT.check()
+        failures.watch()
         kind: Any = ray.remote(RunProcess)
         takes = config.resources
         placed = kind.options(
