@@ -120,12 +120,14 @@ def _run(given: Sequence[str]) -> int:
     parser.add_argument("--local", action="store_true", help="run every client in this process, without Ray")
     parser.add_argument("--resume", action="store_true", help="resume from DIR's newest checkpoint")
     parser.add_argument("--quiet", action="store_true", help="show nothing")
+    parser.add_argument("--profile", action="store_true", help="print the seconds that each hook and part takes")
     parser.add_argument("--trust", action="store_true", help=TRUST)
     asked = parser.parse_intermixed_args(given)
     if asked.config is None and not asked.resume:
         parser.error("the following arguments are required: CONFIG")
     if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
         asked.config, asked.overrides = None, [asked.config, *asked.overrides]
+    asked.overrides += ["logging.profile=true"] * asked.profile
     from raysim.config import read_draft
 
     source = os.path.join(asked.out or "", "config.yaml") if asked.config is None else asked.config
@@ -147,6 +149,10 @@ def _run(given: Sequence[str]) -> int:
             result = run(config, out=asked.out, display=shown, session=session, **how)
     if not asked.quiet:
         show_result(result, result_console(), resume_command(config, result.directory))
+        if config.logging.profile:
+            from raysim.reports.profile import show_profile
+
+            show_profile(result.directory, result_console())
     return 130 if result.status == "interrupted" else 0
 
 

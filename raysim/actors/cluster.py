@@ -219,8 +219,8 @@ def _explained(address: str, error: BaseException) -> Unreachable:
     text = " ".join(str(error).split())
     if compat.refused_token(error):
         return Unreachable(
-            f"resources.address: the cluster at {address} requires its token: copy ~/.ray/auth_token from the machine "
-            f"where it was started, or set {compat.TOKEN}; and {compat.MODE}=token"
+            f"resources.address: the cluster at {address} requires a token: set {compat.MODE}=token, and copy "
+            f"~/.ray/auth_token from the machine where the cluster was started, or set {compat.TOKEN}"
         )
     if compat.other_version(text):
         return Unreachable(f"resources.address: the cluster at {address} has another version: {text}")
@@ -236,7 +236,7 @@ def _no_cluster(address: str, reason: str) -> Unreachable:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Hold back what Ray's C++ code writes to standard error, such as a line per attempt. Show it only on success."""
+    """Buffer the standard error of Ray's C++ code. Drop it if an error is raised, as the error explains the failure."""
     sys.stderr.flush()
     before = os.dup(2)
     with tempfile.TemporaryFile() as kept:

@@ -75,7 +75,7 @@ QUIET = (
 )
 """What: beginnings of Ray's messages, for its undocumented RAY_DEDUP_LOGS_SKIP_REGEX.
 
-Buys: a loss is reported in raysim's one line, without paragraphs of Ray's that `--quiet` cannot suppress.
+Buys: a loss appears as one message from raysim. `--quiet` could not suppress Ray's longer messages.
 Without: Ray prints these messages.
 """
 _own_token = secrets.token_hex(32)  # one for each process: Ray's C++ code keeps the first that it reads
@@ -242,7 +242,7 @@ def rays_address(loopback: bool) -> Iterator[None]:
 
 
 LONGEST_PARENT = 21
-"""What: the longest path of a temporary folder, in bytes, in which the paths of Ray's sockets are short enough.
+"""What: the maximum length of TMPDIR in bytes. With a longer one, the paths of Ray's sockets exceed the system's limit.
 
 macOS allows 103 bytes for a socket's path, and Linux 107. Of these, 16 are /raysim-12345678, 2 are /r, 43 are
 /session_DATE_TIME_MICROSECONDS_PID, and 21 are /sockets/plasma_store.
@@ -254,7 +254,7 @@ Without: Ray does not start under a long TMPDIR.
 
 
 def vital_processes(children: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Return the processes without which the cluster has ended, given this process's children.
+    """Return the processes that the cluster cannot run without, given this process's children.
 
     What: the names of Ray's processes. The agents are vital, as the raylet ends if one of them does.
     Buys: raysim notices the loss of the cluster at once, and the run continues on a new cluster.
@@ -316,8 +316,8 @@ Without: the fork server ends, and Ray spawns the workers.
 def forked_start(command: str) -> dict[str, Any]:
     """Return the options of an actor whose process a fork server starts.
 
-    What: `py_executable` of the runtime environment. Its command has another process start the worker, and ends. Ray
-    learns the process id of a worker from the worker.
+    What: `py_executable` of the runtime environment. The command asks the fork server to start the worker, and exits.
+    Ray accepts this, as workers report their own process id.
     Buys: 36 MB instead of 335 for each actor, and a start that is three times as fast.
     Without: in the plain mode, Ray spawns the workers.
     """

@@ -124,7 +124,7 @@ class Coordinator(Driven):
 
 
 def _with_actors(event: Event, runner: RayRunner, joined: bool) -> Event:
-    """Add what the simulation does not know about its actors to an event."""
+    """Add to an event what the simulation does not know: the number of actors and their peak memory."""
     if isinstance(event, Started):
         return replace(event, actors=1 + runner.placement.actors)
     if isinstance(event, Finished) and joined:
@@ -138,7 +138,7 @@ class RemoteRun:
 
     Args:
         actor: the actor, which is Driven.
-        paced: whether each round waits until the driver has handled the last one. `stop` then ends the run after it.
+        paced: whether a round starts only after the driver has handled the previous one. `stop` then prevents the next.
         first: events to report before those of the actor.
     """
 

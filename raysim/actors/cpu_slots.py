@@ -20,7 +20,7 @@ class CpuSlot:
     takes its slot with it. The run, which has lost a host, then starts new hosts with a new pipe.
 
     Args:
-        name: the same for all hosts of a run on this node, and unknown to other users before.
+        name: a name that the run's hosts on this node share, and that other users cannot guess.
         count: the number of slots.
     """
 

@@ -21,10 +21,10 @@ SIZE = 8  # bytes of the length that precedes a request
 def hand_over(path: str, command: list[str]) -> bool:
     """Send the command to the fork server at this path. Return whether the server has taken it.
 
-    Nothing is sent before the server's greeting. A server that starts too late therefore starts no second worker.
+    Send only after the greeting: after a timeout this process becomes the worker, and no server may start it again.
     """
     here = {"folder": os.getcwd(), "command": command, "environment": dict(os.environ)}
-    request = json.dumps(here).encode()  # ASCII: JSON escapes the surrogates of bytes that are not UTF-8
+    request = json.dumps(here).encode()  # JSON escapes the surrogates of variables that are not UTF-8
     with suppress(OSError), socket.socket(socket.AF_UNIX) as server:
         server.settimeout(PATIENCE)
         server.connect(path)

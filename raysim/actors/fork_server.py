@@ -5,9 +5,9 @@ Forked workers share the memory that they only read. An actor takes 36 MB instea
     python -P fork_server.py LISTENER [FOLDER] <PIPE
 
 LISTENER is the descriptor of a listening socket. The pipe carries Ray's environment variables for workers, as JSON. It
-closes empty if the cluster did not start. Ray is imported only after that, as its C++ code reads the variables then.
-The server ends with its raylet. With a FOLDER, it serves one run on a cluster that others started: it also ends
-seconds after its last child, as that is when the run has ended, and deletes the folder.
+is empty if the cluster did not start. The server imports Ray only after it has read the pipe, as Ray's C++ code reads
+the variables at its import. The server ends with its raylet. With a FOLDER, it serves one run on a cluster that others
+started: it also ends seconds after its last child, as the run has then ended, and deletes the folder.
 
 This module does not import Ray at the top: the server starts before Ray does.
 """
@@ -165,7 +165,7 @@ def serve(listener: socket.socket, raylet: int, ends: bool) -> Mapping[str, Any]
         listener: the listening socket.
         raylet: a descriptor that becomes readable when the raylet ends.
         ends: whether to end without children: FIRST seconds after a connection, or AFTER seconds after the last child.
-            The end of the last child is the end of the run, even if its driver was killed on another node.
+            The last child ends when the run does, even if its driver was killed on another node.
     """
     children: dict[int, int] = {}  # process ids, by the descriptor that becomes readable when the child ends
     patience = FIRST

@@ -101,7 +101,7 @@ class Host:
 
     @ray.method(num_returns=2)
     def give(self, clients: Sequence[int]) -> tuple[None, Transfer]:
-        """Remove clients that move to another host. Return None, for whoever waits for this call, and the Transfer."""
+        """Remove clients that move to another host. Return None, which signals the call's end, and the Transfer."""
         with convert_to_run_error():
             began = time.perf_counter()
             records = self._host.give(clients)

@@ -1,8 +1,9 @@
 """What this process knows of its cluster, and waits that end within seconds if the cluster is lost.
 
-Ray (2.60) takes a minute to notice the loss of its GCS, and then ends this process. After the loss of the raylet it
-does so at the next use of the object store. It does so at once if the raylet could still report its own end to the GCS,
-as it does when its runtime environment agent is lost.
+Ray (2.60) ends this process:
+- a minute after the GCS was lost,
+- at the next use of the object store after the raylet was killed,
+- at once if the raylet ended and reported this to the GCS, as when its runtime environment agent was lost.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 EVERY = 5  # seconds between two checks of a joined cluster, and the time limit for its answer
 SILENCE = 40  # seconds without an answer after which the run ends; Ray (2.60) ends this process after 60
-ANSWER = 5  # seconds to wait for an answer that is not needed
+ANSWER = 5  # seconds that `ask` waits for its request
 SETTLING = 0.5  # seconds in which a raylet ends after its workers
 STEP, STEPS = 0.1, 10  # seconds of a wait that signals cannot interrupt, and the number of such waits in a second
 
@@ -33,7 +34,7 @@ class Cluster:
     """The cluster of this process. raysim knows nothing of a cluster that the user's code has started or joined.
 
     Args:
-        processes: if this process has started the cluster, the processes without which it has ended.
+        processes: the processes that the cluster cannot run without; empty if this process did not start the cluster.
         forks: its fork server, if it has one.
     """
 
@@ -82,7 +83,7 @@ class JoinedCluster(Cluster):
             if silent > SILENCE:
                 raise RunError(
                     f"the cluster at {self._address} has not answered for {silent:.0f} s ({error}): it ended, or the "
-                    "network to it is cut; go on when `ray status` shows this machine, if need be after `ray start`"
+                    "network to it is cut; resume once `ray status` lists this machine; if it does not, `ray start`"
                 ) from None
             return False
         self.silent, self._next = False, time.monotonic() + EVERY

@@ -20,8 +20,8 @@ GUESS = 1e-4  # seconds per sample before any are measured: about those of the M
 PRICE = 2e-3  # seconds that a move costs each of its two hosts, before any are measured
 MARGIN = 0.02  # the fraction of a round's duration that moves must save; less would be noise
 STEADY = 0.2  # the weight of the last round in a host's slowness, after the host's first rounds
-FADING = 0.01  # the fraction of a measured price that each round forgets; otherwise one stall would end all moves
-FULLEST = 2  # the most clients that a host may have, as a multiple of an equal share, as clients take memory
+FADING = 0.01  # per round, the price decays by this fraction to PRICE; otherwise one stall would prevent later moves
+FULLEST = 2  # the maximum clients per host, as a multiple of an equal share; it limits a host's memory
 
 Moves = Mapping[tuple[int, int], Sequence[int]]
 """The clients that move, by their old and their new host."""
@@ -40,7 +40,7 @@ class _Spent:
 class Rebalancing:
     """The host of each client, and the expected time of the client there.
 
-    A client can move only with its first order in a round, as a checkpoint holds its whole state then.
+    A client moves only at its first order of a round, as its record contains its whole state only between rounds.
 
     Args:
         clients: the clients of each host at the start.

@@ -33,9 +33,10 @@ def elsewhere(avoid: Iterable[str]) -> dict[str, str]:
 
 
 class Places:
-    """The resources of all host actors of a run, reserved together. Hosts with only a part would wait forever.
+    """The resources of all host actors of a run, reserved together.
 
-    The constructor raises as `wait` does.
+    Reserving hosts one by one could deadlock: a run with only some of its hosts would wait forever. The constructor
+    raises as `wait` does.
     """
 
     def __init__(self, placement: Placement) -> None:

@@ -136,7 +136,7 @@ class RayRunner:
     def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:
         """Distribute the parts over hosts that can compute at the same time, and return the merged counts.
 
-        More hosts would not be faster. A process keeps the memory of an evaluation: 4 GB for 200 hosts on two CPUs.
+        More hosts would not be faster, and each keeps the memory of an evaluation: 4 GB for 200 hosts on two CPUs.
         """
         hosts = self._concurrent[: len(parts)]
         shares = {host: parts[first :: len(hosts)] for first, host in enumerate(hosts)}

@@ -1,4 +1,4 @@
-"""Runs that have one actor each, with all clients of the run, and a cluster that is replaced if it is lost."""
+"""Runs of a sweep: each is one actor with all its clients. The cluster is replaced if it is lost."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -83,7 +83,7 @@ class RunActor(RemoteRun):
         )
         state = (None, None) if saved is None else (saved.server, dict(saved.clients))
         actor = placed.remote(config, ray.put(federation), ray.put(state))
-        # The first event comes at once. A driver of several runs can then wait for all of them.
+        # Report a first event at once, so that a driver of several runs does not wait for this one alone.
         super().__init__(actor, bool(config.callbacks), [Stage("starting")])
         self._note_peak = note_peak
 
@@ -94,7 +94,7 @@ class RunActor(RemoteRun):
 
 
 def wait_for_any(attempts: Sequence[RunActor | None]) -> int:
-    """Wait for the next event of some runs. Return the index of the first run that has one, or that has no attempt."""
+    """Wait for an event, and return its run's index. A run that has not started (None) comes first."""
     if None in attempts:
         return attempts.index(None)
     coming = [attempt.coming for attempt in attempts if attempt is not None]

@@ -65,7 +65,7 @@ def unpack(message: Any) -> Any:
 
 
 def seal(asked: Any, message: Any, broadcasts: Sequence[Broadcast]) -> list[Any]:
-    """Return a call's arguments: bytes, then references, which Ray resolves. Message and broadcasts are stored ones."""
+    """Return a call's arguments: bytes, then references, which Ray resolves. Apply `store` to all but `asked` first."""
     stored = [message, *(broadcast.value for broadcast in broadcasts)]
     inside = [part if isinstance(part, bytes) else None for part in stored]
     names = [(broadcast.name, broadcast.version) for broadcast in broadcasts]
@@ -73,7 +73,7 @@ def seal(asked: Any, message: Any, broadcasts: Sequence[Broadcast]) -> list[Any]
 
 
 def unseal(sealed: bytes, fetched: Sequence[Any]) -> tuple[Any, Any, list[Broadcast]]:
-    """Return what `seal` was called with, given the arguments that it returned."""
+    """Invert `seal`: return the asked operation, the message and the broadcasts."""
     asked, names, inside = pickle.loads(sealed)
     left = iter(fetched)
     message, *values = (unpack(next(left) if part is None else part) for part in inside)

@@ -30,9 +30,9 @@ class Session:
 
 
 def open_early(resources: Resources) -> AbstractContextManager[Session | None]:
-    """Open the session of a cluster before it is started, if `raysim run` will fork its actors there.
+    """Open the session before the cluster starts, if `raysim run` will fork its actors there.
 
-    The fork server then imports torch at the same time as the command.
+    The fork server and the `raysim` command then import torch in parallel.
     """
     forks = resources.forks and resources.address is None
     return open_session(forked=True) if forks else nullcontext()

@@ -13,8 +13,8 @@ from raysim.engine.events import Event, Stage
 FIRST, AGAIN = 30, 60  # seconds until the first report, and until the next one
 USUAL = 5  # a silence is unusual if it is this many times as long as the longest one before
 ADVICE = (
-    "see whether its processes are stopped or starved (top there, `ray status`), and whether a firewall holds back the "
-    "ports of Ray's workers (docs/cluster.md, Ports); Ctrl-C twice leaves"
+    "run `top` on these nodes, and `ray status`, to see whether processes are stopped or starved; check that no "
+    "firewall blocks the ports of Ray's workers (docs/cluster.md, Ports); Ctrl-C twice leaves"
 )
 
 

@@ -1,4 +1,4 @@
-"""A client as a method sees it: its data, its memory, the current model, and its random streams."""
+"""A client as a method sees it: its data, its memory, the current model, and its random generators."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from raysim.api.messages import Delta
 from raysim.api.shared import Shared
@@ -15,7 +15,7 @@ from raysim.data.pixels import Source
 from raysim.federation.stream import Stream
 from raysim.federation.targets import check_loss
 from raysim.memory import Memory
-from raysim.models.flat import FlatModel
+from raysim.models.flat import FlatModel, Weights
 from raysim.models.inputs import as_input
 from raysim.system import seeding
 from raysim.system.device import to_device
@@ -23,18 +23,18 @@ from raysim.system.state import Stateful
 
 
 class Client(Stateful):
-    """One client during local training (a phase) or during another exchange of messages."""
+    """One client during its local training (a phase) or an exchange."""
 
     def __init__(self, number: int, stream: Stream, data: Source, memory: Memory | None, shared: Shared) -> None:
         self.id = number
         self.stream = stream  # its data in order of arrival; a sample is a position (int64) in it
-        self.data = data  # the rows that the stream points to: the training split, or a user-defined stream
+        self.data = data  # the source of the stream's samples: the training split, or a user-defined stream
         self.memory = memory  # its replay memory; None if no method needs one
         self.shared = shared  # state shared with the other clients of the process
-        self.window = -1  # the index of its current window of the stream
+        self.window = -1  # the index of the current window: the samples to train on now
         self.arrived = torch.zeros(0, dtype=torch.int64)  # [n]: the positions in the current window
-        self.finished = self.arrived  # [n]: the positions of the stages that ended since the last `begin_task`
-        self.phases = 0  # the number of phases so far, with the current one
+        self.finished = self.arrived  # [n]: the positions of all samples of the stages that ended since `begin_task`
+        self.phases = 0  # the number of phases so far, including the current one
         self.round = 0  # the server's round, from 1
         self.lr = 0.0  # the learning rate of this phase
         self.share = 0.0  # its weight in the cohort; the cohort's weights sum to 1
@@ -49,7 +49,7 @@ class Client(Stateful):
 
     @property
     def model(self) -> FlatModel:
-        """The current model: one per process, with this client's parameters during its phase."""
+        """The process's model instance. During this client's phase, it holds the client's parameters."""
         return self.shared.model
 
     @property
@@ -105,6 +105,13 @@ class Client(Stateful):
         rows, _ = self.stream.locate(positions)
         return self.data.labels(self.data.held(rows)).cpu()
 
+    def network_at(self, weights: Weights | None = None) -> nn.Module:
+        """Return a separate copy of the network with these weights, in evaluation mode. None copies the current ones.
+
+        The copy may be moved, converted and trained; `model.module` must stay as it is.
+        """
+        return self.model.network_at(weights or self.model.copy())
+
     @property
     def unlabelled(self) -> Tensor:
         """This client's rows (int64 [n]) of `dataset.unlabelled`."""
@@ -137,15 +144,15 @@ class Client(Stateful):
         return seeding.generator(self.shared.seed, self.id, *name)
 
     def rng_scope(self, method: str) -> AbstractContextManager[None]:
-        """Have torch draw from the method's stream. Use it for every forward pass except the step's own.
+        """Make torch draw from the method's random generator. Use this for every forward pass except the step's own.
 
-        Without it a second forward pass, even with weight 0, would change the next dropout mask.
+        Otherwise an extra forward pass would change later dropout masks, even if its loss has weight 0.
         """
         return self._streams.rng_scope(method)
 
     @contextmanager
     def fixed_rng_scope(self, *name: int | str) -> Iterator[None]:
-        """Have torch draw the same numbers for this name in every phase; see `fixed_generator`."""
+        """Make torch draw the same numbers for this name in every phase; see `fixed_generator`."""
         with seeding.torch_restored():
             seeding.seed_torch(self.shared.seed, self.id, *name)
             yield

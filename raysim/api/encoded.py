@@ -19,8 +19,8 @@ class Encoded(ABC):
     def decode(self) -> Tensor:
         """Return the decoded vector, with the length and dtype of the original.
 
-        Hosts and the coordinator call this, on any device. Read only the fields, and use only operations that have the
-        same bits on every device. Copies and single products do; sums of floats do not.
+        Hosts and the coordinator call this, on any device. Read only the fields. Use only operations that are bitwise
+        identical on all devices: copies and elementwise products, but no float sums.
         """
 
 

@@ -27,7 +27,7 @@ class Delta:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """A value that lasts longer than one message, such as the model or a teacher. A node gets each version once."""
+    """A value that clients keep until a newer version replaces it. Its bytes count once per client and version."""
 
     name: str
     """The method's name, or "METHOD.NAME" if the method has several broadcasts."""
@@ -57,13 +57,13 @@ class Request:
     """
 
     op: str
-    """The public method of the client half to call."""
+    """The name of the client half's public method to call."""
     message: Any = None
-    """Its second argument; the first is the client."""
+    """The second argument of the op. The first is the client."""
     to: Literal["cohort", "everyone"] | Sequence[int] = "cohort"
     """The round's cohort, all present clients, or these ids."""
     broadcasts: Sequence[Broadcast] = ()
-    """Broadcasts to send with it."""
+    """Broadcasts to send with the message."""
 
 
 def count_bytes(value: Any) -> int:

@@ -1,7 +1,8 @@
 """A method: its client-side half, its server-side half, and the hooks that they may override.
 
 A method's fields are its YAML keys. Every client has its own client half. The simulation has one server half. Only
-overridden hooks are called; the code here shows the default. The first word of a docstring says how methods combine:
+overridden hooks are called; the code here shows the default. If several methods override a hook, all are called in the
+listed order. The first word of some docstrings says how their results combine:
 
     Chained    methods run in the listed order, and each receives the previous result
     Summed     the results are added
@@ -27,7 +28,7 @@ from raysim.api.step import Step
 from raysim.memory import MemoryUse
 from raysim.models.flat import FlatModel, Weights
 from raysim.system.errors import RunError
-from raysim.system.state import ALLOWED, Stateful, find_foreign
+from raysim.system.state import Stateful, describe_foreign, keeps_itself, state_of
 
 Plan = Generator[Request, Mapping[str, Any], None]
 """A generator that yields requests. Each `yield` returns the reduced reply: terms by name."""
@@ -65,15 +66,23 @@ class Half(Stateful):
         Raises:
             RunError: a checkpoint cannot hold an attribute's type.
         """
-        state = super().state()
-        for key, value in state.items():
-            foreign = find_foreign(value)
-            if foreign is not None:
-                raise RunError(
-                    f"{self.name}: its {self.side} half's attribute {key} holds a {foreign}, which a checkpoint cannot "
-                    f"keep, allowed: {ALLOWED}"
-                )
-        return state
+        self.check_state()
+        return super().state()
+
+    def check_state(self, by: str = "") -> None:
+        """Check that a checkpoint can hold this half. `by` follows a wrong attribute's name in the error.
+
+        Raises:
+            RunError: an attribute has a type that a checkpoint cannot hold.
+        """
+        for key, value in vars(self).items():
+            if key in self.transient:
+                continue
+            why = describe_foreign(state_of(value))
+            if why is None and keeps_itself(value) and not hasattr(type(self)(self.name, self.method), key):
+                why = f"a {type(value).__name__} that __init__ does not make, so that no checkpoint can restore it"
+            if why:
+                raise RunError(f"{self.name}: its {self.side} half's attribute {key}{by} holds {why}")
 
 
 class ClientHalf(Half):
@@ -93,9 +102,9 @@ class ClientHalf(Half):
         """
 
     def begin_task(self, client: Client) -> None:
-        """Process `client.finished`. Called at the start of the first phase of each stage.
+        """Learn from the stages that have just ended. `client.finished` has the positions of their samples.
 
-        A stage is a task, or the whole stream if clients are not notified of boundaries.
+        Called at the start of each stage's first phase. If clients are not notified of boundaries, there is one stage.
         """
 
     def start(self, client: Client, message: Any) -> None:
@@ -164,9 +173,9 @@ class ServerHalf(Half):
         """EXCLUSIVE: return the ids of the round's clients, chosen from `server.present`."""
         return server.sample()
 
-    def prepare(self, server: Server) -> Plan:
-        """Exchange messages with the cohort before it trains."""
-        yield from ()
+    def prepare(self, server: Server) -> Plan | None:
+        """Exchange messages with the cohort before it trains. None is an empty plan, here and below."""
+        return None
 
     def announce(self, server: Server) -> tuple[Any, Sequence[Broadcast]]:
         """Return the message for this method's client halves, and a list of broadcasts."""
@@ -189,13 +198,13 @@ class ServerHalf(Half):
         """
         return delta
 
-    def conclude(self, server: Server) -> Plan:
+    def conclude(self, server: Server) -> Plan | None:
         """Exchange messages with the same cohort after the model's update."""
-        yield from ()
+        return None
 
-    def end_task(self, server: Server) -> Plan:
+    def end_task(self, server: Server) -> Plan | None:
         """Exchange messages with all present clients after a task's last round."""
-        yield from ()
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,15 +216,15 @@ class Method:
     needs: ClassVar[frozenset[Need]] = frozenset()
     """The method's needs. A run that does not meet them is refused at start."""
     instead: ClassVar[Mapping[Need, str]] = {}
-    """By need: a setting KEY=VALUE of this method that removes the need. The error for an unmet need names it."""
+    """Maps a need to a setting KEY=VALUE of this method that removes the need. Error messages suggest the setting."""
     neutral: ClassVar[Mapping[str, object] | None] = None
-    """The hyperparameters at which the method changes no bit of a run. None if there are none."""
+    """Hyperparameter values at which the run is bitwise identical to one without the method. None if there are none."""
     frugal: ClassVar[Mapping[str, object]] = {}
-    """The hyperparameters with the lowest memory use. The error for a run that needs too much memory names them."""
+    """The hyperparameter values with the lowest memory use. The error for too little memory suggests them."""
     memory: ClassVar[MemoryUse | None] = None
     """What it requires of the clients' replay memories. None if it needs no memory."""
     replies: ClassVar[Mapping[str, Reduction]] = {}
-    """By term: how the server reduces the values of all clients."""
+    """Maps a term's name to how the server reduces the values of all clients."""
 
     Client: ClassVar[type[ClientHalf]] = ClientHalf
     Server: ClassVar[type[ServerHalf]] = ServerHalf

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from raysim.api.messages import Broadcast
 from raysim.config import Config
@@ -39,14 +39,14 @@ class Server(Stateful):
         self._streams = seeding.Streams(config.seed, "server", 0)
 
     def begin_round(self) -> None:
-        """Begin the next round, with new random streams. The simulation calls this."""
+        """Begin the next round, with new random generators. The simulation calls this."""
         self.round += 1
         self.records = {}
         self._streams = seeding.Streams(self._config.seed, "server", self.round)
 
     @property
     def task(self) -> int:
-        """The task of this round, from 0. If clients are at different tasks, the round's row in the accuracy matrix."""
+        """The round's task, from 0. If clients are at different tasks, it is the round's row of the accuracy matrix."""
         return self._federation.availability.progress(self.round).task
 
     @property
@@ -67,9 +67,7 @@ class Server(Stateful):
         """
         window = self._federation.availability.window(client, max(self.round, 1))
         if window is None:
-            raise RunError(
-                f"a request to client {client}, which has no data now, allowed: the clients in server.present"
-            )
+            raise RunError(f"client {client} has no data in this round; request only clients in server.present")
         return window
 
     def size(self, client: int, round: int | None = None) -> int:
@@ -102,6 +100,13 @@ class Server(Stateful):
         weights = Weights(self.parameters, self.buffers, self.integers, local_bytes=self.local_bytes)
         return Broadcast("model", self.version, weights)
 
+    def network_at(self, weights: Weights | None = None) -> nn.Module:
+        """Return a separate copy of the network with these weights, in evaluation mode. None copies the global model's.
+
+        The copy may be moved, converted and trained; `network.module` must stay as it is.
+        """
+        return self.network.network_at(weights or Weights(self.parameters, self.buffers, self.integers))
+
     def sample(self) -> list[int]:
         """Draw this round's participants with the config's sampler.
 
@@ -130,7 +135,7 @@ class Server(Stateful):
         return self._streams.generator(purpose)
 
     def rng_scope(self, method: str) -> AbstractContextManager[None]:
-        """Have torch draw from the method's stream of this round, continuing after its last draw.
+        """Make torch draw from the method's random generator of this round. A later call continues its sequence.
 
         A server half must not draw from torch in any other way. A plan may yield inside this context.
         """

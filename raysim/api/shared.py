@@ -29,7 +29,7 @@ class Shared:
     deterministic: bool
     """The config's `resources.deterministic`."""
     kept_out: Callable[[Stream, int], Tensor | None]
-    """Returns the classes outside the training softmax in a window of a stream: a mask (bool [classes]), or None."""
+    """Returns a mask (bool [classes]) of the classes that training excludes in a window of a stream, or None."""
     unlabelled: Source | None = None
     """The dataset without labels."""
     parts: Sequence[npt.NDArray[np.int32]] = ()

@@ -149,6 +149,8 @@ class Logging(Block):
     """Whether rounds.jsonl has the virtual times at which clients received the model and replied."""
     memory: bool = False
     """Whether rounds.jsonl has, at evaluations, the number of samples of each task and class in the memories."""
+    profile: bool = False
+    """Whether rounds.jsonl has the seconds of every hook and part of a round, for clients and the server."""
 
 
 class Config(Block):

@@ -45,7 +45,7 @@ class AsynchronousUpdates(Stateful):
         nbytes = expected_bytes(exchange.server, methods)
         self._timetable = plan_updates(exchange.config, clock, schedule, availability, nbytes)
         self._tickets: dict[int, Any] = {}  # by dispatch number: the runner's ticket, until the update is applied
-        self._sent: dict[int, Delta] = {}  # by dispatch number: what is mixed of the model that was sent
+        self._sent: dict[int, Delta] = {}  # by dispatch number: what mixing needs of the model that the client received
         self._cohorts: dict[int | None, _Cohort] = {}  # by server update
         self._away: list[Dispatch] = []  # the dispatches that return after the current virtual time
         self._time = 0.0  # virtual seconds
@@ -78,7 +78,7 @@ class AsynchronousUpdates(Stateful):
     def state(self) -> dict[str, Any]:
         """Wait until no client computes, and return the state, including replies that are not applied yet.
 
-        Virtual time does not advance. The sums that hosts hold for a server update are merged into its first reply.
+        Virtual time does not advance. The sums that hosts hold for an update join the reply of its first dispatch.
         """
         self._tickets = {number: self._exchange.wait_for(ticket) for number, ticket in self._tickets.items()}
         for update, sums in self._exchange.runner.give_sums().items():
@@ -157,8 +157,8 @@ class AsynchronousUpdates(Stateful):
 
         FedAsync: rate * s * (client's model - current model). The client's model is the one it received plus its delta.
 
-        The float buffers, such as BatchNorm's statistics, are mixed as in FedAsync under both: with the clients' mean
-        buffers instead of one client's, and a rate of at most 1.
+        Both mix the float buffers, such as BatchNorm's statistics, as FedAsync mixes parameters: toward the mean of the
+        clients' buffers, with a rate of at most 1.
         """
         sizes = [self._size(dispatch) for dispatch in update.arrivals]
         discounted = [self._discount(d) * size for d, size in zip(update.arrivals, sizes, strict=True)]

@@ -8,6 +8,7 @@ from raysim.config import Config
 from raysim.config.error_text import show
 from raysim.config.lookup import resolve
 from raysim.engine.hook_checks import check_replies
+from raysim.engine.hook_names import check_hook_names
 from raysim.engine.memory_choice import TASK_ENDS, choose_memory
 from raysim.engine.optimizer import sgd, try_optimizer
 from raysim.memory import MemoryKind
@@ -20,16 +21,17 @@ OWN_STREAMS = ("augment", "batches", "memory", "model")
 
 
 def make_methods(config: Config) -> dict[str, Method]:
-    """Return the config's methods in their order, by name. The name is part of their terms, ops and streams.
+    """Return the config's methods in their order, by name.
 
-    A custom method `package.module:name` has the name `name`.
+    The name prefixes the names of the method's terms and ops, and seeds its random generators. A custom method
+    `package.module:name` has the name `name`.
     """
     methods: dict[str, Method] = {}
     for key, hyperparameters in config.methods.items():
         name = key.rpartition(":")[2]
         method: Method = resolve("method", key)(**hyperparameters)
         if name in OWN_STREAMS:
-            raise ConfigError(f"methods: {key} is called {name}, the name of a random stream of raysim; rename it")
+            raise ConfigError(f"methods: {key} is called {name}, the name of a random generator of raysim; rename it")
         if name in methods:
             raise ConfigError(f"methods: found two methods called {name}, allowed: different names")
         methods[name] = method
@@ -64,6 +66,7 @@ def check_methods(config: Config) -> dict[str, Method]:
     )
     for name, method in methods.items():
         check_replies(name, method)
+        check_hook_names(name, method)
         refusals = [method.refusal(setting), *(_unmet(name, method, config))]
         for refusal in filter(None, refusals):
             raise ConfigError(f"methods.{name}: {refusal}")
@@ -98,7 +101,7 @@ def check_fit(config: Config, model: FlatModel, classes: int) -> None:
         if len(model.head) < parts:
             raise ConfigError(
                 f"methods.{name}: found no head in model.name={config.model.name}, allowed: a model that returns the "
-                f"output of its last layer, a trained nn.Linear{' with a bias' * (parts > 1)}"
+                f"output of its last layer, a trainable nn.Linear{' with a bias' * (parts > 1)}"
             )
         if encoding and method.local_bytes(model):
             words = f"layers that stay at the client, but {encoding[0]} encodes the whole update"
@@ -137,7 +140,7 @@ def _check_half(half: type[Half], name: str, method: Method) -> None:
 
 
 def needs_of(method: Method) -> frozenset[Need]:
-    """Return a method's needs: those that it declares, and those without which its hooks are never called."""
+    """Return a method's needs: those that it declares, and those that its overridden hooks imply."""
     implied: dict[Need, bool] = {
         "barrier": method.waits() or overrides(method.Server, "select"),
         "boundaries": overrides(method.Client, "begin_task"),
@@ -201,11 +204,11 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     ),
     "earlier_logits": (
         lambda config: config.training.logits != "task",
-        "trains on samples of earlier tasks, whose logits training.logits=task masks; set it to seen or all",
+        "trains on earlier tasks, but training.logits=task masks their classes; set training.logits to seen or all",
     ),
     "one_head": (
         lambda config: config.heads == 1,
-        "learns from an earlier model, which lacks the head that training.logits=task adds per domain; set it to all",
+        "distills an earlier model, but training.logits=task adds a new head per domain; set training.logits=all",
     ),
     "unlabelled": (
         lambda config: config.dataset.unlabelled is not None,

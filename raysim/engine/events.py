@@ -11,8 +11,8 @@ from raysim.evaluation.scoring import ClientSummary, Spread
 from raysim.system.footprint import Peak
 
 Accuracies = Mapping[str, Sequence[float]]
-"""By protocol: the fraction of correct predictions on each task's test set. A mean over clients, unless
-`evaluation.model` is global."""
+"""By protocol: the fraction of correct predictions on each task's test set. With local models, the mean
+over clients."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,12 @@ class RoundDone:
     idle_share: float | None = None  # the fraction of the virtual duration for which participating clients waited
     records: Mapping[str, float] = field(default_factory=dict)  # what the methods recorded, by name
     evaluation: Accuracies | None = None  # the accuracies, if the round ends with an evaluation
-    spread: Mapping[str, Spread] | None = None  # by protocol: over clients; None if `evaluation.model` is global
-    task_done: bool = False  # whether a row of the accuracy matrix ends with this round
+    spread: Mapping[str, Spread] | None = None  # by protocol: the accuracies' spread over clients, with local models
+    task_done: bool = False  # whether a row of the accuracy matrix was measured after this round
     so_far: int = 1  # the number of tasks, counted from the first, that clients may have seen
     dispatches: Sequence[Dispatched] | None = None  # since the last server update, if `logging.dispatches`
     memory: Sequence[Sequence[int]] | None = None  # samples in all memories, [tasks, classes], if `logging.memory`
+    profile: Mapping[str, float] | None = None  # by part: its seconds, clients' over all of them, if `logging.profile`
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class RolledBack:
 
 Event = Started | RoundDone | Checkpoint | Finished | Notice | Stage | RolledBack
 STOPPABLE = (Started, RoundDone)  # a callback may end the run at these events
-OPTIONAL = ("evaluation", "spread", "dispatches", "memory")  # the last keys in rounds.jsonl, omitted if None
+OPTIONAL = ("evaluation", "spread", "dispatches", "memory", "profile")  # the last keys in rounds.jsonl, omitted if None
 
 
 def line(event: RoundDone) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Sums that do not depend on the order of addition.
 
 Floating-point sums depend on the order, so a run's bits would depend on how clients are packed onto hosts. Here every
-weighted value is rounded once to fixed point, and the integers are added, which is exact. Deltas have one limb, with
-steps of 2^-44. All other values have two: steps of 2^-34, and the remainder in steps of 2^-76. Their range is wide,
-from Fisher values of 1e-10 to activations of 1e5.
+weighted value is rounded once to fixed point, and the integers are added, which is exact. A value is stored as one or
+two int64 tensors (limbs). A delta's parameters have one limb, which counts multiples of 2^-44. Other values range from
+Fisher values of 1e-10 to activations of 1e5. They have two limbs: multiples of 2^-34, and of 2^-76 for the rest.
 
 int64 wraps silently and NaN casts to -2^63. So values must be finite and at most `bound`. The weights of a sum add up
 to at most 1, so its integers then stay below 2^62. A sum is meaningless until its values have been checked.
@@ -33,7 +33,7 @@ BLOCK = 2**18  # values added at a time, which limits the memory for intermediat
 class Grid:
     """A fixed-point grid."""
 
-    bits: tuple[int, ...]  # by limb: n, for steps of 2^-n
+    bits: tuple[int, ...]  # by limb: n, if the limb counts multiples of 2^-n
     bound: float  # the largest allowed magnitude
 
     def check(self, largest: float) -> None:
@@ -69,13 +69,13 @@ class OutOfRange(ValueError):
 class ExactSum:
     """The exact sum of weight * value over clients, and the exact sum of the weights.
 
-    The first value can stay in its original form until a second one is added. A host's message about one client is then
-    no longer than that client's message.
+    The first value can stay in its original form until a second one is added. A host's message for one client then
+    has at most the size of that client's message.
     """
 
     grid: Grid
     limbs: Tensor | None = None  # the sum (int64 [limbs, *shape]), on the first value's device
-    weight: int = 0  # the sum of the weights, in steps of 2^-62
+    weight: int = 0  # the sum of the weights, as a multiple of 2^-62
     single: tuple[Tensor | Encoded, float] | None = None  # the first value and its weight, if not yet in the limbs
 
     def add(self, value: Tensor, weight: float) -> None:
@@ -119,7 +119,7 @@ class ExactSum:
             self.limbs = torch.zeros(len(bits), *value.shape, dtype=torch.int64, device=value.device)
         if not value.numel():  # most models have no buffers
             return
-        # Scale to steps of the first limb. A power of two changes no bit of the product.
+        # Scale to multiples of the first limb's unit. A power of two does not round the product.
         scale, finer = weight * 2.0 ** bits[0], [2.0 ** (fine - coarse) for coarse, fine in pairwise(bits)]
         for block, *limbs, last in zip(*map(_blocks, (value, *self.limbs.unbind())), strict=True):
             rest = block.to(self.limbs.device, torch.float64, copy=True).mul_(scale)

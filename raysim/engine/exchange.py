@@ -13,8 +13,10 @@ from raysim.api.method import Method, Plan, ServerHalf, halves_with_hook, overri
 from raysim.api.server import Server
 from raysim.config import Config
 from raysim.engine.compatibility import make_methods, name_methods
-from raysim.engine.hook_checks import check_announced, check_delta, check_request, place_of_hook
+from raysim.engine.hook_calls import HookCalls
+from raysim.engine.hook_checks import check_announced, check_delta, check_plan, check_request, place_of_hook
 from raysim.engine.orders import Order, Phase, Reply
+from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
 from raysim.engine.runner import Runner
 from raysim.federation.choice import check_chosen
@@ -22,6 +24,8 @@ from raysim.system.custom_code import is_own
 from raysim.system.errors import Diverged
 from raysim.system.seeding import guard_globals
 from raysim.system.state import Stateful
+
+WAITING = "server: waiting for clients"
 
 
 class Traffic(Stateful):
@@ -69,15 +73,15 @@ class Traffic(Stateful):
 
 
 def guard_hook(half: ServerHalf, hook: str) -> AbstractContextManager[None]:
-    """Refuse a server half whose hook draws from a generator of the whole process. Raises RunError."""
+    """Raise RunError if the hook uses a global random generator (torch, NumPy or random)."""
     return guard_globals(f"{half.name}: {hook} of its server half", "server")
 
 
-def select_clients(server: Server, halves: Iterable[ServerHalf]) -> Sequence[int]:
+def select_clients(server: Server, halves: Iterable[ServerHalf], calls: HookCalls) -> Sequence[int]:
     """Return the clients of the server's round, as the sampler or one of these halves chooses them."""
     for half in halves_with_hook(halves, "select"):
         with guard_hook(half, "select"):
-            chosen = half.select(server)
+            chosen = calls(half, "select", server)
         return check_chosen(chosen, server.present, f"methods.{half.name}", type(half).select)
     with guard_globals("participation.sampler", "server"):
         return server.sample()
@@ -87,7 +91,7 @@ def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
     """Return the bytes that virtual time assumes for one client's round, in both directions.
 
     A client sends its update and one vector [P] for each term that is reduced, and receives as many vectors. Terms
-    reduced "by_client" are small and not counted. The size of an encoded vector is that of encoded zeros.
+    reduced "by_client" are small and not counted. Encoded sizes are estimated by encoding zeros.
     """
     terms = [(f"{name}.{term}", how) for name, method in methods.items() for term, how in method.replies.items()]
     vectors = ["update", *(name for name, how in terms if how != "by_client")]
@@ -104,7 +108,7 @@ def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
 class Exchange(Stateful):
     """The exchange of messages between the methods' server halves and the clients, under both kinds of schedule."""
 
-    transient: ClassVar = frozenset({"config", "server", "runner", "_rate"})
+    transient: ClassVar = frozenset({"config", "server", "runner", "calls", "_rate"})
 
     def __init__(self, config: Config, server: Server, runner: Runner) -> None:
         self.config = config
@@ -113,6 +117,7 @@ class Exchange(Stateful):
         methods = make_methods(config)
         server.local_bytes = sum(method.local_bytes(server.network) for method in methods.values())
         self.halves = {name: method.Server(name, method) for name, method in methods.items()}
+        self.calls = HookCalls(server.network, Profile(config.logging.profile, server.network.device))
         self.traffic = Traffic()
         self.steps = 0  # gradient steps of all clients so far
         self._rate = 0, 0.0  # the round of the last order, and its learning rate
@@ -123,7 +128,7 @@ class Exchange(Stateful):
 
     def select(self) -> Sequence[int]:
         """Return the clients of this round, as the sampler or a method chooses them."""
-        return select_clients(self.server, self.halves.values())
+        return select_clients(self.server, self.halves.values(), self.calls)
 
     def set_cohort(self, clients: Sequence[int]) -> None:
         """Set the server's cohort to these clients, which are ascending, and its shares by `aggregation.weights`."""
@@ -137,7 +142,7 @@ class Exchange(Stateful):
         broadcasts: list[Broadcast] = []
         for half in self.halves_with("announce"):
             with guard_hook(half, "announce"):
-                messages[half.name], announced = check_announced(half, half.announce(self.server))
+                messages[half.name], announced = check_announced(half, self.calls(half, "announce", self.server))
             broadcasts += announced
         return messages, broadcasts
 
@@ -147,7 +152,7 @@ class Exchange(Stateful):
         return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)
 
     def order(self, op: str, clients: Sequence[int], message: Any, shares: Mapping[int, float]) -> Order:
-        """Return an order to do `op` in the current round. The clients are a whole cohort.
+        """Return an order for the current round. Its `cohort` counts these clients; asynchronous schedules replace it.
 
         Raises:
             RunError: one of the clients has no data in this round.
@@ -172,7 +177,8 @@ class Exchange(Stateful):
         with_model = [self.server.model(), *broadcasts]
         message = order.message if order.op == "train" else {order.op.partition(".")[0]: order.message}
         self.traffic.count_sent(order.clients, message, with_model)
-        return self.runner.begin(order, with_model)
+        with self.calls.profile.part(WAITING):
+            return self.runner.begin(order, with_model)
 
     def receive(self, ticket: Any) -> Reply:
         """Wait for an order's reply, and count its bytes and steps."""
@@ -182,8 +188,12 @@ class Exchange(Stateful):
         return reply
 
     def wait_for(self, ticket: Any) -> Reply:
-        """Wait for an order's reply without counting it. A checkpoint restores tickets as replies."""
-        return ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
+        """Wait for an order's reply without counting it. After a resume, a ticket is already the reply."""
+        with self.calls.profile.part(WAITING):
+            reply = ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
+        self.calls.profile.add(reply.profile)
+        reply.profile = {}
+        return reply
 
     def update_model(self, reply: Reply, delta: Delta) -> None:
         """Pass the mean delta, scaled by the schedule, through the `update` hooks. Add the result to the model."""
@@ -191,7 +201,7 @@ class Exchange(Stateful):
         for half in self.halves_with("update"):
             terms = reply.of(half.name, half.method.replies, server.parameters.dtype)
             with guard_hook(half, "update"):
-                delta = check_delta(half, "update", half.update(server, delta, terms), delta)
+                delta = check_delta(half, "update", self.calls(half, "update", server, delta, terms), delta)
             deltas.append((place_of_hook(type(half), "update") if is_own(type(half)) else "", delta))
         assert reply.integers is not None
         server.parameters = server.parameters + delta.parameters
@@ -203,13 +213,18 @@ class Exchange(Stateful):
     def drive_plans(self, hook: str, clients: Sequence[int]) -> None:
         """Carry out the plans of the server halves with this hook, in their order."""
         for half in self.halves_with(hook):
-            with guard_hook(half, hook), closing(getattr(half, hook)(self.server)) as plan:
-                self._drive(half, hook, plan, clients)
+            with guard_hook(half, hook):
+                plan = check_plan(half, hook, self.calls(half, hook, self.server))
+                if plan is not None:
+                    with closing(plan):
+                        self._drive(half, hook, plan, clients)
+                    self.calls.check(half, hook)
 
     def _check_model(self, deltas: Sequence[tuple[str, Delta]]) -> None:
         """Refuse a model that is not finite before it reaches a client or a checkpoint. Raises Diverged.
 
-        `deltas` are the mean delta and what each `update` hook returned, with the hook's place if it is user-defined.
+        `deltas` are (place, delta) pairs: the mean delta, then the result of each `update` hook. Hooks of
+        raysim have an empty place.
         """
         server = self.server
         for what, part in (("parameters", server.parameters), ("buffers", server.buffers)):
@@ -219,8 +234,8 @@ class Exchange(Stateful):
                 by = "".join(f" returned by {place}" for place in [*hooks][:1] if place)
                 raise Diverged(
                     f"the server diverged in round {server.round} ({name_methods(self.halves)}), the {what} of its new "
-                    f"model{by}: found {largest:g}, allowed: finite; smaller rates of the methods, or a smaller "
-                    "training.optimizer.lr, may help"
+                    f"model{by}: found {largest:g}, allowed: finite; a smaller training.optimizer.lr, or smaller "
+                    "learning rates of the methods, may help"
                 )
 
     def _drive(self, half: ServerHalf, hook: str, plan: Plan, clients: Sequence[int]) -> None:
@@ -229,7 +244,9 @@ class Exchange(Stateful):
         terms: Mapping[str, Any] | None = None
         while True:
             try:
-                request = check_request(half, hook, next(plan) if terms is None else plan.send(terms))
+                with self.calls.profile.part(f"server: {half.name}.{hook}"):
+                    yielded = next(plan) if terms is None else plan.send(terms)
+                request = check_request(half, hook, yielded)
             except StopIteration:
                 return
             to = request.to

@@ -1,10 +1,10 @@
 """Checks of what methods' hooks return. The errors name the hook, with its file and line.
 
 The checks cover types, shapes and names, which need no wait for a GPU. Values are checked in `Reply.settle` and in
-`Exchange.update_model`.
+`Exchange.update_model`. A check of a result returns the result, or raises WrongResult.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from raysim.api.encoded import Encoded, decoded
 from raysim.api.messages import Broadcast, Delta, Reduction, Request, Term, Terms
-from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, Half, Method
+from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, Half, Method, Plan
 from raysim.api.step import Step
 from raysim.config import Config
 from raysim.data.transforms import describe_tensor
@@ -52,7 +52,7 @@ def describe(value: object) -> str:
 
 
 def check_delta(half: Half, hook: str, result: object, like: Delta) -> Delta:
-    """Return a hook's result: a delta with the shapes of `like`."""
+    """Check that a hook returned a Delta with the shapes of `like`, and return it."""
     allowed = f"Delta({describe(like.parameters)}, {describe(like.buffers)})"
     if not isinstance(result, Delta):
         raise wrong_result(half, hook, result, allowed)
@@ -66,24 +66,24 @@ def check_delta(half: Half, hook: str, result: object, like: Delta) -> Delta:
 
 
 def check_finished(half: ClientHalf, result: object, like: Delta) -> tuple[Delta, Terms]:
-    """Return the result of `finish`: a delta and terms."""
+    """Check that `finish` returned a Delta and terms, and return them."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise wrong_result(half, "finish", result, "a Delta and the terms, a dict, which may be empty")
     return check_delta(half, "finish", result[0], like), check_terms(half, "finish", result[1])
 
 
 def check_encoded(half: ClientHalf, result: object, vector: Tensor) -> Tensor | Encoded:
-    """Return the result of `encode`: a tensor or an Encoded that has the vector's shape and dtype after decoding."""
+    """Check that `encode` returned a tensor or an Encoded, which decodes to the vector's shape and dtype. Return it."""
     if not isinstance(result, Tensor | Encoded):
         raise wrong_result(half, "encode", result, "a tensor or an Encoded")
     back = decoded(result)
     if (back.shape, back.dtype) != (vector.shape, vector.dtype):
-        raise wrong_result(half, "encode", f"an encoding of {describe(back)}", f"of {describe(vector)}, its input")
+        raise wrong_result(half, "encode", f"a value decoding to {describe(back)}", f"its input's {describe(vector)}")
     return result
 
 
 def check_terms(half: ClientHalf, hook: str, result: object) -> Terms:
-    """Return the result of a hook or an op: terms by names that the method declares."""
+    """Check that a hook or an op returned terms, by names that the method declares, and return them."""
     replies = half.method.replies
     allowed = "a dict of Terms of tensors, with names that its method's `replies` declare"
     if not isinstance(result, Mapping):
@@ -108,14 +108,14 @@ def check_replies(name: str, method: Method) -> None:
 
 
 def check_shape(half: ClientHalf, hook: str, result: object, shape: Sequence[int]) -> Tensor:
-    """Return a hook's result: a tensor of floating-point numbers with this shape."""
+    """Check that a hook returned a tensor of floating-point numbers with this shape, and return it."""
     if not isinstance(result, Tensor) or result.shape != (*shape,) or not result.is_floating_point():
         raise wrong_result(half, hook, result, f"a tensor of floating-point numbers {[*shape]}")
     return result
 
 
 def check_positions(half: ClientHalf, result: object, samples: int) -> Tensor:
-    """Return the result of `samples`: positions in a stream of `samples` samples."""
+    """Check that `samples` returned positions in a stream of this many samples, and return them."""
     allowed = f"positions in the client's stream: int64 [n], on the CPU, from 0 to {samples - 1}"
     if (
         not isinstance(result, Tensor)
@@ -149,7 +149,7 @@ def check_batch(half: ClientHalf, step: Step) -> None:
 
 
 def check_outputs(model: FlatModel, outputs: object, samples: int) -> Tensor:
-    """Return the model's outputs in training: a tensor with one row for each of `samples` samples."""
+    """Check that the model returned a tensor with one row for each of `samples` samples, and return it."""
     if not isinstance(outputs, Tensor) or outputs.dim() < 1 or len(outputs) != samples:
         allowed = f"a tensor with a row for each of the {samples} samples of the batch"
         raise WrongResult(
@@ -159,7 +159,7 @@ def check_outputs(model: FlatModel, outputs: object, samples: int) -> Tensor:
 
 
 def check_announced(half: Half, result: object) -> tuple[Any, Sequence[Broadcast]]:
-    """Return the result of `announce`: a message and broadcasts."""
+    """Check that `announce` returned a message and broadcasts, and return them."""
     allowed = "a message and a list of Broadcasts, which may be empty"
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Sequence):
         raise wrong_result(half, "announce", result, allowed)
@@ -169,8 +169,15 @@ def check_announced(half: Half, result: object) -> tuple[Any, Sequence[Broadcast
     return result[0], result[1]
 
 
+def check_plan(half: Half, hook: str, result: object) -> Plan | None:
+    """Check that the hook returned a plan, or None for an empty one, and return it. Raises WrongResult."""
+    if result is None or isinstance(result, Generator):
+        return result
+    raise wrong_result(half, hook, result, "a plan, which is a generator that yields Requests, or None")
+
+
 def check_request(half: Half, hook: str, yielded: object) -> Request:
-    """Return what a plan yielded: a request for an op of the client half."""
+    """Check that a plan yielded a request for an op of the client half, and return it."""
     method: Method = half.method
     if not isinstance(yielded, Request):
         raise wrong_result(half, hook, f"a plan of {describe(yielded)}", "a plan that yields Requests")
@@ -182,7 +189,7 @@ def check_request(half: Half, hook: str, yielded: object) -> Request:
 
 
 def check_weights(half: Half, result: object, network: FlatModel) -> Weights | None:
-    """Return the result of `evaluated`: weights with the model's shapes, or None."""
+    """Check that `evaluated` returned weights with the model's shapes, or None, and return the result."""
     expected = (network.parameters, network.buffers, network.integers)
     if result is None or (
         isinstance(result, Weights)

@@ -16,9 +16,11 @@ from raysim.config import Config
 from raysim.data.pixels import Source
 from raysim.engine import hook_checks
 from raysim.engine.compatibility import make_methods, name_methods
+from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hosted_client import HostedClient
 from raysim.engine.memory_choice import choose_memory
 from raysim.engine.orders import Order, Reply
+from raysim.engine.profile import Profile
 from raysim.evaluation.scoring import Chunk, Scores, score
 from raysim.federation.federation import Federation
 from raysim.federation.stream import Stream
@@ -31,7 +33,7 @@ from raysim.models.layers import find_head
 from raysim.models.task_heads import select_head
 from raysim.system.custom_code import is_own
 from raysim.system.device import to_device
-from raysim.system.errors import locate_errors
+from raysim.system.errors import RunError, describe_error, locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
 
@@ -58,6 +60,7 @@ class ClientHost:
         self.model.head = head
         if config.resources.cuda_graphs and device.type == "cuda":
             self.model.forward = Graphs(self.model)
+        self._calls = HookCalls(self.model, Profile(config.logging.profile, device))
         self.broadcasts: dict[str, Broadcast] = {}  # the newest version of each, by name
         self.seconds: dict[int, float] = {}  # by client of the last order: how long it took
         self._custom_code = hook_checks.describe_custom_code(config, self._methods.values())
@@ -90,9 +93,9 @@ class ClientHost:
         order = replace(order, message=self._move(order.message))
         reply = Reply(order.cohort, single=len(order.clients) == 1)
         method = name_methods(self._methods) if order.op == "train" else order.op
-        who = f"in round {order.phase.round} a client half ({method}), the model or a stream of data"
-        # Restore torch's generators: in a local run, a server half may be drawing from them while it waits for this.
-        with guard_globals(who, "client"), torch_restored():
+        who = f"round {order.phase.round}: a client half ({method}), the model or the data stream"
+        # Restore torch's generators: in a local run, a plan may be suspended inside `rng_scope` while this order runs.
+        with guard_globals(who, "client"), torch_restored(), self._calls.profile.part("client: everything else"):
             self.seconds = {}
             for number in order.clients:
                 began = time.perf_counter()
@@ -103,7 +106,9 @@ class ClientHost:
                 with locate_errors(f"client {number}, round {order.phase.round}"):
                     self.serve(self.clients[number], order, reply)
                 self.seconds[number] = time.perf_counter() - began
-        return reply.settle()
+            reply.settle()
+        reply.profile = self._calls.profile.take()
+        return reply
 
     def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
         """Have one client carry out the order, with the server's model loaded, and add what it sends to the reply."""
@@ -114,6 +119,7 @@ class ClientHost:
             client.receive_data(order.phase_of(client.id).window)
             client.begin_exchange(order.op.partition(".")[0], order.shares[client.id])
             self._exchange(client, order, reply)
+        self._calls.check_phase(client.halves.values())
         reply.take_records(client.id, client.records)
         client.forget()
 
@@ -167,7 +173,11 @@ class ClientHost:
         for number, record in records.items():
             if number not in self.clients:
                 self.clients[number] = self.make_client(number)
-            self.clients[number].restore(decode(record, self.model.device))
+            try:
+                self.clients[number].restore(decode(record, self.model.device))
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                words = f"the checkpoint's record of client {number} is not one of this run ({describe_error(error)})"
+                raise RunError(f"{words}; delete the newest checkpoint") from error
 
     def make_client(self, number: int) -> HostedClient:
         """Return a client in its initial state."""
@@ -175,7 +185,7 @@ class ClientHost:
         data = self._samples if federation.opener is None else federation.open_stream(number, device)
         memory = None if self._memory is None else Memory(self._memory)
         halves = {name: method.Client(name, method) for name, method in self._methods.items()}
-        return HostedClient(number, federation.streams[number], data, memory, self._shared, halves)
+        return HostedClient(number, federation.streams[number], data, memory, self._shared, halves, self._calls)
 
     def _score(self, chunks: Sequence[Chunk]) -> Scores:
         """Count the correct predictions of the loaded model on parts of the test sets."""
@@ -197,11 +207,11 @@ class ClientHost:
         share, where = order.shares[client.id], self._where(client, order)
         halves = [*client.halves.values()]
         for half in halves:
-            half.start(client, order.message.get(half.name))
+            self._calls(half, "start", client, order.message.get(half.name))
         owner = halves_with_hook(halves, "train")
         like = Delta(self.model.parameters, self.model.buffers)
         delta = (
-            hook_checks.check_delta(owner[0], "train", owner[0].train(client), like)
+            hook_checks.check_delta(owner[0], "train", self._calls(owner[0], "train", client), like)
             if owner
             else client.local_training()
         )
@@ -210,14 +220,14 @@ class ClientHost:
         # Every delta with a note on the user-defined code that returned it, for the error if a value is not finite.
         deltas = [(self._custom_code, delta)]
         for half in halves_with_hook(halves, "finish"):
-            delta, terms = hook_checks.check_finished(half, half.finish(client, delta), delta)
+            delta, terms = hook_checks.check_finished(half, self._calls(half, "finish", client, delta), delta)
             sent.append((half, terms))
             if is_own(type(half)):
                 deltas.append((f" returned by {hook_checks.place_of_hook(type(half), 'finish')}", delta))
         deltas[-1] = deltas[-1][0], delta
         if weights is not None:
             for half in halves_with_hook(halves, "personalize"):
-                weights = half.personalize(client, weights)
+                weights = self._calls(half, "personalize", client, weights)
             client.personalized = weights.parameters, weights.buffers, weights.integers
             reply.watch(weights.parameters, f"{where}, its personalized model")
         weight = share if order.arrived is None else client.trained / order.arrived
@@ -232,7 +242,7 @@ class ClientHost:
         name, _, op = order.op.partition(".")
         half = client.halves[name]
         with client.rng_scope(name):
-            returned = getattr(half, op)(client, order.message)
+            returned = self._calls(half, op, client, order.message)
         terms = hook_checks.check_terms(half, op, {} if returned is None else returned)
         self._take_terms(client, order, reply, [(half, terms)])
 
@@ -255,10 +265,10 @@ class ClientHost:
         owner = halves_with_hook(client.halves.values(), "encode")
         if not owner or isinstance(value, Encoded) or value.shape != self.model.parameters.shape:
             return value
-        encoded = owner[0].encode(name, value, client.generator(f"{owner[0].name}: {name}"))
+        encoded = self._calls(owner[0], "encode", name, value, client.generator(f"{owner[0].name}: {name}"))
         return hook_checks.check_encoded(owner[0], encoded, value)
 
     def _where(self, client: HostedClient, order: Order) -> str:
-        """Return the beginning of the error if a value that the client sends is not finite."""
+        """Return the prefix of the error message for a non-finite value from this client."""
         method = name_methods(client.halves) if order.op == "train" else order.op
         return f"client {client.id} diverged in round {order.phase.round} ({method})"

@@ -15,6 +15,7 @@ from raysim.api.shared import Shared
 from raysim.api.step import Step
 from raysim.data.custom_stream import CustomStream
 from raysim.data.pixels import Source
+from raysim.engine.hook_calls import HookCalls
 from raysim.engine.local_training import train
 from raysim.engine.orders import Phase
 from raysim.federation.stream import Stream
@@ -28,7 +29,7 @@ class HostedClient(Client):
 
     transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "_kept_out"}
-        | {"_received"}
+        | {"_received", "calls"}
     )
 
     def __init__(
@@ -39,9 +40,11 @@ class HostedClient(Client):
         memory: Memory | None,
         shared: Shared,
         halves: Mapping[str, ClientHalf],
+        calls: HookCalls,
     ) -> None:
         super().__init__(number, stream, data, memory, shared)
         self.halves = dict(halves)
+        self.calls = calls
         self.exchanges: dict[str, int] = {}  # by method: how many exchanges since the last phase
         self.stage = -1  # the stage of the current window
         self.begun = -1  # the stage of the last phase
@@ -51,7 +54,7 @@ class HostedClient(Client):
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
 
     def begin_phase(self, phase: Phase, share: float) -> None:
-        """Begin a training phase: receive new data, and start new random streams."""
+        """Begin a training phase: receive new data, and create new random generators."""
         self.receive_data(phase.window)
         self.phases += 1
         self.exchanges = {}
@@ -65,24 +68,24 @@ class HostedClient(Client):
             self.finished = self.stream.span(max(self.begun, 0), stage)
             self.begun = stage
             for half in self.halves.values():
-                half.begin_task(self)
+                self.calls(half, "begin_task", self)
 
     def begin_exchange(self, method: str, share: float) -> None:
-        """Begin an exchange outside a training phase. Its random streams do not depend on other methods' exchanges."""
+        """Begin an exchange outside a phase. Its random generators do not depend on other methods' exchanges."""
         self.exchanges[method] = self.exchanges.get(method, 0) + 1
         self.share = share
         self.forget(self.exchanges[method])
         self._receive()
 
     def forget(self, exchange: int = 0) -> None:
-        """Drop the records and random streams of a phase or exchange. Called before and after each."""
+        """Drop the records and random generators of a phase or exchange. Called before and after each."""
         self.records, self._received = {}, None
         self._streams = Streams(self.shared.seed, self.id, self.phases, exchange)
 
     def receive_data(self, window: int) -> None:
         """Receive the data of a window. At a boundary, fill the memory with the data of the stages that ended.
 
-        The fill draws from the next phase's stream. So it does not depend on which method exchanges messages first.
+        The random generator is that of the next phase, so the order of exchanges does not change the memory.
         """
         self._kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:
@@ -99,7 +102,7 @@ class HostedClient(Client):
     def local_training(self) -> Delta:
         """Run the local loop with all methods' hooks, and return the change of the model."""
         remember = self.offer if self.memory is not None and self.memory.kind.fill == "arrival" else None
-        return train(self, [*self.halves.values()], remember)
+        return train(self, [*self.halves.values()], remember, self.calls)
 
     def offer(self, step: Step) -> None:
         """Offer a step's samples to the memory. Each sample is offered once, after its first step."""
@@ -123,7 +126,7 @@ class HostedClient(Client):
         """Have the methods put this client's local parameters into the received model."""
         halves = halves_with_hook(self.halves.values(), "receive")
         for half in halves:
-            half.receive(self)
+            self.calls(half, "receive", self)
         self._received = self.model.parameters.clone() if halves else None
 
     def _see_window(self) -> None:

@@ -13,6 +13,7 @@ from raysim.api.messages import Delta
 from raysim.api.method import INSIDE_THE_LOOP, ClientHalf, halves_with_hook
 from raysim.api.step import Step
 from raysim.data.pixels import Source
+from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import check_batch, check_batches, check_outputs, check_positions, check_shape
 from raysim.engine.optimizer import make_optimizer
 from raysim.federation.targets import refuse_infinite
@@ -21,20 +22,23 @@ from raysim.system.custom_code import is_own
 from raysim.system.device import to_device
 
 
-def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None) -> Delta:
+def train(
+    client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None, calls: HookCalls
+) -> Delta:
     """Train the current model on the client's data.
 
     Args:
         client: the client.
         halves: its methods' client halves.
         remember: offers a step's samples to the memory; None if the memory is not filled on arrival.
+        calls: calls the halves' hooks.
 
     Returns:
         The change of the model's parameters and float buffers.
     """
-    model, loop = client.model, LocalLoop(client, halves, remember)
+    model, loop = client.model, LocalLoop(client, halves, remember, calls)
     buffers = model.buffers.clone()
-    positions = choose_samples(client, halves)
+    positions = choose_samples(client, halves, calls)
     client.trained = len(positions)
     shuffle = client.generator("batches")
     augment = client.generator("augment") if client.data.augment else None
@@ -47,7 +51,7 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
         if total is not None and (loop.number >= total or (epoch > 0 and loop.number == 0)):
             break
         left = None if total is None else total - loop.number
-        batches = foreign_batches(client, halves)
+        batches = foreign_batches(client, halves, calls)
         if batches is not None:
             steps = _foreign_steps(client, islice(batches, left), loop.number)
         else:
@@ -61,17 +65,19 @@ def train(client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step
     return Delta(model.parameters - client.received, model.buffers - buffers)
 
 
-def choose_samples(client: Client, halves: Sequence[ClientHalf]) -> Tensor:
+def choose_samples(client: Client, halves: Sequence[ClientHalf], calls: HookCalls) -> Tensor:
     """Return the positions (int64 [n]) that an epoch runs over."""
     for half in halves_with_hook(halves, "samples"):
-        return check_positions(half, half.samples(client), len(client.stream))
+        return check_positions(half, calls(half, "samples", client), len(client.stream))
     return client.arrived
 
 
-def foreign_batches(client: Client, halves: Sequence[ClientHalf]) -> Iterable[tuple[Tensor, Tensor]] | None:
+def foreign_batches(
+    client: Client, halves: Sequence[ClientHalf], calls: HookCalls
+) -> Iterable[tuple[Tensor, Tensor]] | None:
     """Return an epoch's batches from another source than the stream, or None."""
     for half in halves_with_hook(halves, "batches"):
-        batches = half.batches(client)
+        batches = calls(half, "batches", client)
         return None if batches is None else check_batches(half, batches)
     return None
 
@@ -120,7 +126,9 @@ def _draw(data: Source, augment: np.random.Generator, parts: Sequence[slice]) ->
 class LocalLoop:
     """The steps of one phase, with a new optimizer. Arguments as in `train`."""
 
-    def __init__(self, client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None) -> None:
+    def __init__(
+        self, client: Client, halves: Sequence[ClientHalf], remember: Callable[[Step], None] | None, calls: HookCalls
+    ) -> None:
         training = client.shared.training
         self.client = client
         self.optimizer = make_optimizer(training.optimizer)
@@ -130,6 +138,7 @@ class LocalLoop:
         self.in_bfloat16 = training.precision == "bf16"
         self.clip_norm = training.clip_norm
         self.remember = remember
+        self.calls = calls
         self.halves = {hook: halves_with_hook(halves, hook) for hook in INSIDE_THE_LOOP}  # looked up once per phase
         self.features = any(half.features for half in halves)
         self.number = 0  # how many steps were taken
@@ -142,32 +151,37 @@ class LocalLoop:
 
     def step(self, step: Step) -> None:
         """Take one step: forward and backward pass, hooks, optimizer, memory."""
-        client, model = self.client, self.client.model
+        client, model, call = self.client, self.client.model, self.calls
         for half in self.halves["batch"]:
-            half.batch(step)
+            call(half, "batch", step)
             check_batch(half, step)
-        self._forward(step)
-        losses = [check_shape(half, "task_loss", half.task_loss(step), ()) for half in self.halves["task_loss"]]
-        loss = step.loss = losses[0] if losses else client.loss(step.logits, step.y)
+        with self.calls.profile.part("client: forward pass"):
+            self._forward(step)
+        owner = self.halves["task_loss"]
+        own_loss = check_shape(owner[0], "task_loss", call(owner[0], "task_loss", step), ()) if owner else None
+        loss = step.loss = client.loss(step.logits, step.y) if own_loss is None else own_loss
         if self.infinite is not None:
             self.infinite |= step.logits.isfinite().all() & ~loss.isfinite()
         for half in self.halves["penalty"]:
-            loss = loss + check_shape(half, "penalty", half.penalty(step), ())
+            loss = loss + check_shape(half, "penalty", call(half, "penalty", step), ())
         model.gradient.zero_()
-        loss.backward()
+        with self.calls.profile.part("client: backward pass"):
+            loss.backward()
         gradient = model.gradient
         for half in self.halves["gradient"]:
-            gradient = check_shape(half, "gradient", half.gradient(step, gradient), gradient.shape)
+            gradient = check_shape(half, "gradient", call(half, "gradient", step, gradient), gradient.shape)
         if self.clip_norm is not None:
             gradient = gradient * (self.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0)
-        self.optimizer.step(model.parameters, gradient, client.lr)
+        with self.calls.profile.part("client: optimizer"):
+            self.optimizer.step(model.parameters, gradient, client.lr)
         self.total_loss.add_(step.loss.detach(), alpha=len(step.y))
         self.samples += len(step.y)
         self.number += 1
         for half in self.halves["observe"]:
-            half.observe(step)
+            call(half, "observe", step)
         if self.remember is not None:
-            self.remember(step)
+            with self.calls.profile.part("client: memory"):
+                self.remember(step)
 
     def _forward(self, step: Step) -> None:
         """Set the step's logits and, if a half needs them, its features, in the model's dtype."""

@@ -17,7 +17,7 @@ from raysim.config.block import BelowOne, NotNegative, Positive
 from raysim.config.experiment import Optimizer
 from raysim.system.custom_code import place_of
 from raysim.system.errors import RunError
-from raysim.system.state import ALLOWED, find_foreign
+from raysim.system.state import describe_foreign
 
 OPTIMIZERS: Mapping[str, str] = {
     "sgd": "raysim.engine.optimizer:sgd",
@@ -26,7 +26,7 @@ OPTIMIZERS: Mapping[str, str] = {
 }
 """Name in YAML -> `module:function`. The function receives the keys, `lr` included, and returns a new optimizer."""
 
-USUAL_VECTORS = 2, 2  # the `vectors` of an optimizer that has no such attribute, as of Adam
+USUAL_VECTORS = 2, 2  # the default if an optimizer has no attribute `vectors`: Adam's numbers
 
 PLAIN: Mapping[str, Any] = {"foreach": False, "fused": False, "maximize": False}
 """Settings of torch's function: loop over tensors, minimize."""
@@ -177,12 +177,13 @@ def try_optimizer(settings: Optimizer, kept: bool = False) -> None:
             )
     if parameters.shape != (3,) or not bool(parameters.isfinite().all()):
         raise RunError(
-            f"{who} changed parameters of 1 to {parameters.tolist()}, allowed: finite numbers, changed in place"
+            f"{who} changed the test parameters [1, 1, 1] to {parameters.tolist()}, allowed: three finite "
+            "numbers, changed in place"
         )
     if gradient.tolist() != [0.5, -1.0, 0.25]:
         raise RunError(f"{who} changed the gradient, allowed: the parameters alone, in place")
     for name, value in vars(optimizer).items() if kept else ():
-        foreign = find_foreign(value)
+        foreign = describe_foreign(value)
         if foreign is not None:
-            words = f"holds a {foreign} in {name}, which a checkpoint cannot keep, allowed: {ALLOWED}"
+            words = f"holds in {name} {foreign}"
             raise RunError(f"{who} {words}; or training.keep_optimizer=false")

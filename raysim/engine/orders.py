@@ -38,11 +38,11 @@ class Order:
     cohort: int  # the number of clients in the cohort
     phase: Phase
     windows: Mapping[int, int] = field(default_factory=dict)  # by client: its window, if it is not the phase's
-    arrived: int | None = None  # all samples that the cohort has received, for weights; None if all weigh the same
+    arrived: int | None = None  # how many samples the cohort has received so far; None for uniform weights
     discount: float = 1.0  # the factor of the update, for its staleness
     # Only under an asynchronous schedule:
     update: int | None = None  # the server update that uses the clients' updates, if any
-    later: tuple[int, ...] = ()  # the clients with later orders for that update; in a host's part, only its own
+    later: tuple[int, ...] = ()  # the clients that still get an order for this update; in a host's part, at most one
 
     def phase_of(self, client: int) -> Phase:
         """Return the phase with this client's window."""
@@ -51,14 +51,14 @@ class Order:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """A value that has not been checked yet, with the steps that produced it. The last step is the value itself."""
+    """Magnitudes that must still be checked: those of a client's value and of the intermediate results before it."""
 
-    steps: Sequence[str]  # by step: what it is and which client and hook it came from, for error messages
+    steps: Sequence[str]  # what each result is, and its client and hook, for error messages; the value is the last
     grid: Grid  # the allowed range
-    largest: Sequence[Tensor]  # by step: the largest magnitude (float64 [], still on the device)
+    largest: Sequence[Tensor]  # each result's largest magnitude (float64 [], still on the device)
 
     def check(self, largest: Sequence[float]) -> None:
-        """Check the value, given the magnitudes. The error names the first step that is not finite. Raises Diverged."""
+        """Check the value, given the magnitudes. Raises Diverged, which names the first result that is not finite."""
         try:
             self.grid.check(largest[-1])
         except OutOfRange as error:
@@ -80,11 +80,13 @@ class Reply:
     integers: tuple[int, Tensor] | None = None  # the lowest client id so far, and its integer buffers [I]
     records: dict[str, dict[int, Any]] = field(default_factory=dict)  # name -> client -> number or scalar tensor
     bytes_up: dict[int, int] = field(default_factory=dict)  # by client: the bytes that it sends
-    bytes_by_method: dict[str, int] = field(default_factory=dict)  # the same by method; of updates: by "model"
+    bytes_by_method: dict[str, int] = field(default_factory=dict)  # the bytes by method; updates count as "model"
     steps: int = 0  # the number of gradient steps
     unchecked: list[Unchecked] = field(default_factory=list)  # the values that `settle` checks
-    single: bool = False  # whether it is one client's reply, which keeps values in the form that is sent
+    single: bool = False  # whether this is one client's reply, whose values stay encoded
     updates: int = 0  # how many client updates the sums contain
+    profile: dict[str, float] = field(default_factory=dict)  # by part of the work: seconds, if `logging.profile`
+    doubles: list[str] = field(default_factory=list)  # the sums of float64 values, "METHOD.TERM"
 
     def take_delta(
         self,
@@ -105,7 +107,8 @@ class Reply:
             integers: the client's integer buffers [I]. The reply keeps those of the lowest id.
             weight: the weight of the update.
             where: the client and round, for error messages.
-            history: the deltas that led to the update, then the update, each with a note on the hook that returned it.
+            history: (note, delta) pairs: the delta of local training, then that of each user-defined `finish` hook. The
+                last delta is the update. A note names the code that returned the delta.
             parameters: the encoded parameters that are sent instead of the delta's.
             local_bytes: the bytes of the update that are not sent.
         """
@@ -125,6 +128,8 @@ class Reply:
         if how == "by_client":
             self.by_client.setdefault(name, {})[client] = self._copy(decoded(term.value), f"{where}, its {name}")
             return
+        if _dtype(term.value) == torch.float64 and name not in self.doubles:
+            self.doubles.append(name)
         weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, [(f"{where}, its {name}", term.value)], weight)
 
@@ -176,17 +181,20 @@ class Reply:
             self.by_client.setdefault(name, {}).update(terms)
         for name, numbers in other.records.items():
             self.records.setdefault(name, {}).update(numbers)
+        self.doubles += [name for name in other.doubles if name not in self.doubles]
         if other.integers is not None and (self.integers is None or other.integers[0] < self.integers[0]):
             self.integers = other.integers
         self.bytes_up.update(other.bytes_up)
         for method, nbytes in other.bytes_by_method.items():
             self.bytes_by_method[method] = self.bytes_by_method.get(method, 0) + nbytes
         self.steps += other.steps
+        for what, seconds in other.profile.items():
+            self.profile[what] = self.profile.get(what, 0.0) + seconds
         self.updates += other.updates
 
     def take_sums(self) -> Reply:
         """Move the sums into a new reply, and return it."""
-        taken = Reply(self.cohort, sums=self.sums, updates=self.updates)
+        taken = Reply(self.cohort, sums=self.sums, updates=self.updates, doubles=[*self.doubles])
         self.sums, self.updates = {}, 0
         return taken
 
@@ -200,7 +208,10 @@ class Reply:
         return Delta(self.sums["parameters"].mean().to(dtype), self.sums["buffers"].mean().to(dtype))
 
     def of(self, method: str, replies: Mapping[str, Reduction], dtype: torch.dtype) -> dict[str, Any]:
-        """Return one method's terms by name, reduced as declared. Terms that no client sent are absent."""
+        """Return one method's terms by name, reduced as declared. Terms that no client sent are absent.
+
+        Sums and means of float64 values are float64. All others have the dtype `dtype`, the model's.
+        """
         terms: dict[str, Any] = {}
         for name, how in replies.items():
             full = f"{method}.{name}"
@@ -208,7 +219,8 @@ class Reply:
                 terms[name] = dict(sorted(self.by_client[full].items()))
             elif full in self.sums:
                 total = self.sums[full]
-                terms[name] = (total.mean() if how == "mean" else total.total(self.cohort)).to(dtype)
+                reduced = total.mean() if how == "mean" else total.total(self.cohort)
+                terms[name] = reduced if full in self.doubles else reduced.to(dtype)
         return terms
 
     def means(self) -> dict[str, float]:
@@ -228,7 +240,7 @@ class Reply:
         return cls(**{**state, "sums": sums})
 
     def _add(self, name: str, grid: Grid, steps: Sequence[tuple[str, Tensor | Encoded]], weight: float) -> None:
-        """Add the last step's value, and note all steps for the check."""
+        """Add the last result, which is the value, and note all results for the check."""
         largest = [magnitude(decoded(value)) for _, value in steps]
         self.unchecked.append(Unchecked([what for what, _ in steps], grid, largest))
         total = self.sums.setdefault(name, ExactSum(grid))
@@ -247,6 +259,10 @@ class Reply:
 def _read(numbers: Sequence[Tensor]) -> list[float]:
     """Return these tensors (float64 []) as floats, in one transfer."""
     return [] if not numbers else torch.stack([number.to(numbers[0].device) for number in numbers]).tolist()
+
+
+def _dtype(value: Tensor | Encoded) -> torch.dtype:
+    return value.dtype if isinstance(value, Tensor) else value.decode().dtype
 
 
 def _mean(values: Sequence[float]) -> float:

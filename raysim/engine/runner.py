@@ -16,7 +16,7 @@ from raysim.system.device import set_torch
 
 
 class Runner(Protocol):
-    """Interface of runners. A host carries out its orders in the order of the `begin` calls."""
+    """Interface of runners. Each host processes its orders first in, first out."""
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Any:
         """Start an order at all its clients, and return a ticket. The order may still be in progress."""
@@ -34,7 +34,7 @@ class Runner(Protocol):
         """Return how many samples of each task and class all memories hold: int64 [tasks, classes]."""
 
     def give_sums(self) -> Mapping[int, Reply]:
-        """Return the sums that hosts still hold, by server update. The hosts no longer have them."""
+        """Remove all held sums from the hosts, and return them by server update."""
 
     def snapshot(self) -> Sequence[Any]:
         """Return every host's client records, or references to them. No order may be in progress."""

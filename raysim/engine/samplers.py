@@ -1,6 +1,6 @@
 """Samplers: functions that choose the clients of a round.
 
-A sampler receives the server, the number of clients to choose, and a generator. It returns distinct ids from
+A sampler receives the server, the number of clients to choose, and a random generator. It returns distinct ids from
 `server.present`.
 """
 

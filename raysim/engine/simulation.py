@@ -33,8 +33,10 @@ from raysim.evaluation.scoring import (
 from raysim.federation.federation import Federation, build_federation
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
-from raysim.system.errors import locate_errors
+from raysim.system.errors import RunError, describe_error, locate_errors
 from raysim.system.state import Stateful, decode, encode
+
+UNFIT = "the checkpoint's record of the server is not one of this run; delete the newest checkpoint"
 
 
 def load_parts(config: Config) -> tuple[Federation, FlatModel]:
@@ -117,8 +119,22 @@ class Simulation(Stateful):
         self._saving = False  # whether a checkpoint follows the round in progress
         self.stopping = threading.Event()  # any thread may set it; a caller may replace it by another event
         if server is not None:
-            self.restore(decode(server))
+            self._restore(server)
         self._saved = self.server.round  # the round of the last checkpoint
+
+    def _restore(self, record: bytes) -> None:
+        """Restore the checkpoint's record of the server. Raises RunError if it is not one of this run."""
+        state, expected = decode(record), [vector.shape for vector in self.model.vectors]
+        try:
+            self.restore(state)
+            if (methods := [*state["exchange"]["halves"]]) != [*self.exchange.halves]:
+                raise ValueError(f"it has the methods {methods}")
+            server = self.server
+            shapes = [vector.shape for vector in (server.parameters, server.buffers, server.integers)]
+            if shapes != expected:
+                raise ValueError(f"its vectors have the shapes {shapes}, the model's {expected}")
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise RunError(f"{UNFIT} ({describe_error(error)})") from error
 
     def stop(self) -> None:
         """End the run after the round in progress."""
@@ -129,14 +145,14 @@ class Simulation(Stateful):
         self._saving = True
 
     def heard(self) -> None:
-        """Do nothing. The run continues when the caller requests the next event."""
+        """Do nothing. A run in an actor needs this call after each event; see `RemoteRun.heard`."""
 
     def events(self) -> Generator[Event, None, None]:
         """Run the remaining rounds, until the last one or until stopped, and yield events."""
         last, done = self.federation.availability.rounds, self.server.round
         yield Started(self._evaluate()[0] if not done else None, last, done)
         while self.server.round < last and not self.stopping.is_set():
-            yield self._evaluated(self._timed_round())
+            yield self._round()
             due = self._saving or self.server.round % self.config.checkpoint.every_rounds == 0
             if due and self.server.round < last:
                 yield self._checkpoint()
@@ -144,6 +160,15 @@ class Simulation(Stateful):
             yield self._checkpoint()
         self.model.load(self._evaluated_model().value)
         yield Finished(self.model.state_dict(), interrupted=self.server.round < last, per_client=self._per_client())
+
+    def _round(self) -> RoundDone:
+        """Carry out a round, with its evaluation if one is due, and return its event."""
+        profile = self.exchange.calls.profile
+        with profile.part("server: everything else"):
+            done = self._timed_round()
+        with profile.part("server: evaluation"):
+            done = self._evaluated(done)
+        return replace(done, profile=profile.take()) if self.config.logging.profile else done
 
     def _timed_round(self) -> RoundDone:
         """Carry out a round. A task's last round includes the `end_task` exchanges."""
@@ -175,14 +200,14 @@ class Simulation(Stateful):
         )
 
     def _in_time(self, dispatches: Sequence[Dispatched]) -> list[Dispatched] | None:
-        """Return a round's dispatches in the run's virtual time. None unless `logging.dispatches` is set."""
+        """Return the dispatches with times from the run's start, not the round's. None unless `logging.dispatches`."""
         if not self.config.logging.dispatches:
             return None
         now = self.virtual_time
         return [Dispatched(client, now + sent, now + back, fate) for client, sent, back, fate in dispatches]
 
     def _ends_row(self) -> bool:
-        """Return whether a row of the accuracy matrix ends with this round."""
+        """Return whether a row of the accuracy matrix is measured after this round."""
         return self.server.round in self.federation.availability.rows
 
     def _evaluated(self, done: RoundDone) -> RoundDone:
@@ -195,7 +220,7 @@ class Simulation(Stateful):
         return done
 
     def _evaluate(self) -> tuple[Accuracies, Mapping[str, Spread] | None]:
-        """Return the accuracies by protocol and, unless the global model is evaluated, their spread over clients."""
+        """Return the accuracies by protocol (such as task_il), and, with local models, their spread over clients."""
         if self.config.evaluation.model == "global":
             return accuracies(self._scores(), self.federation), None
         return mean_client_accuracies(self._scores(), self.federation)
@@ -223,7 +248,7 @@ class Simulation(Stateful):
         """Return the model, or the weights that a method evaluates instead."""
         for half in self.exchange.halves_with("evaluated"):
             with locate_errors(f"server, round {self.server.round}"), guard_hook(half, "evaluated"):
-                weights = check_weights(half, half.evaluated(self.server), self.model)
+                weights = check_weights(half, self.exchange.calls(half, "evaluated", self.server), self.model)
             return Broadcast(EVALUATED, self.server.version, weights or self.server.model().value)
         return self.server.model()
 

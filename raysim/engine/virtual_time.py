@@ -23,7 +23,7 @@ from raysim.system import seeding
 
 
 def slowness(seed: int, client: int, speeds: Speeds) -> float:
-    """Return how many times longer than a typical client this client takes."""
+    """Return this client's slowdown: its time divided by a typical client's time."""
     draws = seeding.generator(seed, "speed", client)
     if isinstance(speeds, LogNormal):
         return math.exp(speeds.sigma * float(draws.standard_normal()))
@@ -109,7 +109,7 @@ class EventSimulation:
     dropout: float  # the probability that a dispatched client drops out
     updates: int  # the number of server updates of the run
     present: Callable[[int], Sequence[int]]  # returns the clients that have data at a version of the model, ascending
-    seconds: Callable[[int, int], float]  # returns how long a client is away that receives a version
+    seconds: Callable[[int, int], float]  # returns the time from a client's dispatch with a model version to its return
     _under_way: list[tuple[float, int, Dispatch]] = field(default_factory=list, init=False)
     _buffer: list[Dispatch] = field(default_factory=list, init=False)
     _time: float = field(default=0.0, init=False)
@@ -121,8 +121,8 @@ class EventSimulation:
         update = Update(1, 0.0)
         while update.number <= self.updates:
             self._dispatch(update)
-            # Take all clients that return at one moment before sending any out again. Otherwise a client would receive
-            # the previous model when others complete the buffer at the same moment.
+            # Process all returns at one virtual time before new dispatches. Otherwise a dispatch could get a model that
+            # is already outdated.
             back = self._back_next()
             if not back:  # no client is away, and none can be sent out: apply the updates in the buffer
                 yield self._closed(update)
@@ -164,7 +164,7 @@ class EventSimulation:
         return np.flatnonzero(idle)
 
     def _drops_out(self, client: int) -> bool:
-        """Draw whether the next dispatch, of this client, drops out."""
+        """Draw whether this client drops out of the dispatch that is being made."""
         return seeding.generator(self.seed, "dropout", client, self._count).random() < self.dropout
 
     def _back_next(self) -> list[Dispatch]:

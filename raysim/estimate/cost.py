@@ -15,7 +15,9 @@ from raysim.config.timing import AsynchronousSchedule
 from raysim.engine.asynchronous import plan_updates
 from raysim.engine.compatibility import make_methods
 from raysim.engine.exchange import Traffic, expected_bytes, select_clients
+from raysim.engine.hook_calls import HookCalls
 from raysim.engine.memory_choice import choose_memory
+from raysim.engine.profile import Profile
 from raysim.engine.synchronous import drops_out
 from raysim.engine.virtual_time import Clock
 from raysim.estimate.rehearsal import FEW, Messages, Round, Sizes, in_small, rehearse, rounds_of, sizes_in
@@ -167,9 +169,10 @@ class Forecast:
     def _update_synchronously(self) -> None:
         """Go through rounds in which the server waits for its cohort."""
         server, halves = self._server, [method.Server(name, method) for name, method in self._methods.items()]
+        calls = HookCalls(server.network, Profile(False, server.network.device))
         for _ in range(self.cost.rounds):
             server.begin_round()
-            chosen = sorted(select_clients(server, halves))
+            chosen = sorted(select_clients(server, halves, calls))
             dropped = {client for client in chosen if drops_out(self._config, client, server.round)}
             server.cohort = tuple(client for client in chosen if client not in dropped)
             self._traffic.count_sent(sorted(dropped), {}, [server.model()])

@@ -10,6 +10,7 @@ from raysim.config.timing import AsynchronousSchedule
 from raysim.data.dataset import MissingData
 from raysim.data.loading import resolve_root
 from raysim.engine.compatibility import check_fit, check_methods
+from raysim.engine.hook_names import describe_unused
 from raysim.estimate import placement
 from raysim.estimate.cost import Cost, foresee
 from raysim.estimate.memory import MemoryNeed, estimate_memory
@@ -62,6 +63,8 @@ def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
         yield from _without_data(config, capacity)
         raise
     yield "run", run
+    if unused := describe_unused(methods):
+        yield "warning", "; ".join(unused)
     sizes = [stream.size(window) for stream in federation.streams for window in range(stream.windows)]
     sent, about = model.weights().nbytes, "about " * _labels_missing(config, federation)
     rounds = f"{about * (config.scenario.windows is not None)}{federation.availability.rounds:,}"  # windows end by size

@@ -16,6 +16,7 @@ from raysim.config.comparison import label_run
 from raysim.data.downloading import downloads_reported
 from raysim.engine.compatibility import check_methods
 from raysim.engine.events import Stage
+from raysim.engine.hook_names import describe_unused
 from raysim.engine.simulation import load_parts, simulate_here
 from raysim.estimate import placement
 from raysim.estimate.memory import estimate_memory
@@ -97,7 +98,8 @@ def run(
     with seeding.torch_untouched(), showing as opened:
         display = opened_display = opened or RunDisplay()
         display.take(Stage("reading the data"))
-        check_methods(resolved)
+        for line in describe_unused(check_methods(resolved)):
+            display.say(line)
         capacity = this_machine()
         places = None
         if local:

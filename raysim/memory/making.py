@@ -9,7 +9,7 @@ from raysim.config.lookup import resolve
 from raysim.memory.policies import Ints, Policy
 from raysim.system.custom_code import place_of
 from raysim.system.errors import WrongResult
-from raysim.system.state import ALLOWED, find_foreign
+from raysim.system.state import describe_foreign
 
 POLICIES: Mapping[str, str] = {
     "reservoir": "raysim.memory.policies:Reservoir",
@@ -65,7 +65,7 @@ def try_policy(name: str, capacity: int, keys: Mapping[str, object]) -> None:
         )
     check_slots(policy, policy.slots(labels, np.zeros(3, np.int64), np.random.default_rng(0)), 3, 0)
     for key, value in policy.state().items():
-        foreign = find_foreign(value)
+        foreign = describe_foreign(value)
         if foreign is not None:
-            problem = f"holds a {foreign} in {key}, which a checkpoint cannot keep, allowed: {ALLOWED}"
+            problem = f"holds in {key} {foreign}"
             raise WrongResult(f"memory.policy: {place_of(type(policy))} {problem}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -190,6 +191,20 @@ class FlatModel:
                 tensor.data = original
             for module in training:
                 module.training = True
+
+    def network_at(self, weights: Weights) -> nn.Module:
+        """Return a separate copy of the module with these weights, on the model's device and in evaluation mode.
+
+        It shares no tensor with the model, so it may be moved, converted and trained.
+        """
+        module = copy.deepcopy(self.module).eval()
+        parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        for name, view in self.named(weights.parameters).items():
+            parameters[name].data, parameters[name].grad = view.to(self.device, copy=True), None
+        for layout, vector in ((self._buffer_layout, weights.buffers), (self._integer_layout, weights.integers)):
+            for name, view in _views(layout, vector).items():
+                buffers[name].data = view.to(self.device, copy=True)
+        return module
 
     def load(self, weights: Weights) -> None:
         """Copy the weights of a global model into this one."""

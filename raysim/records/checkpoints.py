@@ -17,7 +17,7 @@ from raysim.config import Config
 from raysim.config.comparison import CHANGE_NO_STATE, result_settings
 from raysim.engine.events import Checkpoint
 from raysim.records.totals import Totals
-from raysim.system.errors import RunError
+from raysim.system.errors import RunError, describe_error
 from raysim.system.files import convert_write_errors, write_whole
 
 FORMAT = 4
@@ -79,6 +79,7 @@ class Checkpoints:
     def __init__(self, directory: Path, config: Config, made_with: str | None) -> None:
         self.directory = directory / "checkpoints"
         self._keep = config.checkpoint.keep
+        self._clients = config.clients.count
         settings = str(result_settings(config, CHANGE_NO_STATE))
         self._run = {"config": hashlib.sha256(settings.encode()).hexdigest(), "raysim": made_with}
 
@@ -125,9 +126,26 @@ class Checkpoints:
         for name in (CLIENTS, SERVER):
             if _file_digest(place / name) != manifest["files"].get(name):
                 raise RunError(_describe_damage(place, f"{name} is not what was written"))
-        clients = ClientRecords(place / CLIENTS, {client: at for client, *at in manifest["clients"]})
-        recorded = Recorded(**{**manifest["recorded"], "tally": Totals(**manifest["recorded"]["tally"])})
+        try:
+            places = {client: (start, nbytes) for client, start, nbytes in manifest["clients"]}
+            self._check_clients(places, (place / CLIENTS).stat().st_size)
+            recorded = Recorded(**{**manifest["recorded"], "tally": Totals(**manifest["recorded"]["tally"])})
+            if manifest["round"] != int(place.name):
+                raise ValueError(f"round {manifest['round']}")
+        except (LookupError, TypeError, ValueError) as error:
+            words = f"{MANIFEST} has wrong contents: {describe_error(error)}"
+            raise RunError(_describe_damage(place, words)) from error
+        clients = ClientRecords(place / CLIENTS, places)
         return SavedCheckpoint(manifest["round"], (place / SERVER).read_bytes(), clients, recorded)
+
+    def _check_clients(self, places: Mapping[int, tuple[int, int]], size: int) -> None:
+        """Check that there is a record of every client, inside a file of this size. Raises ValueError."""
+        missing = sorted({*range(self._clients)} - {*places})
+        if missing or len(places) != self._clients:
+            raise ValueError(f"records of {len(places)} clients, of {self._clients} expected; missing: {missing[:10]}")
+        wrong = [client for client, (start, nbytes) in places.items() if not 0 <= start <= start + nbytes <= size]
+        if wrong:
+            raise ValueError(f"the records of clients {wrong[:10]} lie outside {CLIENTS}")
 
     def _manifest(self, place: Path) -> dict[str, Any]:
         try:

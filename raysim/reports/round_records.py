@@ -24,6 +24,7 @@ class RoundRecord(BaseModel):
         dispatches: for each client that was sent the model: client, when sent, when back, what became of its update.
         memory: the samples that memories hold.
         evaluation: the accuracy on each task, by protocol, as fractions.
+        profile: the seconds of each part of the round.
     """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
@@ -39,6 +40,7 @@ class RoundRecord(BaseModel):
     dispatches: list[tuple[int, float, float, str]] | None = None
     memory: list[list[int]] | None = None
     evaluation: dict[str, list[float]] | None = None
+    profile: dict[str, float] | None = None
 
 
 def read_rounds(directory: Path) -> Sequence[RoundRecord]:

@@ -105,7 +105,7 @@ def guard_globals(who: str, side: str | None, error: type[ConfigError | RunError
                 f"allowed, where a {side} is given: {side}.generator(name) or, around torch's own draws, "
                 f"`with {side}.rng_scope(name):`"
             )
-        raise error(f"{who} moved {' and '.join(moved)}, which the whole process shares; {allowed}")
+        raise error(f"{who} used {' and '.join(moved)}, which the whole process shares; {allowed}")
 
 
 def torch_restored() -> AbstractContextManager[None]:

@@ -9,42 +9,70 @@ from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from raysim.system.errors import RunError
 
-ALLOWED = "a tensor, number, string, None, or a list, tuple or dict of them"
+ALLOWED = (
+    "a tensor, number, string, None, or a list, tuple or dict of them; or an object that __init__ makes and that has "
+    "the methods state and restore"
+)
+INSTEAD: Mapping[type, str] = {
+    torch.nn.Module: "its state_dict()",
+    torch.optim.Optimizer: "its state_dict()",
+    np.ndarray: "a tensor, torch.from_numpy(array)",
+    np.generic: "a number, as from .item()",
+    set: "a sorted list",
+    frozenset: "a sorted list",
+}
+"""By type that a checkpoint cannot keep: what to keep instead."""
 
 
 class Stateful:
     """An object whose attributes are its state. A checkpoint stores all of them except those in `transient`.
 
-    A new attribute is therefore stored by default.
+    A new attribute is therefore stored by default. An attribute may also be an object of another class that has the
+    methods `state` and `restore`. The constructor must make such an object: it is restored in place.
     """
 
     transient: ClassVar[frozenset[str]] = frozenset()
     """The attributes that a checkpoint omits: the constructor makes them again, or they last for one round at most."""
 
     def state(self) -> dict[str, Any]:
-        """Return all attributes that are not transient. Attributes that are Stateful are replaced by their states."""
-        return {name: _state_of(value) for name, value in vars(self).items() if name not in self.transient}
+        """Return all attributes that are not transient. Objects with a state of their own are replaced by it."""
+        return {name: state_of(value) for name, value in vars(self).items() if name not in self.transient}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of an object that was constructed in the same way."""
+        """Restore the state of an object that was constructed in the same way.
+
+        Raises:
+            RunError: the state is not one of such an object.
+        """
+        if not isinstance(state, Mapping):
+            raise RunError(f"{type(self).__name__}: its state is of type {type(state).__name__}")
         for name, stored in state.items():
-            value = vars(self).get(name)
-            if isinstance(value, Stateful):
+            value: Any = vars(self).get(name)
+            if keeps_itself(value):
                 value.restore(stored)
             elif _holds_kept(value):
-                for key, part in vars(self)[name].items():
+                if not isinstance(stored, Mapping) or stored.keys() != value.keys():
+                    raise RunError(f"{type(self).__name__}: its {name} is not the state of {', '.join(value)}")
+                for key, part in value.items():
                     part.restore(stored[key])
             else:
                 vars(self)[name] = stored
 
 
-def _state_of(value: Any) -> Any:
-    if isinstance(value, Stateful):
+def keeps_itself(value: Any) -> bool:
+    """Return whether an object has a state of its own, and can restore it."""
+    return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in ("state", "restore"))
+
+
+def state_of(value: Any) -> Any:
+    """Return an attribute as a checkpoint stores it."""
+    if keeps_itself(value):
         return value.state()
     return {key: part.state() for key, part in value.items()} if _holds_kept(value) else value
 
@@ -53,14 +81,27 @@ def _holds_kept(value: object) -> bool:
     return isinstance(value, dict) and bool(value) and all(isinstance(part, Stateful) for part in value.values())
 
 
-def find_foreign(value: object) -> str | None:
-    """Return the name of the first type in a value that a checkpoint cannot keep, or None."""
+def describe_foreign(value: object) -> str | None:
+    """Return what a checkpoint cannot keep in a value, and what to keep in its place. None if it can be kept."""
+    foreign = _find_foreign(value)
+    if foreign is None:
+        return None
+    instead = next((words for kind, words in INSTEAD.items() if isinstance(foreign, kind)), ALLOWED)
+    return f"a {type(foreign).__name__}, which a checkpoint cannot keep, allowed: {instead}"
+
+
+def _find_foreign(value: object) -> object | None:
+    """Return the first object in a value that a checkpoint cannot keep, or None."""
     if isinstance(value, dict) and type(value) is dict:
-        return next(filter(None, (find_foreign(part) for pair in value.items() for part in pair)), None)
+        return next(filter(_is_found, (_find_foreign(part) for pair in value.items() for part in pair)), None)
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return next(filter(None, map(find_foreign, value)), None)
+        return next(filter(_is_found, map(_find_foreign, value)), None)
     allowed = value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor)
-    return None if allowed else type(value).__name__
+    return None if allowed else value
+
+
+def _is_found(value: object | None) -> bool:
+    return value is not None
 
 
 def encode(state: Mapping[str, Any]) -> bytes:

@@ -116,7 +116,9 @@ def test_without_the_token_one_line_says_where_it_is(config: dict[str, Any], hea
     home.mkdir()
     ended = run(config, head.environment(home), tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(f"resources.address: the cluster at {head.address} requires its token: copy ~/.ray/")
+    assert ended.stderr.startswith(
+        f"resources.address: the cluster at {head.address} requires a token: set RAY_AUTH_MODE="
+    )
     assert ended.stderr.count("\n") == 1
     assert not (home / ".ray").exists()
 

@@ -110,7 +110,9 @@ def test_joint_sends_what_fedavg_sends(tiny, simulate):
 
 def test_joint_needs_the_logits_of_earlier_classes(tiny):
     """With the present task's logits alone an earlier class would have no probability."""
-    with pytest.raises(ConfigError, match=r"methods\.joint: .* training\.logits=task masks; set it to seen"):
+    with pytest.raises(
+        ConfigError, match=r"methods\.joint: .* training\.logits=task masks .*; set training\.logits to seen"
+    ):
         check_methods(tiny(methods=JOINT, scenario=CLASSES, training__logits="task"))
     for logits in ("seen", "all"):
         check_methods(tiny(methods=JOINT, scenario=CLASSES, training__logits=logits))

@@ -447,13 +447,13 @@ def test_what_does_not_go_with_it_is_refused(tiny):
     )
     assert refused(methods=knobs(), memory__per="task") == "memory.per: re_fed cannot use task, allowed: client"
     assert refused(methods={"er": {}, "a_gem": {}}, memory__policy="importance") == (
-        "memory.policy: found importance, with which er, a_gem keep nothing, as no method rates samples, allowed: "
-        "another policy, or the method re_fed in addition"
+        "memory.policy: importance needs a method that rates samples, or the memory of er, a_gem stays empty; add the "
+        "method re_fed, or use another policy"
     )
     assert "re_fed and joint each override the hook samples" in refused(methods={**knobs(), "joint": {}})
     assert refused(methods=knobs(), scenario=CLASSES, training__logits="task") == (
-        "methods.re_fed: trains on samples of earlier tasks, whose logits training.logits=task masks; "
-        "set it to seen or all"
+        "methods.re_fed: trains on earlier tasks, but training.logits=task masks their classes; "
+        "set training.logits to seen or all"
     )
     check_methods(tiny(methods=knobs(), scenario=CLASSES, training__logits="seen"))
 

@@ -103,7 +103,7 @@ DEFAULTS: dict[str, object] = {
         **EVALUATED,
     },
     "checkpoint": {"every_rounds": 20, "keep": 2, "tries": 3},
-    "logging": {"tensorboard": True, "dispatches": False, "memory": False},
+    "logging": {"tensorboard": True, "dispatches": False, "memory": False, "profile": False},
     "callbacks": {},
 }
 

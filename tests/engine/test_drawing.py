@@ -164,7 +164,7 @@ def test_a_server_half_that_draws_elsewhere_is_refused(tiny, simulate, where, wh
     with pytest.raises(RunError) as found:
         simulate(tiny(methods=astray(where, what)))
     hook = where.replace("after an answer", "prepare")
-    assert str(found.value) == f"Astray: {hook} of its server half moved {what}" + own_streams("server")
+    assert str(found.value) == f"Astray: {hook} of its server half used {what}" + own_streams("server")
 
 
 @pytest.mark.parametrize("where", CLIENT)
@@ -173,8 +173,8 @@ def test_a_client_half_that_draws_elsewhere_is_refused(tiny, simulate, where, wh
     with pytest.raises(RunError) as found:
         simulate(tiny(methods=astray(where, what)))
     method = "Astray.asked" if where == "asked" else "Astray"
-    who = f"in round 1 a client half ({method}), the model or a stream of data"
-    assert str(found.value) == f"{who} moved {what}" + own_streams("client")
+    who = f"round 1: a client half ({method}), the model or the data stream"
+    assert str(found.value) == f"{who} used {what}" + own_streams("client")
 
 
 @pytest.mark.parametrize("where", CLIENT)
@@ -188,7 +188,7 @@ def test_a_client_half_may_draw_from_torch_which_has_a_named_stream_there(tiny, 
 def test_a_half_that_draws_when_it_is_made_is_refused_before_the_run(tiny, side, what):
     with pytest.raises(ConfigError) as found:
         check_methods(tiny(methods=astray(side, what)))
-    assert str(found.value) == f"methods.Astray: making its {side} half moved {what}" + own_streams(side)
+    assert str(found.value) == f"methods.Astray: making its {side} half used {what}" + own_streams(side)
 
 
 def draw_anew(server, count, draws):
@@ -198,7 +198,7 @@ def draw_anew(server, count, draws):
 
 def test_a_sampler_that_draws_elsewhere_is_refused(tiny, simulate):
     sampler = {"count": 2, "sampler": "test_drawing:draw_anew"}
-    with pytest.raises(RunError, match=r"^participation\.sampler moved NumPy's global generator, which"):
+    with pytest.raises(RunError, match=r"^participation\.sampler used NumPy's global generator, which"):
         simulate(tiny(participation=sampler))
 
 

@@ -6,7 +6,9 @@ import pickle
 import resource
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -16,9 +18,10 @@ import raysim
 from raysim.api import ClientHalf, Delta, Method
 from raysim.cli import main
 from raysim.engine.events import RoundDone
-from raysim.records.checkpoints import FORMAT
+from raysim.records.checkpoints import FORMAT, _digest
 from raysim.system.errors import RunError
 from raysim.system.footprint import Footprint
+from raysim.system.state import decode, encode
 
 CONFIG = {
     "name": "small",
@@ -243,6 +246,82 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_serves(damage: st
     shutil.rmtree(newest)
     assert raysim.run(None, out=out, local=True, resume=True).rounds_recomputed == 3
     assert summary(out) == summary(whole)
+
+
+def tamper(name: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda manifest: manifest.update({name: value})
+
+
+def drop_clients(manifest: dict[str, Any]) -> None:
+    manifest["clients"] = manifest["clients"][:1]
+
+
+def move_client(manifest: dict[str, Any]) -> None:
+    manifest["clients"][0][1] = -5
+
+
+TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "clients are missing": (drop_clients, r"records of 1 clients, of 2 expected; missing: \[1\]"),
+    "a client outside the file": (move_client, r"the records of clients \[0\] lie outside clients.bin"),
+    "clients as a dict": (tamper("clients", {}), "records of 0 clients"),
+    "clients as text": (tamper("clients", "abc"), "ValueError"),
+    "nothing recorded": (tamper("recorded", {}), "KeyError: 'tally'"),
+    "another round": (tamper("round", 6), "round 6"),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_a_tampered_manifest_with_the_right_digest_is_refused(what: str, tmp_path: Path) -> None:
+    """Without the record of client 1 the run would resume with a new client, to another model."""
+    out = tmp_path / "out"
+    cut_off(out, 5)
+    path = out / "checkpoints" / "000004" / "manifest.json"
+    change, words = TAMPERED[what]
+    manifest = json.loads(path.read_text())
+    kind = manifest.pop("format")
+    del manifest["sha256"]
+    change(manifest)
+    path.write_text(json.dumps({"format": kind, **manifest, "sha256": _digest(manifest)}))
+    with pytest.raises(RunError, match=rf"this checkpoint is damaged \(manifest.json has wrong contents: .*{words}"):
+        raysim.run(None, out=out, local=True, resume=True)
+
+
+def other_halves(state: dict[str, Any]) -> None:
+    state["exchange"]["halves"] = {"fedprox": 3}
+
+
+def other_shapes(state: dict[str, Any]) -> None:
+    state["server"]["parameters"] = state["server"]["parameters"][:3]
+
+
+def no_server(state: dict[str, Any]) -> None:
+    state["server"] = 3
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (other_halves, "its halves is not the state of er"),
+        (other_shapes, "its vectors have the shapes"),
+        (no_server, "of type int"),
+    ],
+)
+def test_a_servers_record_of_another_run_is_refused(
+    change: Callable[[dict[str, Any]], None], words: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    cut_off(out, 5)
+    place = out / "checkpoints" / "000004"
+    state = decode((place / "server.bin").read_bytes())
+    change(state)
+    (place / "server.bin").write_bytes(encode(state))
+    manifest = json.loads((place / "manifest.json").read_text())
+    kind = manifest.pop("format")
+    del manifest["sha256"]
+    manifest["files"]["server.bin"] = hashlib.sha256((place / "server.bin").read_bytes()).hexdigest()
+    (place / "manifest.json").write_text(json.dumps({"format": kind, **manifest, "sha256": _digest(manifest)}))
+    with pytest.raises(RunError, match=words):
+        raysim.run(None, out=out, local=True, resume=True)
 
 
 def shorten(path: Path) -> None:

@@ -38,7 +38,7 @@ PARTITION: list[Case] = [
     ("below", "returned rows from -1 to -1, allowed: 0 to 199", ""),
     ("ragged", "returned a part that is no array (setting an array element", ""),
     ("none", "returned NoneType, allowed: a list of 2 arrays of rows", ""),
-    ("draws", "partition wrong_parts:parts moved NumPy's global generator, which the whole process shares", ""),
+    ("draws", "partition wrong_parts:parts used NumPy's global generator, which the whole process shares", ""),
 ]
 SCENARIO: list[Case] = [
     ("raises", "KeyError: 'raises' (tasks, ", "scenario wrong_parts:tasks"),
@@ -56,7 +56,7 @@ OPTIMIZER: list[Case] = [
     ("raises", "ZeroDivisionError: mine (Optimizer.step, ", "training.optimizer, tried on three parameters"),
     ("stepless", "made Optimizer, allowed: an object with step(parameters, gradient, lr)", ""),
     ("vectors", "has vectors 3, allowed: two whole numbers >= 0", ""),
-    ("infinite", "changed parameters of 1 to [inf, inf, inf], allowed: finite numbers, changed in place", ""),
+    ("infinite", "changed the test parameters [1, 1, 1] to [inf, inf, inf], allowed: three finite", ""),
     ("returns", "has a step that returned Tensor, allowed: parameters changed in place", ""),
     ("gradient", "changed the gradient, allowed: the parameters alone, in place", ""),
     ("later", "diverged in round 1 (er), the update of its parameters, made with Optimizer (", "client 0"),
@@ -72,7 +72,11 @@ RATE: list[Case] = [
 MEMORY: list[Case] = [
     ("raises", "KeyError: 'raises' (Memory.choose, ", "memory.policy, tried on three samples"),
     ("none", "gave object [] for 3 samples, allowed: a slot for each, from 0 to 59, or -1", "tried on three"),
-    ("state", "holds a ndarray in table, which a checkpoint cannot keep", "tried on three"),
+    (
+        "state",
+        "holds in table a ndarray, which a checkpoint cannot keep, allowed: a tensor",
+        "tried on three",
+    ),
     ("gap", "while 0 is empty, allowed: slots filled from 0 on, without gaps", "client 0, round 1"),
     ("outside", "gave the slot 999999, allowed: a slot for each, from 0 to 59, or -1", "client 0, round 1"),
     ("floats", "gave float64 [32] for 32 samples, allowed: a slot for each", "client 0, round 1"),

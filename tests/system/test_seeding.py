@@ -224,7 +224,7 @@ def test_a_global_generator_of_another_kind_is_guarded_too():
     try:
         with seeding.guard_globals("nobody", "server"):
             np.random.default_rng(0).random()
-        with pytest.raises(RunError, match=r"^somebody moved NumPy's global generator, which"):
+        with pytest.raises(RunError, match=r"^somebody used NumPy's global generator, which"):
             draw_globally()
     finally:
         np.random.set_bit_generator(usual)
@@ -235,7 +235,7 @@ def test_a_draw_that_was_made_ahead_is_guarded_too():
     with seeding.generators_restored():
         np.random.seed(0)
         np.random.randn()
-        with pytest.raises(RunError, match="moved NumPy's global generator, which"):
+        with pytest.raises(RunError, match="used NumPy's global generator, which"):
             draw_globally(np.random.randn)
 
 

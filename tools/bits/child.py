@@ -25,7 +25,7 @@ import raysim
 from bits import own
 from bits.run import DATA, Run
 
-TIMES_OF_A_ROUND = {"seconds"}
+TIMES_OF_A_ROUND = {"seconds", "profile"}
 TIMES_OF_A_RUN = {"seconds", "seconds_per_round", "seconds_starting", "peak_memory_bytes", "versions"}
 """What is measured or says where the code lay, and so differs from one time to the next."""
 

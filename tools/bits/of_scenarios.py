@@ -80,6 +80,7 @@ IN_TIME = {
     ),
     "fedbuff": Run({**under(speeds={"kind": "log_normal", "sigma": 1.5}), **alone("er")}),
     "fedbuff, told": Run({**under(), **alone("er"), "logging.dispatches": True, "logging.memory": True}),
+    "profiled": Run({**alone("er"), "logging.profile": True}),
     "fedbuff, fed_a_gem": Run(
         {**under(speeds={"kind": "pareto", "shape": 1.5}, bandwidth=5000, rate=0.8), **LATE_FED_A_GEM}
     ),

@@ -1,0 +1,108 @@
+"""Calls of methods' hooks, with checks that a hook leaves the module and the method's state in order.
+
+A hook that moves or converts the module, or that stores an object which no checkpoint can hold, would otherwise end a
+run hours later, or change its result without an error.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from raysim.api.method import INSIDE_THE_LOOP, Half
+from raysim.engine.hook_checks import place_of_hook, wrong_result
+from raysim.engine.profile import Profile
+from raysim.models.flat import FlatModel
+from raysim.system.custom_code import is_own
+from raysim.system.errors import WrongResult
+
+COPY = "a hook that leaves the module as it is; {}.network_at() returns a separate copy to move, convert or train"
+
+
+class HookCalls:
+    """Calls hooks, and checks the module and the half's state after user-defined ones.
+
+    After a hook of the local loop, both are checked on calls 1, 2, 4, 8, ..., as a check takes as long as a step of a
+    small model. The module is also checked after every other hook and after every phase.
+
+    Args:
+        model: the model whose module hooks can change.
+        profile: measures the seconds of each hook.
+    """
+
+    def __init__(self, model: FlatModel, profile: Profile) -> None:
+        self.profile = profile
+        self._module = model.module
+        self._expected = _describe_module(model.module)
+        self._calls: Counter[tuple[str, str]] = Counter()  # by half and hook
+
+    def __call__(self, half: Half, hook: str, *arguments: Any) -> Any:
+        """Return the hook's result.
+
+        Raises:
+            RunError: the hook has stored something that a checkpoint cannot hold.
+            WrongResult: the hook has changed the module.
+        """
+        watched = is_own(getattr(type(half), hook))
+        modes = self._modes() if watched and hook in INSIDE_THE_LOOP else None
+        with self.profile.part(f"{half.side}: {half.name}.{hook}"):
+            result = getattr(half, hook)(*arguments)
+        if watched:
+            self.check(half, hook, modes)
+        return result
+
+    def check(self, half: Half, hook: str, modes: list[bool] | None = None) -> None:
+        """Check the module and the half after one call of a hook, and raise as a call does.
+
+        `modes` is the mode of each layer before the call. None ignores the modes.
+        """
+        if not is_own(getattr(type(half), hook)):
+            return
+        self._calls[half.name, hook] += 1
+        count = self._calls[half.name, hook]
+        first_or_doubled = count & (count - 1) == 0
+        if hook not in INSIDE_THE_LOOP or first_or_doubled:
+            change = self._change()
+            if modes is not None and modes != self._modes():
+                change = "changed the mode of the model's layers (train or eval)"
+            if change:
+                raise wrong_result(half, hook, change, COPY.format(half.side), "has")
+        if first_or_doubled:
+            half.check_state(f", set by {place_of_hook(type(half), hook)}")
+
+    def check_phase(self, halves: Iterable[Half]) -> None:
+        """Check the module after a phase, if one of these halves is user-defined. Raises WrongResult."""
+        own = [half for half in halves if is_own(type(half))]
+        if own and (change := self._change()):
+            names = ", ".join(half.name for half in own)
+            raise WrongResult(f"methods: a hook of {names} has {change}, allowed: {COPY.format('client')}")
+
+    def _modes(self) -> list[bool]:
+        return [layer.training for layer in self._module.modules()]
+
+    def _change(self) -> str | None:
+        """Return how the module differs from the one that raysim made, or None."""
+        found = _describe_module(self._module)
+        return next((what for what, value in found.items() if value != self._expected[what]), None)
+
+
+def _describe_module(module: nn.Module) -> dict[str, object]:
+    """Return the properties of a module that must not change. The keys describe a change, for error messages."""
+    parameters, buffers, layers = dict(module.named_parameters()), dict(module.named_buffers()), list(module.modules())
+    trained = parameters.values()
+    return {
+        "added or removed layers, parameters or buffers of the model": (len(layers), list(parameters), list(buffers)),
+        "moved or converted the model's tensors": [_address(tensor) for tensor in (*trained, *buffers.values())],
+        "changed requires_grad of the model's parameters": [tensor.requires_grad for tensor in trained],
+        "replaced the model's gradients, as zero_grad() does": [_address(tensor.grad) for tensor in trained],
+        # torch has no public list of a layer's hooks
+        "added or removed hooks of the model's layers": [
+            len(value) for layer in layers for name, value in vars(layer).items() if name.endswith("_hooks")
+        ],
+    }
+
+
+def _address(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()

@@ -1,0 +1,91 @@
+"""Checks of the names of a method's hooks: a misspelled hook would never be called."""
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import CodeType, FunctionType, ModuleType
+
+from raysim.api.method import ClientHalf, Half, Method, ServerHalf
+from raysim.system.custom_code import is_own, place_of
+from raysim.system.errors import ConfigError
+
+NEAR = 2  # letters by which a misspelled name differs from the hook's
+HOOKS = {
+    half: [name for name, part in vars(half).items() if isinstance(part, FunctionType) and not name.startswith("_")]
+    for half in (ClientHalf, ServerHalf)
+}
+
+
+def check_hook_names(name: str, method: Method) -> None:
+    """Refuse a user-defined method with a misspelled hook, or with a hook in the wrong half. Raises ConfigError."""
+    for half, function in _unused(method):
+        for base, hooks in HOOKS.items():
+            near = [hook for hook in hooks if _distance(function.__name__, hook) <= NEAR]
+            if near:
+                meant = min(near, key=lambda hook: _distance(function.__name__, hook))
+                raise ConfigError(
+                    f"methods.{name}: {place_of(function)} is no hook of a {half.side} half and is never called; did "
+                    f"you mean the {base.side} half's {meant}? Start the name of a helper function with an underscore"
+                )
+
+
+def describe_unused(methods: Mapping[str, Method]) -> list[str]:
+    """Return a warning for each public function of a user-defined half that nothing calls or requests."""
+    return [
+        f"methods.{name}: {place_of(function)} is no hook, and nothing calls or requests it; start the name of a "
+        "helper function with an underscore"
+        for name, method in methods.items()
+        for _, function in _unused(method)
+    ]
+
+
+def _unused(method: Method) -> Iterator[tuple[type[Half], FunctionType]]:
+    """Yield the public functions of user-defined halves that are neither hooks nor mentioned in the method's code."""
+    classes = {*type(method).__mro__, *method.Client.__mro__, *method.Server.__mro__}
+    used = set().union(*(_names_used(sys.modules.get(name)) for name in {kind.__module__ for kind in classes}))
+    for half, base in ((method.Client, ClientHalf), (method.Server, ServerHalf)):
+        for owner in half.__mro__:
+            if issubclass(owner, Half) and is_own(owner):
+                for name, function in vars(owner).items():
+                    plain = isinstance(function, FunctionType) and not name.startswith("_")
+                    if plain and not hasattr(base, name) and name not in used:
+                        yield half, function
+
+
+def _names_used(module: ModuleType | None) -> set[str]:
+    """Return the names and the strings in the code of a module's functions and classes."""
+    found: set[str] = set()
+    for part in () if module is None else vars(module).values():
+        if module is not None and getattr(part, "__module__", None) == module.__name__:
+            for code in _codes(part):
+                found |= {*code.co_names, *(text for text in code.co_consts if isinstance(text, str))}
+    return found
+
+
+def _codes(part: object) -> Iterator[CodeType]:
+    """Yield the code of a function, or of the functions in a class, with everything that is nested in it."""
+    if inspect.isclass(part):
+        members: Iterable[object] = vars(part).values()
+        for member in members:
+            if member is not part:
+                yield from _codes(member)
+    for function in (part, getattr(part, "fget", None), getattr(part, "__func__", None)):
+        if code := getattr(function, "__code__", None):
+            yield from _nested(code)
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from _nested(const)
+
+
+def _distance(one: str, other: str) -> int:
+    """Return how many letters have to be added, removed or replaced to turn one word into the other."""
+    row = list(range(len(other) + 1))
+    for index, letter in enumerate(one, 1):
+        before, row = row, [index]
+        for place, expected in enumerate(other, 1):
+            row.append(min(before[place] + 1, row[-1] + 1, before[place - 1] + (letter != expected)))
+    return row[-1]

@@ -1,0 +1,53 @@
+"""The seconds that a run spends in hooks, in passes through the model, and in all other parts of a round."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+
+NOTHING = nullcontext()
+
+
+class Profile:
+    """Seconds by part. A part's seconds exclude those of the parts inside it.
+
+    Args:
+        on: whether seconds are measured; otherwise a part costs nothing.
+        device: the device of the model. A GPU's work counts in the part that started it, which takes longer so.
+    """
+
+    def __init__(self, on: bool, device: torch.device) -> None:
+        self._on = on
+        self._device = device
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._inside: list[float] = []  # by open part: the seconds of the parts inside it
+
+    def part(self, name: str) -> AbstractContextManager[None]:
+        """Return a context whose duration counts as this part's."""
+        return self._timed(name) if self._on else NOTHING
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Add the seconds that another process measured."""
+        for name, spent in seconds.items():
+            self._seconds[name] += spent
+
+    def take(self) -> dict[str, float]:
+        """Return the seconds since the last call, by part."""
+        taken, self._seconds = self._seconds, defaultdict(float)
+        return dict(taken)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        self._inside.append(0.0)
+        try:
+            yield
+        finally:
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+            spent = time.perf_counter() - began
+            self._seconds[name] += spent - self._inside.pop()
+            if self._inside:
+                self._inside[-1] += spent
