@@ -27,7 +27,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
     "Start": ["index.md", "quickstart.md", "gallery.md", "coming_from.md"],
     "Methods": ["methods/README.md", "methods/*.md"],
     "Results": ["leaderboard.md", "reproducing.md"],
-    "Machines": ["cluster.md", "slurm.md", "sizing.md", "checkpoints.md"],
+    "Machines": ["machines.md", "cluster.md", "slurm.md", "sizing.md", "operators.md", "checkpoints.md"],
     "Reference": ["config.md", "api.md"],
     "Decisions": ["decisions/README.md", "decisions/*.md"],
     "Project": ["architecture.md", "contributing.md", "benchmarks.md", "releasing.md", "changelog.md"],

@@ -198,6 +198,8 @@ def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> La
             lacking = _lacks_gpus(config, there)
             place = None if lacking else placement.place(config, there, need)
     except Unreachable as error:
+        if asks:
+            raise
         yield from _asked_for(config, need, nodes)
         yield "cluster", str(error)
         return
