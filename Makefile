@@ -36,10 +36,11 @@ test-all: test ## the same, the whole grid of pairs, and the tests of long repet
 	$(BIN)/python -m pytest -n auto -m grid tests/algorithms
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m soak $(AT_LENGTH)
 
-lint: $(INSTALLED) ## format, lint, types
+lint: $(INSTALLED) ## format, lint, types, English
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python tools/english.py
 
 check: lint ## the same, and the tests that need no Ray
 	$(BIN)/python -m pytest -n auto -m "not ray and not slow and not grid and not soak"

@@ -54,6 +54,10 @@ set -m   # else the run, in the background, would not hear SIGINT
 on "${#nodes[@]}" "$every" rm -rf "$files"
 on "${#nodes[@]}" "$every" mkdir -m 700 "$files"
 start=("${inside[@]}" ray start --block --disable-usage-stats --num-cpus="$SLURM_CPUS_PER_TASK")
+# Ray does not see the memory limit of a job. Slurm counts in MiB; 0 is all memory of the node.
+mib=${SLURM_MEM_PER_NODE:-$((${SLURM_MEM_PER_CPU:-0} * ${SLURM_CPUS_ON_NODE:-$SLURM_CPUS_PER_TASK}))}
+store=$((mib * 2 ** 20 * 3 / 10))   # Ray's own part for its object store
+((mib == 0)) || start+=(--memory="$((mib * 2 ** 20 - store))" --object-store-memory="$store")
 on 1 "${nodes[0]}" "${start[@]}" --head --node-ip-address="${address%:*}" --port="${address#*:}" \
     --include-dashboard=false --temp-dir="$files" &
 wait_for_nodes 1

@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,9 +22,18 @@ from raysim.config import Config
 from raysim.config.lookup import names_for_actors
 from raysim.config.schema import RAYS_OWN
 from raysim.system import interrupts
-from raysim.system.capacity import CAN_FORK, Capacity
+from raysim.system.capacity import CAN_FORK, Capacity, job_memory
 from raysim.system.custom_code import find_own_code, refuse_main
 from raysim.system.errors import ConfigError, RunError, Unreachable
+
+TRIES = 2  # to start Ray
+STORE = 0.3  # of the memory for the object store, as in Ray (2.60)
+MOST_SHARED = 0.95  # of the shared memory for an object store of more than SMALL_STORE bytes, as in Ray
+SMALL_STORE = 10**10
+SHARED_MEMORY = "/dev/shm"
+ANSWER = 5  # seconds for a port to accept a connection, and for its first answer
+FRAME, SETTINGS = 9, 4  # HTTP/2: the bytes of a frame's head, and the kind of the first frame
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, SETTINGS, 0, 0, 0, 0, 0])
 
 
 def cluster_of(
@@ -107,29 +117,72 @@ def own_cluster(
 
 
 def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
-    try:
-        # `without_warnings` also hides what Ray's autoscaler prints when it receives a signal.
-        with interrupts.keep_termination(), without_warnings(), compat.rays_address(loopback=True):
-            ray.init(
-                "local",
-                num_cpus=int(capacity.cpus),
-                num_gpus=int(capacity.gpus),
-                include_dashboard=dashboard,
-                dashboard_host=compat.LOOPBACK,
-                log_to_driver=False,
-                configure_logging=True,
-                logging_level=logging.ERROR,
-                **compat.own_options(session.rays, dashboard),
-            )
-    except Exception as error:  # Ray raises all kinds
-        raise RunError(f"Ray could not start ({error}); start the run again") from error
+    processes = _start_ray(capacity, dashboard, session.rays)
     if wrong := check_loopback(session.rays):
         raise RunError(f"Ray was stopped, as other machines could reach it: {wrong}; allowed: {compat.LOOPBACK} alone")
-    processes = compat.vital_processes(psutil.Process().children())
     raylet = compat.raylet_of(processes)
     if session.forks is not None and raylet is not None:
         session.forks.serve(raylet, ray.get_runtime_context().get_job_id())
     liveness.CURRENT = liveness.Cluster(processes, session.forks)
+
+
+def _start_ray(capacity: Capacity, dashboard: bool, folder: Path) -> Sequence[psutil.Process]:
+    """Start Ray with its files in this folder, and return its vital processes. Try again after a loss."""
+    store, rest = divide_memory(job_memory())
+    for tries in range(1, TRIES + 1):
+        try:
+            # `without_warnings` also hides what Ray's autoscaler prints when it receives a signal.
+            with interrupts.keep_termination(), without_warnings(), compat.rays_address(loopback=True):
+                ray.init(
+                    "local",
+                    num_cpus=int(capacity.cpus),
+                    num_gpus=int(capacity.gpus),
+                    include_dashboard=dashboard,
+                    dashboard_host=compat.LOOPBACK,
+                    log_to_driver=False,
+                    configure_logging=True,
+                    logging_level=logging.ERROR,
+                    object_store_memory=store,
+                    **compat.own_options(folder, dashboard, rest),
+                )
+            processes = compat.vital_processes(psutil.Process().children())
+            if compat.raylet_of(processes) is None:
+                raise RuntimeError("one of its processes ended")
+            return processes
+        except Exception as error:  # Ray raises all kinds
+            if tries == TRIES or compat.unknown_option(error):
+                raise RunError(f"Ray could not start ({error}); {_start_advice(error)}") from error
+            for process in _processes_of(folder):
+                with suppress(psutil.Error):
+                    process.kill()
+            ray.shutdown()
+    raise AssertionError
+
+
+def divide_memory(limit: int | None) -> tuple[int | None, int | None]:
+    """Divide the bytes of this job's memory as Ray would: for the object store and for all else. None is no limit."""
+    if limit is None:
+        return None, None
+    shared = os.statvfs(SHARED_MEMORY)
+    store = int(min(STORE * limit, max(SMALL_STORE, MOST_SHARED * shared.f_bavail * shared.f_frsize)))
+    return store, limit - store
+
+
+def _start_advice(error: BaseException) -> str:
+    """Return what to do after Ray could not start."""
+    if compat.unknown_option(error):
+        oldest, newest = compat.TESTED
+        return f"raysim was tested with Ray {oldest} to {newest}, and this is {version('ray')}: install one of those"
+    return "see whether memory, /dev/shm or processes (ulimit -u) are short, then start the run again"
+
+
+def _processes_of(folder: Path) -> Sequence[psutil.Process]:
+    """Return the processes of a cluster that was started in this folder, with their descendants."""
+    started = []
+    for child in compat.children_of(folder):
+        with suppress(psutil.Error):
+            started += [child, *child.children(recursive=True)]
+    return started
 
 
 def check_loopback(folder: Path) -> str | None:
@@ -138,12 +191,8 @@ def check_loopback(folder: Path) -> str | None:
     The addresses are the one that Ray reports, and those of the sockets on which its processes listen.
     """
     addresses = {node["NodeManagerAddress"] for node in ray.nodes()}
-    started = []
-    for child in compat.children_of(folder):
-        with suppress(psutil.Error):
-            started += [child, *child.children(recursive=True)]
     found = 0
-    for process in started:
+    for process in _processes_of(folder):
         with suppress(psutil.Error):
             listening = {each.laddr.ip for each in process.net_connections("inet") if each.status == psutil.CONN_LISTEN}
             addresses |= {address.removeprefix("::ffff:") for address in listening}
@@ -184,10 +233,10 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
 def join(address: str, code: Sequence[str]) -> None:
     """Connect this process to a cluster, or raise Unreachable within seconds. Arguments as in `joined_cluster`."""
     host, _, text = address.rpartition(":")
-    port = int(text) if host and "/" not in address and text.isdigit() else None
+    port = int(text) if host else None
     if port is not None:
-        try:  # Ray itself would try for minutes
-            socket.create_connection((host, port), timeout=10).close()
+        try:  # Ray itself would try for minutes, and hear no signal
+            _greet(host.strip("[]"), port)
         except (OSError, OverflowError) as error:
             raise _no_cluster(address, str(error)) from error
     for_workers = {"env_vars": compat.WORKER_VARIABLES} | ({"py_modules": list(code)} if code else {})
@@ -201,6 +250,18 @@ def join(address: str, code: Sequence[str]) -> None:
         except (OSError, ValueError, RuntimeError, AuthenticationError) as error:
             if mode == modes[-1] or not compat.refused_token(error):
                 raise _explained(address, error) from error
+
+
+def _greet(host: str, port: int) -> None:
+    """Raise OSError if what listens on a port does not speak HTTP/2, as Ray does."""
+    with socket.create_connection((host, port), timeout=ANSWER) as there:
+        if os.environ.get(compat.TLS, "0") not in ("", "0"):
+            return
+        there.sendall(GREETING)
+        with there.makefile("rb") as answer:
+            head = answer.read(FRAME)
+    if len(head) < FRAME or head[3] != SETTINGS:
+        raise OSError("what listens there is not Ray")
 
 
 def _only_here(host: str, port: int | None) -> bool:

@@ -78,6 +78,8 @@ QUIET = (
 Buys: a loss appears as one message from raysim. `--quiet` could not suppress Ray's longer messages.
 Without: Ray prints these messages.
 """
+TLS = "RAY_USE_TLS"
+"""What: Ray's documented variable. Works with: a port that uses TLS is not asked whether it is Ray's."""
 _own_token = secrets.token_hex(32)  # one for each process: Ray's C++ code keeps the first that it reads
 _modes: dict[str, str] = {}  # the variable MODE as it was when Ray was imported; Ray's processes need the same
 
@@ -183,13 +185,14 @@ Without: Ray prints such errors after a loss.
 """
 
 
-def own_options(folder: Path, dashboard: bool) -> dict[str, Any]:
-    """Return the undocumented options of `ray.init`.
+def own_options(folder: Path, dashboard: bool, memory: int | None = None) -> dict[str, Any]:
+    """Return the undocumented options of `ray.init`. `memory` is for all but the object store; None leaves it to Ray.
 
-    What: `_node_ip_address` and `_temp_dir`, which begin with an underscore, and `_system_config`, which Ray calls
-    "testing only".
-    Buys: the first two are safety: the loopback interface and the private folder. The last halves the time of replies
-    of up to 1 MiB. It also saves 14 KiB of the GCS's memory per round, which would hold a dashboard's record of calls.
+    What: `_node_ip_address`, `_temp_dir` and `_memory`, which begin with an underscore, and `_system_config`, which Ray
+    calls "testing only".
+    Buys: the first two are safety: the loopback interface and the private folder. The third has Ray count the memory of
+    the job, as Ray (2.60) does not read nested control groups. The last halves the time of replies of up to 1 MiB. It
+    also saves 14 KiB of the GCS's memory per round, which would hold a dashboard's record of calls.
     Without: Ray does not start without the first two. The plain mode omits the last.
     """
     saving = {"max_direct_call_object_size": 2**20} | ({} if dashboard else {"task_events_report_interval_ms": 0})
@@ -197,6 +200,7 @@ def own_options(folder: Path, dashboard: bool) -> dict[str, Any]:
         "_node_ip_address": LOOPBACK,
         "_temp_dir": str(folder),
         "_system_config": saving if why_plain() is None else {},
+        **({} if memory is None else {"_memory": memory}),
     }
 
 
@@ -337,6 +341,11 @@ def refused_token(error: BaseException) -> bool:
     while error.__cause__ is not None:
         error = error.__cause__
     return type(error).__name__ == "AuthenticationError" or "InvalidAuthToken" in str(error)
+
+
+def unknown_option(error: BaseException) -> bool:
+    """Return whether `ray.init` does not know an option. As in `refused_token`, only an error message depends on it."""
+    return isinstance(error, TypeError) or "Unknown keyword argument" in str(error)
 
 
 def other_version(text: str) -> bool:

@@ -15,7 +15,7 @@ from raysim.actors.draining import Draining
 from raysim.actors.reservation import Places, this_node
 from raysim.actors.runner import RayRunner, start_hosts
 from raysim.actors.stalls import Stalls
-from raysim.actors.workers import choose_start, hide_gpus
+from raysim.actors.workers import choose_start, prepare_actor
 from raysim.config import Config
 from raysim.engine.events import STOPPABLE, Checkpoint, Event, Finished, Notice, Stage, Started, Waiting
 from raysim.engine.simulation import Simulation
@@ -23,7 +23,7 @@ from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.system.device import describe_differences, set_torch
-from raysim.system.errors import Lost, convert_to_run_error
+from raysim.system.errors import Lost, RunError, convert_to_run_error
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,14 @@ class Coordinator(Driven):
 
     def __init__(self, start: Start) -> None:
         super().__init__()
-        hide_gpus(0)
+        prepare_actor(0)
         self._start: Start | None = start
         self._runner: RayRunner | None = None
 
     def events(self) -> Iterator[Event]:
         """Yield the run's events. Wait for the driver after some of them; see `waits_after`."""
         set_torch(torch.device("cpu"), True)
+        failures.watch()
         start = self._start
         assert start is not None
         (reference,) = start.federation
@@ -98,7 +99,10 @@ class Coordinator(Driven):
             joined, paced = start.config.resources.address is not None, start.paced
             draining = Draining({this_node(), *start.places.nodes()} if joined else ())
             if alone := start.forked - runner.forked:
-                yield Notice(f"{alone} of {len(start.hosts)} hosts were not forked, as no fork server answered them")
+                spawned = f"{alone} of {len(start.hosts)} hosts were not forked, as no fork server answered them"
+                if start.config.resources.workers == "forked":
+                    raise RunError(f"resources.workers: found forked, but {spawned}; allowed: auto or spawned")
+                yield Notice(spawned)
             self._start = None
             del start  # otherwise the object store keeps the clients' records for the whole run
             if notice := describe_differences(runner.machines):
@@ -171,7 +175,9 @@ class RemoteRun:
             raise Lost(self.who, "its events ended before the run", self.advice)
         except Lost as lost:
             liveness.settle()
-            raise Lost(lost.who, lost.how, lost.advice and self.advice) from None
+            # A host may have died before the coordinator had started to watch.
+            killed = failures.killed_for_memory("it") if lost.how == failures.ENDED else None
+            raise Lost(lost.who, killed or lost.how, lost.advice and self.advice) from None
         finally:
             liveness.ask(lambda: ray.kill(self._actor))
             self._give_back()
@@ -223,6 +229,7 @@ class Remote(RemoteRun):
         apart: bool,
         paced: bool = False,
     ) -> None:
+        failures.watch()
         clients = [] if saved is None else [ray.put({k: saved.clients[k] for k in own}) for own in placement.clients]
         places = Places(placement)
         try:
@@ -234,7 +241,7 @@ class Remote(RemoteRun):
         hosts = start_hosts(config, data, places, on_hosts)
         server, forked = None if saved is None else saved.server, sum(map(bool, on_hosts))
         start = Start(config, [data], hosts, places, server, clients, apart, forked, paced)
-        self._places, self._stalls = places, Stalls(places.nodes())
+        self._places, self._stalls = places, Stalls(places.nodes(), config.resources.patience)
         kind: Any = ray.remote(Coordinator)
         actor = kind.options(**reservation.beside_the_driver(), **beside, max_concurrency=3).remote(start)
         super().__init__(actor, paced, [Notice(notice)] if notice else [])

@@ -6,10 +6,29 @@ from contextlib import contextmanager
 from ray.exceptions import OutOfMemoryError, RayActorError, RayError, RayTaskError
 
 from raysim.actors import compat
+from raysim.system.capacity import GIB, count_killed, job_memory
 from raysim.system.errors import ConfigError, Lost, RunError
 
 LEAST_MEMORY = "with resources.clients_per_actor=auto a run takes the least memory"
+ENDED = "its process ended (killed, crashed, or out of memory)"
 DEATHS = (RayActorError, OutOfMemoryError)  # an actor died; the second error if Ray's memory monitor killed it
+_killed = count_killed()  # when the newest attempt at a run began
+
+
+def watch() -> None:
+    """Begin an attempt at a run: what the kernel has killed before is not this attempt's loss."""
+    global _killed
+    _killed = count_killed()
+
+
+def killed_for_memory(what: str) -> str | None:
+    """Return a text if the kernel has killed a process of this job for lack of memory since `watch`."""
+    if count_killed() == _killed:
+        return None
+    limit = job_memory()
+    if limit is None:
+        return f"the kernel killed {what}, as this machine's memory ran out"
+    return f"the kernel killed {what} at the memory limit of {limit / GIB:.1f} GiB of this job"
 
 
 @contextmanager
@@ -39,6 +58,6 @@ def death(who: str, error: RayActorError | OutOfMemoryError) -> RunError:
         return RunError(f"{who} could not start: {str(error).strip().splitlines()[-1]}")
     if compat.lost_node(error):
         return Lost(who, "its node was lost (it ended, or the network to it was cut)")
-    starved = isinstance(error, OutOfMemoryError) or compat.low_memory(error)
-    how = "Ray killed it, as memory ran low" if starved else "its process ended (killed, crashed, or out of memory)"
-    return Lost(who, how, LEAST_MEMORY)
+    if isinstance(error, OutOfMemoryError) or compat.low_memory(error):
+        return Lost(who, "Ray killed it, as memory ran low", LEAST_MEMORY)
+    return Lost(who, killed_for_memory("it") or ENDED, LEAST_MEMORY)

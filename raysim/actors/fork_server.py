@@ -39,6 +39,7 @@ WITHOUT_RAY = ("raysim.engine.simulation",)  # imports torch
 WITH_RAY = (compat.WORKER_MODULE, "raysim.actors.coordinator", "raysim.actors.runs")
 FIRST = 60  # seconds in which a server with its own folder waits for a request, after it has started or was asked for
 AFTER = 5  # seconds after which it ends when its last child has ended; a run that lost its hosts asks for it sooner
+ENDING = 2  # seconds in which a process ends after a signal
 SLOW = 10  # seconds in which a request must arrive after the greeting
 THREADS = "/proc/self/task"
 
@@ -75,8 +76,7 @@ class ForkServer:
 
     def end(self) -> None:
         """End the server. Workers that it has forked keep running."""
-        self._process.terminate()
-        self._process.communicate()
+        end_process(self._process)
 
     def _start(self) -> None:
         path = self._folder / SOCKET
@@ -106,6 +106,17 @@ class ForkServer:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError), self._process.stdin as pipe:  # broken: the server has ended, so Ray spawns
             pipe.write(self._environment.encode())
+
+
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Close a process's input and end it. A stopped process ends only when it is killed."""
+    assert process.stdin is not None
+    process.stdin.close()
+    for end in (process.terminate, process.kill):
+        end()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(ENDING)
+            return
 
 
 def python_command(folder: Path) -> str:

@@ -13,7 +13,7 @@ from raysim.actors.cpu_slots import CpuSlot
 from raysim.actors.deferred_sums import HeldSums
 from raysim.actors.fork_server import is_forked
 from raysim.actors.serialization import pack, unseal
-from raysim.actors.workers import hide_gpus
+from raysim.actors.workers import prepare_actor
 from raysim.config import Config
 from raysim.engine.host import ClientHost
 from raysim.engine.memory_counts import count_remembered
@@ -59,7 +59,7 @@ class Host:
     """
 
     def __init__(self, config: Config, federation: Federation, clients: Sequence[int]) -> None:
-        hide_gpus(config.resources.gpus_per_actor)
+        prepare_actor(config.resources.gpus_per_actor)
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
         set_torch(device, config.resources.deterministic)
         self._slot: AbstractContextManager[None] = nullcontext()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import ray
 
+from raysim.actors import failures
 from raysim.system.errors import Lost, RunError
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ class Cluster:
     def check(self) -> bool:
         """Return whether the cluster can be reached. Raise Lost if it has ended."""
         if self.ended:
-            raise Lost("the cluster", "one of Ray's own processes ended (killed, crashed, or out of memory)")
+            process = "one of Ray's own processes"
+            how = failures.killed_for_memory(process) or f"{process} ended (killed, crashed, or out of memory)"
+            raise Lost("the cluster", how)
         return True
 
 

@@ -21,7 +21,7 @@ import ray
 
 from raysim.actors import cluster
 from raysim.actors.workers import ask_nodes
-from raysim.system.capacity import MIB, Capacity
+from raysim.system.capacity import MIB, Capacity, job_memory
 from raysim.system.errors import ConfigError
 
 if TYPE_CHECKING:  # they import torch, which a node's task need not
@@ -173,7 +173,8 @@ def look_around(store: int) -> Found:
             sizes[folder] = shutil.disk_usage(folder)
     shared = SHARED in sizes and sizes[SHARED].total >= store
     free = {folder: size.free for folder, size in sizes.items()}
-    return Found(versions(), psutil.virtual_memory().available, free, SHARED if shared else TEMPORARY)
+    available = psutil.virtual_memory().available
+    return Found(versions(), min(available, job_memory() or available), free, SHARED if shared else TEMPORARY)
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Any
 
 import ray
 
-from raysim.actors import liveness, reservation, workers
+from raysim.actors import failures, liveness, reservation, workers
 from raysim.actors.coordinator import Driven, RemoteRun, waits_after
 from raysim.actors.draining import Draining
 from raysim.actors.session import Session
@@ -27,7 +27,7 @@ class RunProcess(Driven):
     """Actor with all clients of a run. One thread runs the simulation, the other receives calls."""
 
     def __init__(self, config: Config, federation: Federation, state: tuple[Any, Any]) -> None:
-        workers.hide_gpus(config.resources.gpus_per_actor)
+        workers.prepare_actor(config.resources.gpus_per_actor)
         super().__init__()
         self._paced = bool(config.callbacks)
         self._draining = Draining([reservation.this_node()] if config.resources.address is not None else ())
@@ -71,6 +71,7 @@ class RunActor(RemoteRun):
         avoid: Sequence[str] = (),
     ) -> None:
         liveness.CURRENT.check()
+        failures.watch()
         kind: Any = ray.remote(RunProcess)
         takes = config.resources
         placed = kind.options(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from raysim.actors import compat, reaper
 from raysim.actors.compat import LONGEST_PARENT
-from raysim.actors.fork_server import LOG, SOCKET, ForkServer
+from raysim.actors.fork_server import LOG, SOCKET, ForkServer, end_process
 from raysim.config.schema import Resources
 from raysim.system.errors import ConfigError
 from raysim.system.interrupts import delay_interrupts
@@ -64,7 +64,7 @@ def open_session(forked: bool) -> Iterator[Session]:
             if session.forks is not None:
                 session.forks.end()
             reaper.clear(folder)
-            waiting.communicate()
+            end_process(waiting)
             os.close(lock)
 
 

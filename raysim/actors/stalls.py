@@ -1,4 +1,4 @@
-"""Report a run that has stalled: which hosts have not answered, and on which nodes."""
+"""Report a run that has stalled: which hosts have not answered, and on which nodes. End it if it does not start."""
 
 import time
 from collections import Counter
@@ -9,12 +9,13 @@ import ray
 
 from raysim.actors import liveness
 from raysim.engine.events import Event, Stage
+from raysim.system.errors import Lost, RunError
 
 FIRST, AGAIN = 30, 60  # seconds until the first report, and until the next one
 USUAL = 5  # a silence is unusual if it is this many times as long as the longest one before
 ADVICE = (
     "run `top` on these nodes, and `ray status`, to see whether processes are stopped or starved; check that no "
-    "firewall blocks the ports of Ray's workers (docs/cluster.md, Ports); Ctrl-C twice leaves"
+    "firewall blocks the ports of Ray's workers (docs/cluster.md, Ports)"
 )
 
 
@@ -23,10 +24,12 @@ class Stalls:
 
     Args:
         nodes: the id of each host's node.
+        patience: the seconds of silence after which a run that starts ends, or after which its coordinator is lost.
     """
 
-    def __init__(self, nodes: Sequence[str]) -> None:
-        self._nodes = nodes
+    def __init__(self, nodes: Sequence[str], patience: float) -> None:
+        self._nodes, self._patience = nodes, patience
+        self._misses = 0  # the number of times in a row that the coordinator did not answer
         self._longest = 0.0  # the seconds of the longest silence before this one, without those of the start
         self._silent_since = time.monotonic()
         self._next = self._silent_since + FIRST
@@ -38,18 +41,39 @@ class Stalls:
         if not self._starting:
             self._longest = max(self._longest, now - self._silent_since)
         self._silent_since, self._next = now, now + max(FIRST, USUAL * self._longest)
-        self._starting = isinstance(event, Stage)
+        self._starting, self._misses = isinstance(event, Stage), 0
 
     def line(self, coordinator: Any) -> str | None:
-        """Return the line to show now, or None. `coordinator` is the actor."""
-        if time.monotonic() < self._next:
+        """Return the line to show now, or None. `coordinator` is the actor.
+
+        Raises:
+            RunError: the run does not start.
+            Lost: the coordinator does not answer.
+        """
+        now = time.monotonic()
+        over = self._starting and now - self._silent_since >= self._patience
+        if liveness.CURRENT.silent or (now < self._next and not over):  # while it is silent, calls of Ray block
             return None
-        self._next = time.monotonic() + AGAIN
-        if not (answered := liveness.wait_a_second([coordinator.unanswered.remote()])):
-            return "waiting for the coordinator, on this machine, which does not answer; see `ray status` and top"
-        if not (late := ray.get(answered[0])):
+        self._next = now + AGAIN
+        answered = liveness.wait_a_second([coordinator.unanswered.remote()])
+        self._misses = 0 if answered else self._misses + 1
+        if not answered:
+            missing = "the coordinator, on this machine, which does not answer; see `ray status` and top"
+        elif late := ray.get(answered[0]):
+            missing = f"{len(late)} of {len(self._nodes)} hosts to answer, {self._places(late)}: {ADVICE}"
+        elif over:
+            missing = "the hosts, which restore their clients"
+        else:
             return None
+        limit = f"{self._patience:g} s (resources.patience)"
+        if over:
+            raise RunError(f"the run has not started: it waited {limit} for {missing}")
+        if self._misses * AGAIN > self._patience:
+            raise Lost("the coordinator", f"it has not answered for {limit}")
+        return f"waiting for {missing}; Ctrl-C twice leaves"
+
+    def _places(self, hosts: Sequence[int]) -> str:
+        """Return the number of hosts on each of their nodes, as text."""
         addresses = {node["NodeID"]: f"{node['NodeManagerAddress']} {node['NodeID'][:8]}" for node in ray.nodes()}
-        nodes = Counter(self._nodes[host] for host in late)
-        listed = ", ".join(f"{count} on the node {addresses.get(node, node[:8])}" for node, count in nodes.items())
-        return f"waiting for {len(late)} of {len(self._nodes)} hosts to answer, {listed}: {ADVICE}"
+        nodes = Counter(self._nodes[host] for host in hosts)
+        return ", ".join(f"{count} on the node {addresses.get(node, node[:8])}" for node, count in nodes.items())

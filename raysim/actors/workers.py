@@ -3,6 +3,8 @@
 import fcntl
 import os
 import sys
+import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from raysim.actors import compat, liveness, session
 from raysim.actors.fork_server import ForkServer, answers, python_command
 from raysim.config.schema import Resources
 from raysim.system.capacity import CAN_FORK
-from raysim.system.errors import ConfigError, single_line
+from raysim.system.errors import ConfigError, RunError, single_line
 
 PATIENCE = 60  # seconds to wait for a node's answer
 FOLDERS: dict[tuple[str, str], str] = {}  # by job and node: the folder of the fork server, on a joined cluster
@@ -79,7 +81,10 @@ def ask_nodes(
         ).remote(*own)
         for node, own in arguments.items()
     }
-    ray.wait(list(asked.values()), num_returns=len(asked), timeout=PATIENCE)
+    waiting, limit = list(asked.values()), time.monotonic() + PATIENCE
+    while waiting and time.monotonic() < limit:
+        liveness.CURRENT.check()
+        _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=1)
     answers, refused = {}, {}
     for node, answer in asked.items():
         try:
@@ -91,10 +96,20 @@ def ask_nodes(
     return answers, refused
 
 
-def hide_gpus(gpus: float) -> None:
-    """Hide all GPUs from this actor if it requested none. Ray would leave them visible."""
+def prepare_actor(gpus: float) -> None:
+    """Hide all GPUs from this actor if it requested none, as Ray would leave them visible. Refuse breakpoints."""
     if not gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    sys.breakpointhook = _refuse_breakpoint
+
+
+def _refuse_breakpoint(*_: object, **__: object) -> None:
+    """Raise RunError at a breakpoint(): an actor has no terminal, and would wait for a debugger without end."""
+    place = traceback.extract_stack(limit=2)[0]
+    raise RunError(
+        f"{place.filename}:{place.lineno}: breakpoint() needs a terminal, which Ray's processes do not have; "
+        "use raysim run --local"
+    )
 
 
 def last_line(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from raysim.config.signature import positional_parameters
 
 FACTORS = "factors"  # the rate schedule whose name a config need not say
 MOST_ROUNDS = 1_000_000  # in a run
+LARGEST_BATCH = 2**31 - 1  # samples, as many as an index of 32 bits reaches
 
 
 class Partition(Component):
@@ -93,7 +94,7 @@ class Training(Block):
     """The number of passes over a client's data in a round; null with local_steps."""
     local_steps: Count | None = None
     """The number of a client's steps in a round, in as many epochs as needed; null with local_epochs."""
-    batch_size: Count = 32
+    batch_size: Annotated[Count, Field(le=LARGEST_BATCH)] = 32
     """The number of samples of a step."""
     optimizer: Optimizer = Field({"name": "sgd"}, validate_default=True)
     """The clients' optimizer."""

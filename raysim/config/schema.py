@@ -13,6 +13,7 @@ from raysim.config.timing import Clients, Schedule, SynchronousSchedule
 from raysim.system.capacity import CAN_FORK
 
 FOLDER_NAME = re.compile(r"\w([\w .+=@,-]*[\w+=@])?")
+ADDRESS = re.compile(r"[^\s/]+:\d{1,5}")
 LONGEST_NAME = 200  # bytes; file systems allow 255
 LARGEST_FLOAT32 = float.fromhex("0x1.fffffep+127")
 """The largest finite number in single precision."""
@@ -45,6 +46,19 @@ def _check_custom(shares: dict[str, float]) -> dict[str, float]:
     return shares
 
 
+def _check_address(address: str | None) -> str | None:
+    if address == "local":
+        raise ValueError("omit the key, and raysim starts a cluster on this machine that others cannot reach")
+    if address is not None and address.startswith("ray://"):
+        raise ValueError(
+            "raysim does not use Ray's client; on a machine of the cluster, give HOST:PORT as `ray start --head` "
+            "printed it, with the port 6379 by default, or use `ray job submit` with the address auto"
+        )
+    if address not in (None, "auto") and not ADDRESS.fullmatch(address):
+        raise ValueError("give HOST:PORT as `ray start --head` printed it, auto or null")
+    return address
+
+
 class Resources(Block):
     """The resources of the actors."""
 
@@ -71,8 +85,10 @@ class Resources(Block):
     """Whether clients that share actors move between them before a round, so that all actors end it together."""
     memory: Literal["refuse", "warn"] = "refuse"
     """Whether a run with an estimated memory above 80% of the machine's is refused, or starts with a warning."""
-    address: str | None = None
-    """The Ray cluster to join; null starts one on this machine."""
+    address: Annotated[str | None, AfterValidator(_check_address)] = None
+    """The Ray cluster to join: HOST:PORT, or auto for the one on this machine; null starts one here."""
+    patience: Positive = 600.0
+    """The seconds to wait for actors that start and do not answer, before the run ends with an error message."""
     dashboard: bool = False
     """Whether the cluster that is started has Ray's dashboard, on this machine only."""
     deterministic: bool = True

@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen, doc
 
 from raysim.config.error_text import nearest
 from raysim.data.dataset import Array, Dataset, MissingData, Split, channels_first, draw_for_testing, require_memory
-from raysim.data.decoding import Labelled, decode_dataset, list_images
+from raysim.data.decoding import Labelled, decode_dataset, list_entries, list_images
 from raysim.system import seeding
 from raysim.system.errors import ConfigError
 
@@ -67,7 +67,7 @@ def image_folder(
 
 def _files(folder: Path, selected: Sequence[str] | None) -> Files:
     """Return the images of every class, both sorted by name."""
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    names = [entry.name for entry in list_entries(folder) if entry.is_dir()]
     if not names:
         raise ConfigError(f"dataset.path: {folder} holds no folders, allowed: a folder of images for each class")
     for name in selected or ():

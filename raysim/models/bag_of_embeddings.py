@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated
 
-from annotated_types import Ge, doc
+from annotated_types import Ge, MaxLen, doc
 from torch import Tensor, nn
 
 from raysim.models.inputs import PADDING_ID, expect_ids
@@ -38,7 +38,7 @@ def bag_of_embeddings(
     *,
     width: Annotated[int, Ge(1), doc("numbers of a token's vector")] = 64,
     hidden: Annotated[
-        Sequence[Annotated[int, Ge(1)]], doc("the widths of hidden layers between the mean and the head")
+        Sequence[Annotated[int, Ge(1)]], MaxLen(1000), doc("the widths of hidden layers between the mean and the head")
     ] = (),
     vocabulary: Annotated[
         Annotated[int, Ge(1)] | None, doc("rows of the table of vectors; null is as many as the data have ids")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Annotated
 
-from annotated_types import Ge, Lt, doc
+from annotated_types import Ge, Lt, MaxLen, doc
 from torch import nn
 
 
@@ -12,7 +12,10 @@ def mlp(
     shape: tuple[int, ...],
     classes: int,
     *,
-    hidden: Annotated[Sequence[Annotated[int, Ge(1)]], doc("the widths of the hidden layers")] = (200, 200),
+    hidden: Annotated[Sequence[Annotated[int, Ge(1)]], MaxLen(1000), doc("the widths of the hidden layers")] = (
+        200,
+        200,
+    ),
     dropout: Annotated[float, Ge(0), Lt(1), doc("the probability that a hidden unit is dropped in training")] = 0.0,
     batch_norm: Annotated[bool, doc("whether hidden layers have BatchNorm")] = False,
 ) -> nn.Module:

@@ -8,7 +8,7 @@ from math import sqrt
 from typing import Annotated, Literal
 
 import torch
-from annotated_types import Ge, Lt, doc
+from annotated_types import Ge, Le, Lt, doc
 from torch import Tensor, nn
 
 from raysim.models.bag_of_embeddings import mean_of_tokens
@@ -86,7 +86,7 @@ def transformer(
     classes: int,
     *,
     width: Annotated[int, Ge(1), doc("numbers of a token's vector, throughout")] = 64,
-    layers: Annotated[int, Ge(1), doc("blocks")] = 2,
+    layers: Annotated[int, Ge(1), Le(1000), doc("blocks")] = 2,
     heads: Annotated[int, Ge(1), doc("of the attention in each block, which share the width")] = 4,
     feedforward: Annotated[int, Ge(1), doc("the width of a block's hidden layer")] = 128,
     dropout: Annotated[float, Ge(0), Lt(1), doc("the probability that a number that a block adds is dropped")] = 0.0,

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from raysim.evaluation.metrics import ProtocolMetrics
 from raysim.evaluation.scoring import ClientSummary
 from raysim.system.errors import ConfigError
-from raysim.system.files import convert_write_errors, is_locked, write_whole
+from raysim.system.files import convert_write_errors, is_locked, read_whole, write_whole
 
 # keys of summary.json, and the values that it leaves out
 IF_ASKED_FOR = {"top_k": 1, "tested": "global", "per_client": None, "stopped_by": None}
@@ -81,7 +81,7 @@ def load_result(directory: str | Path) -> Result:
     """
     path = Path(directory) / "summary.json"
     try:
-        found = TypeAdapter(Result).validate_json(path.read_bytes(), strict=True)
+        found = TypeAdapter(Result).validate_json(read_whole(path), strict=True)
     except OSError as error:
         if (path.parent / "rounds.jsonl").exists() and isinstance(error, FileNotFoundError):
             raise ConfigError(describe_unfinished(path.parent)) from None

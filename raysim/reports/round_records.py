@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from raysim.records.result import first_problem
 from raysim.system.errors import ConfigError
+from raysim.system.files import read_whole
 
 
 class RoundRecord(BaseModel):
@@ -52,7 +53,7 @@ def read_rounds(directory: Path) -> Sequence[RoundRecord]:
     path = directory / "rounds.jsonl"
     rounds: list[RoundRecord] = []
     try:
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in read_whole(path).decode("utf-8").splitlines():
             rounds.append(RoundRecord.model_validate_json(line))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None

@@ -7,7 +7,7 @@ from itertools import product
 from typing import NamedTuple
 
 from raysim.config import Config, split_key
-from raysim.config.document import Document, Given, Keys, Line, Origin, dotted
+from raysim.config.document import Document, Given, Keys, Line, Origin, dotted, walk
 from raysim.config.error_text import describe_unknown, either, nearest, show
 from raysim.config.schema import LONGEST_NAME
 from raysim.config.yaml_text import to_yaml_line
@@ -24,6 +24,11 @@ class KeySetting(NamedTuple):
     value: object
     origin: Origin
 
+    @property
+    def leaves(self) -> Sequence[Keys]:
+        """The keys that are set, those inside a block one by one."""
+        return [keys for keys, value in walk(self.value, self.keys) if not (isinstance(value, dict) and value)]
+
 
 @dataclass(frozen=True)
 class AxisValue:
@@ -38,9 +43,9 @@ class AxisValue:
     candidates: Sequence["AxisValue"] = ()
 
     @property
-    def keys(self) -> set[Keys]:
+    def all_settings(self) -> Sequence[KeySetting]:
         """The config keys that it or a candidate sets."""
-        return {setting.keys for value in (self, *self.candidates) for setting in value.settings}
+        return [setting for value in (self, *self.candidates) for setting in value.settings]
 
 
 @dataclass(frozen=True)

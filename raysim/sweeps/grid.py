@@ -10,12 +10,12 @@ from pydantic import Field, ValidationError
 from raysim.config import open_document, parse_overrides
 from raysim.config.block import Allowed, Block
 from raysim.config.bundled import bundled_names, find_config
-from raysim.config.document import Document, Given, Keys, Line, dotted, first_mistake
+from raysim.config.document import Document, Given, Line, dotted, first_mistake
 from raysim.config.error_text import either, show
 from raysim.config.mistakes import explain_errors
 from raysim.config.schema import FolderName
 from raysim.config.yaml_text import read_yaml
-from raysim.sweeps.axes import Axis, AxisValue, add_tuned, narrow_axis, read_axis, read_setting
+from raysim.sweeps.axes import Axis, AxisValue, KeySetting, add_tuned, narrow_axis, read_axis, read_setting
 from raysim.sweeps.cells import SPLIT_KEY, Cell, combine_values, expand_grid
 from raysim.system.errors import ConfigError
 
@@ -81,12 +81,13 @@ def expand_sweep(
     except ValidationError as error:
         raise first_mistake(explain_errors(SweepFile, document.values, error), document) from None
     base = _base(document, file)
-    for key, value in file.set.items():
-        base.put(*read_setting(document, ("set", key), key, value))
+    fixed = [read_setting(document, ("set", key), key, value) for key, value in file.set.items()]
+    for setting in fixed:
+        base.put(*setting)
     axes = {name: read_axis(document, name, values) for name, values in file.grid.items()}
     for name, tuned in file.tune.items():
         axes[name] = add_tuned(document, axes.get(name, Axis(name, ())), tuned)
-    _refuse_shared_keys(document, list(axes.values()))
+    _refuse_shared_keys(document, fixed, list(axes.values()))
     skipped = [_read_skipped(document, axes, place, names) for place, names in enumerate(file.skip)]
     rated = AxisValue(SPLIT, SPLIT, [read_setting(document, ("tune",), SPLIT_KEY, SPLIT)])
     trial = {SPLIT_KEY: rated, **({"seed": axes["seed"].values[0]} if "seed" in axes else {})}
@@ -128,23 +129,23 @@ def _read_skipped(
     return {name: {one.label for one in narrow_axis(axes[name], where, value).values} for name, value in names.items()}
 
 
-def _refuse_shared_keys(document: Document, axes: Sequence[Axis]) -> None:
-    """Refuse an axis that sets a key of an earlier one, or a block around it: that one would change nothing."""
-    earlier: dict[Keys, str] = {}
+def _refuse_shared_keys(document: Document, fixed: Sequence[KeySetting], axes: Sequence[Axis]) -> None:
+    """Refuse an axis that sets a key again which `set` or an earlier axis sets: that would change nothing."""
+    earlier = {key: "set" for setting in fixed for key in setting.leaves}
     for axis in axes:
-        sets = set().union(*(value.keys for value in axis.values))
-        for keys in sets:
+        settings = [setting for value in axis.values for setting in value.all_settings]
+        for keys in {setting.keys: None for setting in settings}:
             for key, other in earlier.items():
                 if key[: len(keys)] == keys:
-                    words = f"found the key {dotted(keys)}, which sets {dotted(key)} of the axis {other} again"
+                    words = f"found the key {dotted(keys)}, which sets {dotted(key)} of {other} again"
                     own = "tune" if ("tune", axis.name) in document.origins else "grid"
                     raise ConfigError(document.locate((own, axis.name), f"{words}, allowed: keys of no other axis"))
-        earlier |= dict.fromkeys(sets, axis.name)
+        earlier |= {key: f"the axis {axis.name}" for setting in settings for key in setting.leaves}
 
 
 def _refuse_what_axes_set(axes: Iterable[Axis], given: Given) -> None:
     for axis in axes:
-        for keys in set().union(*(value.keys for value in axis.values)):
+        for keys in {setting.keys for value in axis.values for setting in value.all_settings}:
             if given.keys[: len(keys)] == keys:
                 raise ConfigError(
                     f"{given}: the grid's axis {axis.name} sets {dotted(keys)}, allowed: keys that no axis sets, or "

@@ -23,6 +23,17 @@ def is_partial(path: Path) -> bool:
     return any(path.name == partial_path(Path(name)).name for name in WHOLE)
 
 
+def read_whole(path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        OSError: the file cannot be read, or it is a pipe or a device, whose content may have no end.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "this is no regular file, but a pipe or a device", str(path))
+    return path.read_bytes()
+
+
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file atomically: it replaces the previous one when it is complete and on disk.
 

@@ -68,8 +68,8 @@ def test_the_plain_mode_leaves_out_all_that_saves_time_or_memory(
     tiny: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(compat, "version", lambda name: "2.61.0")
-    assert compat.own_options(tmp_path, dashboard=False)["_system_config"] == {}
-    assert compat.own_options(tmp_path, dashboard=False)["_node_ip_address"] == "127.0.0.1"
+    options = compat.own_options(tmp_path, dashboard=False)
+    assert (options["_system_config"], options["_node_ip_address"]) == ({}, "127.0.0.1")
     assert workers.choose_start(tiny().resources, ["a node"]) == ([{}], None)
 
 

@@ -147,7 +147,7 @@ def stalls_of(hosts: int, monkeypatch: pytest.MonkeyPatch, late: Callable[[float
     )
     monkeypatch.setattr(stalls, "ray", ray)
     monkeypatch.setattr(liveness, "ray", ray)
-    waiting = stalls.Stalls(["cafe" * 4, "beef" * 4][:hosts])
+    waiting = stalls.Stalls(["cafe" * 4, "beef" * 4][:hosts], 600)
     coordinator = SimpleNamespace(unanswered=SimpleNamespace(remote=lambda: late(clock.now)))
     said = []
     for clock.now in range(100, 300):
@@ -187,7 +187,7 @@ def test_a_silence_is_reported_if_it_is_much_longer_than_any_before(
     coordinator = SimpleNamespace(unanswered=SimpleNamespace(remote=lambda: [0]))
     for ends, limit in (((1000, 1003, 1006), 1036), ((1000, 1003, 1023), 1123)):
         clock.now = 100
-        waiting = stalls.Stalls(["cafe" * 4])
+        waiting = stalls.Stalls(["cafe" * 4], 600)
         waiting.heard(Stage("hosts: 0 of 1 ready"))
         for clock.now in ends:
             waiting.heard(Notice("a round"))

@@ -192,6 +192,10 @@ WRONG = {
         ["run", "tiny.yaml", f"dataset.shape={[1] * 9}"],
         "found [1, 1, 1, 1, 1, 1, 1, 1, 1], allowed: a list of whole numbers >= 1, at most 8\n",
     ),
+    "too many layers": (
+        ["run", "tiny.yaml", f"model.hidden={[1] * 20_000}"],
+        "allowed: a list of whole numbers >= 1, at most 1000\n",
+    ),
     "too many rounds in windows": (
         ["run", "tiny.yaml", *WINDOWS, "clients.arrive={at: [{round: 9000000, clients: [1]}]}"],
         "found 20, with which the run has 9000079 rounds, allowed: at most 1000000; lower it, or clients.arrive's",

@@ -286,6 +286,15 @@ ON_THE_COMMAND_LINE = [
      "`ray start --resources` gave, each with a number > 0")),
     (["resources.custom={fast: 0}"], ("resources.custom={fast: 0}: found {fast: 0}, allowed: a block of names that "
      "`ray start --resources` gave, each with a number > 0")),
+    ([f"training.batch_size={2**63}"], (f"training.batch_size={2**63}: found {2**63}, allowed: a whole number >= 1 and "
+     "<= 2147483647")),
+    (["resources.address=local"], ("resources.address=local: found 'local': omit the key, and raysim starts a cluster "
+     "on this machine that others cannot reach")),
+    (["resources.address=ray://10.0.0.1:10001"], ("resources.address=ray://10.0.0.1:10001: found "
+     "'ray://10.0.0.1:10001': raysim does not use Ray's client; on a machine of the cluster, give HOST:PORT as `ray "
+     "start --head` printed it, with the port 6379 by default, or use `ray job submit` with the address auto")),
+    (["resources.address=http://10.0.0.1:8265"], ("resources.address=http://10.0.0.1:8265: found "
+     "'http://10.0.0.1:8265': give HOST:PORT as `ray start --head` printed it, auto or null")),
     (["resources={dashboard: true, address: auto}"], ("resources={dashboard: true, address: auto}: "
      "resources.dashboard: found true, allowed: false with resources.address, whose cluster has its own or none")),
     (["resources.cuda_graphs=true"], ("resources.cuda_graphs=true: found true, allowed: false without "

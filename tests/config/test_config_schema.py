@@ -93,6 +93,7 @@ DEFAULTS: dict[str, object] = {
         "rebalance": True,
         "memory": "refuse",
         "address": None,
+        "patience": 600.0,
         "dashboard": False,
         "deterministic": True,
         "cuda_graphs": False,

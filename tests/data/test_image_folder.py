@@ -237,3 +237,20 @@ def test_names_that_are_no_utf_8_are_read_and_named(tmp_path):
     with pytest.raises(ConfigError, match=r"/dog/\\udcff\.png cannot be read as an image") as refused:
         image_folder(tmp_path, False, path=".", size=4)
     assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("place", ["a/pipe.png", "a/gone.png", "a/pipe", "gone", "train/a/gone.png"])
+def test_what_is_no_file_is_named(place, tmp_path):
+    """A pipe, and links to nothing: of an image, and of a class."""
+    many(tmp_path, a=3, b=3)
+    if place.startswith("train"):
+        many(tmp_path / "train", a=2)
+        many(tmp_path / "test", a=2)
+    if "pipe" in place:
+        os.mkfifo(tmp_path / place)
+    else:
+        (tmp_path / place).symlink_to(tmp_path / "nothing")
+    found = "a pipe or a device" if "pipe" in place else "a link to nothing"
+    words = rf"^dataset\.path: {tmp_path / place} is {found}, allowed: files and folders; replace or remove it$"
+    with pytest.raises(ConfigError, match=words):
+        image_folder(tmp_path, False, path=".")

@@ -60,7 +60,8 @@ def job(tmp_path: Path, request: pytest.FixtureRequest):
         (folder / name).chmod(stat.S_IRWXU)
     log.touch()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell cannot trap what it was told to ignore
-    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "LOG": str(log), "STARTED": str(started)}
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    environment = {**plain, "PATH": f"{folder}:{os.environ['PATH']}", "LOG": str(log), "STARTED": str(started)}
 
     def submit(*words: str, ends: str, left: str = "", **more: str) -> subprocess.Popen[str]:
         command = ["sbatch", str(SCRIPT), *words]
@@ -133,6 +134,29 @@ def test_with_an_image_ray_and_raysim_are_those_inside(gpus: str, job) -> None:
     assert sum(line.startswith("ray start --block") for line in words) == 3
     assert sum(line.startswith("raysim run --resume") for line in words) == 1
     assert any(line.startswith("ray status") for line in words)
+
+
+@pytest.mark.parametrize(
+    ("variables", "mib"),
+    [
+        ({"SLURM_MEM_PER_NODE": "3000"}, 3000),
+        ({"SLURM_MEM_PER_CPU": "500", "SLURM_CPUS_ON_NODE": "10"}, 5000),
+        ({"SLURM_MEM_PER_CPU": "500"}, 4000),  # of 8 CPUs of the task
+        ({"SLURM_MEM_PER_NODE": "0"}, None),  # all memory of the node
+        ({}, None),
+    ],
+)
+def test_ray_receives_the_memory_of_the_job(job, variables, mib) -> None:
+    """Three tenths of it for objects, on every node."""
+    submit, asked, _ = job
+    script = submit("out", "quickstart", ends="at_once", **variables)
+    _, said = script.communicate(timeout=LIMIT)
+    assert script.returncode == 3, said
+    starts = [line for line in asked() if "ray start" in line]
+    given = {tuple(re.findall(r"memory=(\d+)", line)) for line in starts}
+    store = int((mib or 0) * 2**20 * 0.3)
+    assert given == ({(str(mib * 2**20 - store), str(store))} if mib else {()})
+    assert all(("--object-store-memory=" in line) == bool(mib) for line in starts)
 
 
 def test_shellcheck_has_nothing_to_say() -> None:

@@ -272,28 +272,3 @@ def test_of_a_nodes_hosts_those_that_compute_at_a_time_need_memory_to_work(place
         placed(4, Capacity(2, 0, None, {}, [less]), need)
     with pytest.raises(ConfigError, match=r"4 actors of .* memory for 2 of them"):
         placed(4, Capacity(2, 0, None, {}, [node]), need, cpus_per_actor=0.5)
-
-
-QUOTA, PERIOD = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
-
-
-@pytest.mark.parametrize(
-    ("files", "cpus", "memory"),
-    [
-        ({"memory.max": "1073741824\n", "cpu.max": "250000 100000\n"}, 2.5, GIB),
-        ({"memory.max": "max\n", "cpu.max": "max 100000\n"}, float("inf"), float("inf")),
-        ({"memory/memory.limit_in_bytes": "1073741824", QUOTA: "50000", PERIOD: "100000"}, 0.5, GIB),
-        ({QUOTA: "-1", PERIOD: "100000"}, float("inf"), float("inf")),
-        ({}, float("inf"), float("inf")),
-    ],
-)
-def test_what_a_container_is_allowed_counts(files, cpus, memory, tmp_path, monkeypatch):
-    """Quota over period, and bytes, as control groups of version 2 and 1 say them; half a CPU is still one to use."""
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr("raysim.system.capacity.GROUP", tmp_path)
-    found = this_machine()
-    assert 1 <= found.cpus <= max(1, cpus)
-    assert 0 < found.memory <= memory
-    assert found.memory == memory or memory > GIB

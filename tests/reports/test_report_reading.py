@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from made_runs import MATRIX, make_run
 
+from raysim.reports.plots.data import read_holdings
 from raysim.reports.reading import find_runs
+from raysim.reports.round_records import read_rounds
 from raysim.system.errors import ConfigError
 
 
@@ -85,6 +87,23 @@ def test_a_foreign_file_is_left_out_with_a_line(name: str, content: bytes, fragm
     (line,) = left_out
     assert str(tmp_path / "bad" / name) in line
     assert fragment in line
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+def test_a_file_without_an_end_is_left_out_with_a_line(kind: str, tmp_path: Path) -> None:
+    make_run(tmp_path / "good")
+    bad = make_run(tmp_path / "bad")
+    summary, rounds, holdings = paths = [bad / name for name in ("summary.json", "rounds.jsonl", "clients.json")]
+    for path in paths:
+        path.unlink(missing_ok=True)
+        os.mkfifo(path) if kind == "a pipe" else path.symlink_to("/dev/zero")
+    said = "this is no regular file, but a pipe or a device"
+    left_out: list[str] = []
+    assert [run.directory.name for run in find_runs([tmp_path], left_out)] == ["good"]
+    assert left_out == [f"{summary}: {said}; allowed: the directory of a run that ended"]
+    for read, path in ((read_rounds, rounds), (read_holdings, holdings)):
+        with pytest.raises(ConfigError, match=rf"^{path}: {said}$"):
+            read(bad)
 
 
 def test_keys_of_other_versions_may_come_and_go(tmp_path: Path) -> None:

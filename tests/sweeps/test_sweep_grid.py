@@ -114,7 +114,7 @@ WRONG = {
     "name=mine": "name=mine: the grid's axis setting sets name, allowed: keys that no axis sets, or setting itself",
     "seed.x=1": "seed.x=1: the grid's axis seed sets seed, allowed",
     "sede=1": "sede=1: unknown key 'sede'; did you mean 'seed'?",
-    "training.batch_size=0": "found 0, allowed: a whole number >= 1 (in the run 'narrow/seed-0')",
+    "training.batch_size=0": "found 0, allowed: a whole number >= 1 and <= 2147483647 (in the run 'narrow/seed-0')",
     "seed": "seed: found no '=', allowed: KEY=VALUE",
 }
 
@@ -207,6 +207,22 @@ def test_an_axis_that_sets_another_ones_key_is_refused(axes: dict[str, Any], cel
         ConfigError, match=rf"grid\.{second}: found the key .*, which sets {first} of the axis {first} ag"
     ):
         cells_of(axes)
+
+
+def test_an_axis_that_sets_a_key_of_a_block_or_of_set_again_is_refused(grid: Any) -> None:
+    """A block and one of its keys may differ in other keys; what `set` has is for all runs, so no axis may differ."""
+    blocks = {"clients": [{"count": 2}, {"count": 3}]}
+    for refused, words in (
+        (({**blocks, "clients.count": [4, 5]}, {}), "clients.count, which sets clients.count of the axis clients"),
+        (({"clients.count": [4, 5]}, {"clients.count": 3}), "clients.count, which sets clients.count of set"),
+        ((blocks, {"clients.count": 3}), "clients, which sets clients.count of set"),
+    ):
+        axes, fixed = refused
+        with pytest.raises(ConfigError) as found:
+            expand_sweep(grid(axes, **fixed), ())
+        assert str(found.value).endswith(f": found the key {words} again, allowed: keys of no other axis")
+    assert len(expand_sweep(grid({**blocks, "clients.dropout": [0.0, 0.5]}), ())[1]) == 4
+    assert len(expand_sweep(grid({"clients.count": [2, 3]}, clients={"dropout": 0.5}), ())[1]) == 2
 
 
 def test_too_many_runs_are_refused_at_once(cells_of: Cells, monkeypatch: pytest.MonkeyPatch) -> None:

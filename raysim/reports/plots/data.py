@@ -14,6 +14,7 @@ from raysim.reports.plots.cells import Counts, draw_cells
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing, make_figure
 from raysim.system.errors import ConfigError
+from raysim.system.files import read_whole
 
 
 def draw_data_distribution(scene: Scene) -> Iterator[Drawing]:
@@ -54,7 +55,7 @@ def read_holdings(directory: Path) -> Holdings:
     """Return the holdings of a run's clients. Raises ConfigError: clients.json is missing or invalid."""
     path = directory / CLIENTS
     try:
-        return TypeAdapter(Holdings).validate_json(path.read_bytes())
+        return TypeAdapter(Holdings).validate_json(read_whole(path))
     except FileNotFoundError:
         raise ConfigError(f"{path}: not recorded, by an older raysim, or for streams of the clients' own") from None
     except OSError as error:

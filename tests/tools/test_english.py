@@ -1,0 +1,57 @@
+"""The check of the project's English: what it finds in prose, and that its limits only fall."""
+
+from pathlib import Path
+
+import english
+import pytest
+
+PHRASES = {"beside": "besides", "so many": "n"}
+LONG = "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+LONG += "eighteen nineteen twenty more words than are allowed here."
+
+
+@pytest.mark.parametrize(
+    ("block", "found"),
+    [
+        ("A client sends its update.", []),
+        ("The server stands beside it.", ["'beside': write besides"]),
+        ("Besides, `beside` is code.", []),
+        (f"Short. {LONG} Short.", ["26 words"]),
+        ("See [so many](page.md) of them.", ["'so many': write n"]),
+    ],
+)
+def test_what_is_found_in_a_block(block, found):
+    faults = [*english.find_faults(block, PHRASES)]
+    assert len(faults) == len(found)
+    assert all(fault.startswith(start) for fault, start in zip(faults, found, strict=True))
+
+
+def test_code_tables_and_headings_are_no_prose(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# beside\n\nA text.\n\n```\nbeside\n```\n\n    beside\n\n| beside |\n|---|\n\n- an item\n")
+    assert "beside" not in " ".join(english.prose_of(page))
+
+
+def test_docstrings_are_prose(tmp_path):
+    code = tmp_path / "code.py"
+    code.write_text(
+        '"""A module."""\n\ndef f():\n    """A function.\n\n    Args:\n        x: beside.\n    """\n    "beside"\n'
+    )
+    assert [block.strip() for block in english.prose_of(code)] == ["A module.", "A function.", "Args:", "x: beside."]
+
+
+@pytest.mark.parametrize(
+    ("limit", "words", "status", "after"),
+    [("1", "beside", 0, "1"), ("1", "beside beside", 1, "1"), ("2", "beside", 1, "1"), ("1", "besides", 1, "")],
+)
+def test_limits_only_fall(tmp_path, monkeypatch, limit, words, status, after):
+    """With `--write` a limit falls to what is left, and never rises."""
+    for name, text in (("english.txt", "beside -> besides\n"), ("english_limits.txt", f"{limit} page.md\n")):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "page.md").write_text(f"It is {words} it.\n")
+    monkeypatch.setattr(english, "ROOT", tmp_path)
+    monkeypatch.setattr(english, "PHRASES", tmp_path / "english.txt")
+    monkeypatch.setattr(english, "LIMITS", tmp_path / "english_limits.txt")
+    assert english.main([]) == status
+    english.main(["--write"])
+    assert Path(tmp_path / "english_limits.txt").read_text() == (f"{after} page.md\n" if after else "")

@@ -1,0 +1,96 @@
+"""Check the project's English: phrases that readers had to decode, and sentences that are too long.
+
+    python tools/english.py [--write]
+
+tools/english.txt has the phrases. tools/english_limits.txt has the number of findings that each older file may have. A
+file with more fails the check. So does a file with fewer: `--write` lowers the limits, and never raises one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PHRASES, LIMITS = ROOT / "tools" / "english.txt", ROOT / "tools" / "english_limits.txt"
+MOST_WORDS = 25
+PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md")
+CODE = ("raysim/**/*.py",)
+NOT_PROSE = re.compile(
+    r"^ *(?:```|~~~).*?^ *(?:```|~~~)|^(?: {4,}|\t).*?$|^ *\|.*?$|^#+ .*?$|<[^>]+>", re.DOTALL | re.MULTILINE
+)
+SPAN = re.compile(r"`[^`]*`|\$[^$\n]+\$")
+LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+]|\d+\.) )")
+SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[\"'(*A-Z`])")
+WORD = re.compile(r"[\w'’/%.-]*\w[\w'’%.-]*")
+
+
+def read_phrases() -> dict[str, str]:
+    """Return what to write instead of each phrase."""
+    lines = [line for line in PHRASES.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return dict(line.split(" -> ", 1) for line in lines)  # type: ignore[arg-type]
+
+
+def prose_of(path: Path) -> Iterator[str]:
+    """Yield the blocks of prose in a Markdown page, or the docstrings of a Python file."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        yield from BLOCK.split(NOT_PROSE.sub("", text))
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for block in BLOCK.split(ast.get_docstring(node) or ""):
+                yield from (block,) if not block.startswith("Args:") else block.splitlines()
+
+
+def find_faults(block: str, phrases: dict[str, str]) -> Iterator[str]:
+    """Yield what is wrong in a block of prose."""
+    plain = " ".join(SPAN.sub("code", LINK.sub(r"\1", block)).split())
+    for phrase, instead in phrases.items():
+        for _ in re.finditer(rf"\b{re.escape(phrase)}\b", plain, re.IGNORECASE):
+            yield f"'{phrase}': write {instead}"
+    for sentence in SENTENCE.split(plain):
+        words = len(WORD.findall(sentence))
+        if words > MOST_WORDS:
+            yield f"{words} words, at most {MOST_WORDS}: {sentence[:70]}..."
+
+
+def count_faults() -> dict[str, list[str]]:
+    """Return the findings by file."""
+    phrases = read_phrases()
+    files = sorted({path for pattern in (*PAGES, *CODE) for path in ROOT.glob(pattern)})
+    found = {}
+    for path in files:
+        if ".venv" not in path.parts and path.name != "config.md":  # generated from the schema
+            found[path.relative_to(ROOT).as_posix()] = [
+                fault for block in prose_of(path) for fault in find_faults(block, phrases)
+            ]
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Print the files with too many findings, and return the exit status."""
+    found = count_faults()
+    lines = LIMITS.read_text(encoding="utf-8").splitlines() if LIMITS.exists() else []
+    limits = {path: int(count) for count, path in (line.split(" ", 1) for line in lines)}
+    if "--write" in arguments:
+        least = {
+            path: min(len(faults), limits.get(path, 0 if limits else len(faults))) for path, faults in found.items()
+        }
+        LIMITS.write_text("".join(f"{count} {path}\n" for path, count in least.items() if count), encoding="utf-8")
+        limits = least
+    worse = {path: faults for path, faults in found.items() if len(faults) > limits.get(path, 0)}
+    for path, faults in worse.items():
+        print(f"{path}: {len(faults)} findings, at most {limits.get(path, 0)}", *faults, sep="\n    ")
+    better = [path for path, limit in limits.items() if len(found.get(path, ())) < limit]
+    if better:
+        print(f"fewer findings than the limits in {', '.join(better)}: run python tools/english.py --write")
+    return int(bool(worse or better))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
