@@ -6,8 +6,8 @@ Forked workers share the memory that they only read. An actor takes 36 MB instea
 
 LISTENER is the descriptor of a listening socket. The pipe carries Ray's environment variables for workers, as JSON. It
 is empty if the cluster did not start. The server imports Ray only after it has read the pipe, as Ray's C++ code reads
-the variables at its import. The server ends with its raylet. With a FOLDER, it serves one run on a cluster that others
-started: it also ends seconds after its last child, as the run has then ended, and deletes the folder.
+the variables at its import. The server ends with its raylet. With a FOLDER, it serves one run on a joined cluster. It
+then also ends seconds after its last child, which ends with the run, and deletes the folder.
 
 This module does not import Ray at the top: the server starts before Ray does.
 """
