@@ -214,14 +214,14 @@ class Run:
         until = time.monotonic() + LIMIT
         while self.rounds() < rounds:
             if self.process.poll() is not None or time.monotonic() > until:
-                raise SystemExit(f"{self.out}: the run did not reach round {rounds}: {self.process.communicate()[1]}")
+                raise SystemExit(f"{self.out}: the run did not reach round {rounds}: {self.process.communicate()[0]}")
             time.sleep(0.05)
 
     def end(self) -> dict[str, Any]:
-        _, err = self.process.communicate(timeout=LIMIT)
+        said, _ = self.process.communicate(timeout=LIMIT)
         if self.process.returncode:
-            raise SystemExit(f"{self.out}: the run failed: {err}")
-        self.said = err.splitlines()
+            raise SystemExit(f"{self.out}: the run failed: {said}")
+        self.said = said.splitlines()
         summary: dict[str, Any] = json.loads((self.out / "summary.json").read_text())
         return summary
 
@@ -242,7 +242,7 @@ class Bench:
         place = {**change.get("resources", {}), "address": f"{SUBNET}.1:{PORT}"}
         file.write_text(yaml.safe_dump({**BASE, **change, "resources": place}, sort_keys=False))
         words = [sys.executable, "-m", "raysim", "run", str(file), "--out", str(self._folder / name)]
-        return Run(self._folder / name, self.nodes.nodes[on].begin(words, stderr=subprocess.PIPE))
+        return Run(self._folder / name, self.nodes.nodes[on].begin(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
 
     def expected(self, change: dict[str, Any]) -> str:
         """Return the model of the same run in one process."""
@@ -300,7 +300,8 @@ def carry_out(bench: Bench, cases: Sequence[int], console: Console) -> tuple[Tab
         notices = sum("about to leave the cluster" in line for line in run.said)
         again = str(summary["rounds_recomputed"])
         table.add_row(name, "yes" if same else "NO", str(summary["recoveries"]), again, str(notices))
-        console.print(f"case {number} done", highlight=False)
+        told = [line for line in run.said if "resuming from" in line or "leave the cluster" in line or "no host" in line]
+        console.print(f"case {number} done", *told, sep="\n  ", highlight=False)
     return table, well
 
 
