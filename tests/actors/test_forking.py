@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -224,3 +225,37 @@ def test_it_leaves_where_ray_did_not_start(folder: Path) -> None:
     started._process.stdin.close()
     assert until(lambda: not answers(folder))
     started.end()
+
+
+def test_a_server_of_a_joined_cluster_ends_soon_after_its_last_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits long only for a first child, and again once somebody has asked whether it still runs."""
+    listener, raylet, child = 1_000_003, 1_000_004, 1_000_005
+    asks, ends = [(SimpleNamespace(fd=listener), 0)], [(SimpleNamespace(fd=child), 0)]
+    requests = iter([{"outputs": []}, None, {"outputs": []}])
+    happens = iter([asks, ends, asks, asks, ends, []])
+    waits: list[float | None] = []
+
+    class Selector:
+        def __enter__(self) -> "Selector":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def register(self, *_: object) -> None:
+            pass
+
+        unregister = register
+
+        def select(self, timeout: float | None) -> list[tuple[SimpleNamespace, int]]:
+            waits.append(timeout)
+            return next(happens)
+
+    monkeypatch.setattr(server.selectors, "DefaultSelector", Selector)
+    monkeypatch.setattr(server, "receive", lambda _: next(requests))
+    for name, result in {"fork": 4242, "pidfd_open": child, "waitpid": None, "close": None}.items():
+        monkeypatch.setattr(server.os, name, lambda *_, result=result: result)
+    assert server.serve(SimpleNamespace(fd=listener), raylet, ends=True) is None
+    # A first request; its child ends; a question; another request; its child ends; nothing.
+    assert waits == [server.FIRST, None, server.AFTER, server.FIRST, None, server.AFTER]
+    assert server.AFTER < server.FIRST / 10
