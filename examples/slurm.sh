@@ -5,7 +5,8 @@
 #
 # DIR is the run's directory; submitted again with it, the run goes on from its newest checkpoint. Two minutes before the
 # time is up, the run is told to end after its round and to write one. Add --gpus-per-node=N for GPUs, and what your site
-# needs to find Python: `module load ...`, `source .venv/bin/activate`.
+# needs to find Python: `module load ...`, `source .venv/bin/activate`. With RAYSIM_IMAGE=raysim.sif in the environment,
+# Ray and raysim are those of this image of Apptainer's.
 #SBATCH --job-name=raysim
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
@@ -15,6 +16,11 @@
 set -euo pipefail
 directory=$1 config=$2
 shift 2
+
+inside=()
+if [ -n "${RAYSIM_IMAGE:-}" ]; then   # --nv: with the node's driver for its GPUs
+    inside=(apptainer exec ${SLURM_GPUS_ON_NODE:+--nv} "$RAYSIM_IMAGE")
+fi
 
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 on() { srun --overlap --nodes="$1" --ntasks="$1" --cpus-per-task="$SLURM_CPUS_PER_TASK" --nodelist="$2" "${@:3}"; }
@@ -27,7 +33,7 @@ export RAY_AUTH_MODE=token RAY_AUTH_TOKEN                 # without the token of
 
 wait_for_nodes() {   # two minutes long
     for _ in {1..120}; do
-        [ "$(ray status --address "$address" 2>/dev/null | grep -c '^ *1 node_')" -ge "$1" ] && return
+        [ "$("${inside[@]}" ray status --address "$address" 2>/dev/null | grep -c '^ *1 node_')" -ge "$1" ] && return
         sleep 1
     done
     echo "the cluster at $address has fewer than $1 nodes after two minutes" >&2
@@ -47,7 +53,7 @@ set -m   # else the run, in the background, would not hear SIGINT
 # a job that was killed and queued again has its number still; where the folder is another user's, this ends here
 on "${#nodes[@]}" "$every" rm -rf "$files"
 on "${#nodes[@]}" "$every" mkdir -m 700 "$files"
-start=(ray start --block --disable-usage-stats --num-cpus="$SLURM_CPUS_PER_TASK")
+start=("${inside[@]}" ray start --block --disable-usage-stats --num-cpus="$SLURM_CPUS_PER_TASK")
 # Ray does not see the memory limit of a job. Slurm counts in MiB; 0 is all memory of the node.
 mib=${SLURM_MEM_PER_NODE:-$((${SLURM_MEM_PER_CPU:-0} * ${SLURM_CPUS_ON_NODE:-$SLURM_CPUS_PER_TASK}))}
 store=$((mib * 2 ** 20 * 3 / 10))   # Ray's own part for its object store
@@ -60,7 +66,7 @@ for node in "${nodes[@]:1}"; do
 done
 wait_for_nodes "${#nodes[@]}"
 
-raysim run --resume --out "$directory" "$config" resources.address="$address" "$@" &
+"${inside[@]}" raysim run --resume --out "$directory" "$config" resources.address="$address" "$@" &
 run=$!
 trap 'kill -INT "$run"' USR1
 status=0

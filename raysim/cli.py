@@ -21,7 +21,7 @@ USAGE = """usage: raysim COMMAND ...
   run CONFIG [KEY=VALUE ...] [--out DIR] [--local] [--quiet]   run a scenario
   run --resume --out DIR [KEY=VALUE ...] [--local] [--quiet]   resume from a run's newest checkpoint
         [--trust]
-  check CONFIG [KEY=VALUE ...] [--schema]                      validate; say what would start; start nothing
+  check CONFIG [KEY=VALUE ...] [--cluster] [--schema]          validate; say what would start; start nothing
   download CONFIG [KEY=VALUE ...]                              download what is missing of a config's data
   list KIND [NAME]                                             what a config can name: methods, models, ...; NAME's keys
   sweep CONFIG [KEY=VALUE ...] [--out DIR] [--jobs N]          run a grid of runs, without those that are done
@@ -176,6 +176,8 @@ def _download(given: Sequence[str]) -> int:
 
 def _check(given: Sequence[str]) -> int:
     parser = _with_config("check", "Validate a config, say what would start and what it would cost; start nothing.")
+    words = "look at the software, the memory and the free space of each node at resources.address"
+    parser.add_argument("--cluster", action="store_true", help=words)
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of all configs instead")
     asked = parser.parse_intermixed_args(given)
     from raysim.config import build_json_schema, load
@@ -188,7 +190,7 @@ def _check(given: Sequence[str]) -> int:
         return 0
     from raysim.launch.check import estimate_run
 
-    for label, text in estimate_run(config):
+    for label, text in estimate_run(config, asked.cluster):
         print(single_line(f"{label:<12} {text}"))
     return 0
 

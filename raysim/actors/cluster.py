@@ -6,7 +6,7 @@ import socket
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -257,11 +257,12 @@ def _greet(host: str, port: int) -> None:
     with socket.create_connection((host, port), timeout=ANSWER) as there:
         if os.environ.get(compat.TLS, "0") not in ("", "0"):
             return
-        there.sendall(GREETING)
-        with there.makefile("rb") as answer:
+        head = b""
+        with suppress(OSError), there.makefile("rb") as answer:
+            there.sendall(GREETING)
             head = answer.read(FRAME)
     if len(head) < FRAME or head[3] != SETTINGS:
-        raise OSError("what listens there is not Ray")
+        raise OSError("what listens there does not answer as Ray does")
 
 
 def _only_here(host: str, port: int | None) -> bool:
@@ -313,11 +314,20 @@ def without_warnings() -> Iterator[None]:
 
 def present() -> Capacity:
     """Return the current capacity of this process's cluster, whose nodes may change."""
-    nodes = [_node(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-    custom: Counter[str] = Counter()
-    for node in nodes:
+    return combine(present_nodes().values())
+
+
+def present_nodes() -> dict[str, Capacity]:
+    """Return the capacity of each node that is alive, by its id."""
+    return {node["NodeID"]: _node(node["Resources"]) for node in ray.nodes() if node["Alive"]}
+
+
+def combine(nodes: Iterable[Capacity]) -> Capacity:
+    """Return the capacity of a cluster with these nodes."""
+    each, custom = [*nodes], Counter[str]()
+    for node in each:
         custom.update(node.custom)
-    return Capacity(sum(node.cpus for node in nodes), sum(node.gpus for node in nodes), None, dict(custom), nodes)
+    return Capacity(sum(node.cpus for node in each), sum(node.gpus for node in each), None, dict(custom), each)
 
 
 def _node(has: Mapping[str, float]) -> Capacity:

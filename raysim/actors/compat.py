@@ -363,6 +363,18 @@ def low_memory(error: BaseException) -> bool:
     return "low on memory" in str(error)
 
 
+def draining_nodes() -> Iterable[str]:
+    """Return the ids of the nodes that are drained or preempted.
+
+    What: a table that `ray.nodes()` omits. `ray.util.state` needs the dashboard.
+    Buys: a checkpoint before a node leaves. Without, or in the plain mode, the run repeats the rounds since the last.
+    """
+    import ray
+
+    state: Any = ray._private.state.state
+    return getattr(state, "get_draining_nodes", tuple)() if why_plain() is None else ()
+
+
 # --- For tests and benchmarks
 
 

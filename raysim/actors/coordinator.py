@@ -11,6 +11,7 @@ import ray
 import torch
 
 from raysim.actors import failures, liveness, reservation
+from raysim.actors.draining import Draining
 from raysim.actors.reservation import Places, this_node
 from raysim.actors.runner import RayRunner, start_hosts
 from raysim.actors.stalls import Stalls
@@ -96,6 +97,7 @@ class Coordinator(Driven):
             simulation = Simulation(start.config, federation, runner, start.server)
             simulation.stopping = self._stopping
             joined, paced = start.config.resources.address is not None, start.paced
+            draining = Draining({this_node(), *start.places.nodes()} if joined else ())
             if alone := start.forked - runner.forked:
                 spawned = f"{alone} of {len(start.hosts)} hosts were not forked, as no fork server answered them"
                 if start.config.resources.workers == "forked":
@@ -107,6 +109,9 @@ class Coordinator(Driven):
                 yield Notice(notice)
             for event in simulation.events():
                 if not isinstance(event, Checkpoint):
+                    if notice := draining.notice():
+                        simulation.save()
+                        yield Notice(notice)
                     yield _with_actors(event, runner, joined)
                     if waits_after(event, paced):
                         self._heard.acquire()

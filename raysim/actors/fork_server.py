@@ -6,8 +6,8 @@ Forked workers share the memory that they only read. An actor takes 36 MB instea
 
 LISTENER is the descriptor of a listening socket. The pipe carries Ray's environment variables for workers, as JSON. It
 is empty if the cluster did not start. The server imports Ray only after it has read the pipe, as Ray's C++ code reads
-the variables at its import. The server ends with its raylet. With a FOLDER, it also ends after a minute without
-children, and deletes the folder.
+the variables at its import. The server ends with its raylet. With a FOLDER, it serves one run on a joined cluster. It
+then also ends seconds after its last child, which ends with the run, and deletes the folder.
 
 This module does not import Ray at the top: the server starts before Ray does.
 """
@@ -37,7 +37,8 @@ SOCKET, LOG = "fork", "fork.log"  # in the server's folder
 BACKLOG = 4096  # requests that wait while the server imports; the kernel may allow fewer
 WITHOUT_RAY = ("raysim.engine.simulation",)  # imports torch
 WITH_RAY = (compat.WORKER_MODULE, "raysim.actors.coordinator", "raysim.actors.runs")
-IDLE = 60  # seconds without a child, after which a server with its own folder ends
+FIRST = 60  # seconds in which a server with its own folder waits for a request, after it has started or was asked for
+AFTER = 5  # seconds after which it ends when its last child has ended; a run that lost its hosts asks for it sooner
 ENDING = 2  # seconds in which a process ends after a signal
 SLOW = 10  # seconds in which a request must arrive after the greeting
 THREADS = "/proc/self/task"
@@ -160,7 +161,7 @@ def serve_cluster(number: int, folder: str | None = None) -> None:
     gc.collect()
     gc.freeze()  # otherwise the collector would write to the memory that children share
     with socket.socket(fileno=number) as listener:
-        request = serve(listener, raylet, IDLE if folder else None)
+        request = serve(listener, raylet, ends=folder is not None)
     os.close(raylet)
     if request is not None:
         become(request)
@@ -168,20 +169,22 @@ def serve_cluster(number: int, folder: str | None = None) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def serve(listener: socket.socket, raylet: int, idle: float | None) -> Mapping[str, Any] | None:
+def serve(listener: socket.socket, raylet: int, ends: bool) -> Mapping[str, Any] | None:
     """Fork a child for each request. In the child, return its request. In the server, return None when it should end.
 
     Args:
         listener: the listening socket.
         raylet: a descriptor that becomes readable when the raylet ends.
-        idle: the seconds without a child after which the server ends; None disables this.
+        ends: whether to end without children: FIRST seconds after a connection, or AFTER seconds after the last child.
+            The last child ends when the run does, even if its driver was killed on another node.
     """
     children: dict[int, int] = {}  # process ids, by the descriptor that becomes readable when the child ends
+    patience = FIRST
     with selectors.DefaultSelector() as events:
         events.register(listener, selectors.EVENT_READ)
         events.register(raylet, selectors.EVENT_READ)
         try:
-            while ready := events.select(None if children else idle):
+            while ready := events.select(None if children or not ends else patience):
                 for key, _ in ready:
                     if key.fd == raylet:
                         return None
@@ -189,7 +192,10 @@ def serve(listener: socket.socket, raylet: int, idle: float | None) -> Mapping[s
                         events.unregister(key.fd)
                         os.close(key.fd)
                         os.waitpid(children.pop(key.fd), 0)
-                    elif request := receive(listener):
+                        patience = AFTER
+                        continue
+                    patience = FIRST
+                    if request := receive(listener):
                         child = os.fork()
                         if not child:
                             return request

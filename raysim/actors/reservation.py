@@ -1,5 +1,6 @@
 """Placement of actors: the coordinator on the driver's node, the hosts spread over the nodes or packed onto few."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import ray
@@ -26,6 +27,11 @@ def this_node() -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
+def elsewhere(avoid: Iterable[str]) -> dict[str, str]:
+    """Return the label selector of an actor that may be on any node except those with these ids."""
+    return {"ray.io/node-id": f"!in({', '.join(avoid)})"}
+
+
 class Places:
     """The resources of all host actors of a run, reserved together.
 
@@ -37,7 +43,11 @@ class Places:
         each = {"CPU": placement.cpus, "GPU": placement.gpus, **placement.custom}
         each = {name: share for name, share in each.items() if share}
         self.placement = placement
-        self.group = placement_group([each] * placement.actors, strategy="PACK" if placement.packed else "SPREAD")
+        self.group = placement_group(
+            [each] * placement.actors,
+            strategy="PACK" if placement.packed else "SPREAD",
+            bundle_label_selector=[elsewhere(placement.avoid)] * placement.actors if placement.avoid else None,
+        )
         try:
             self.wait()
         except BaseException:
@@ -68,7 +78,8 @@ class Places:
             liveness.CURRENT.check()
             if self.group.wait(1):
                 return
-            if cluster.present().room(wanted.cpus, wanted.gpus, wanted.custom) < wanted.actors:
+            nodes = [node for name, node in cluster.present_nodes().items() if name not in wanted.avoid]
+            if sum(node.room(wanted.cpus, wanted.gpus, wanted.custom) for node in nodes) < wanted.actors:
                 raise Lost("a node", "the other nodes have no room for its hosts")
         listed = ", ".join(f"{share:g} {name}" for name, share in self.group.bundle_specs[0].items())
         raise RunError(

@@ -6,11 +6,12 @@ from typing import Any
 
 import ray
 
-from raysim.actors import failures, liveness, workers
+from raysim.actors import failures, liveness, reservation, workers
 from raysim.actors.coordinator import Driven, RemoteRun, waits_after
+from raysim.actors.draining import Draining
 from raysim.actors.session import Session
 from raysim.config import Config
-from raysim.engine.events import Event, RoundDone, Stage
+from raysim.engine.events import Event, Notice, RoundDone, Stage
 from raysim.engine.simulation import simulate_here
 from raysim.estimate.concurrency import CPUS_OF_A_RUN
 from raysim.federation.federation import Federation
@@ -29,6 +30,7 @@ class RunProcess(Driven):
         workers.prepare_actor(config.resources.gpus_per_actor)
         super().__init__()
         self._paced = bool(config.callbacks)
+        self._draining = Draining([reservation.this_node()] if config.resources.address is not None else ())
         self._parts = config, federation, *state
 
     def events(self) -> Iterator[tuple[Event, int]]:
@@ -39,6 +41,9 @@ class RunProcess(Driven):
             for event in simulation.events():
                 if not isinstance(event, RoundDone):
                     footprint.sample()  # at the start and at the end, as a run may be shorter than the interval
+                if notice := self._draining.notice():
+                    simulation.save()
+                    yield Notice(notice), footprint.peak_bytes
                 yield event, footprint.peak_bytes
                 if waits_after(event, self._paced):
                     self._heard.acquire()
@@ -52,12 +57,18 @@ class RunActor(RemoteRun):
         federation: its data.
         saved: the checkpoint to resume from; None starts the run from its beginning.
         note_peak: receives the peak memory of the actor so far, in bytes.
+        avoid: the ids of the nodes that are unfit.
     """
 
     who, advice = "the run's process", FEWER
 
     def __init__(
-        self, config: Config, federation: Federation, saved: SavedCheckpoint | None, note_peak: Callable[[int], None]
+        self,
+        config: Config,
+        federation: Federation,
+        saved: SavedCheckpoint | None,
+        note_peak: Callable[[int], None],
+        avoid: Sequence[str] = (),
     ) -> None:
         liveness.CURRENT.check()
         failures.watch()
@@ -68,6 +79,7 @@ class RunActor(RemoteRun):
             num_gpus=takes.gpus_per_actor,
             resources=takes.custom,
             max_concurrency=2,
+            label_selector=reservation.elsewhere(avoid) if avoid else None,
             **workers.start_here(takes),
         )
         state = (None, None) if saved is None else (saved.server, dict(saved.clients))

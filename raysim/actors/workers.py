@@ -5,7 +5,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from raysim.config.schema import Resources
 from raysim.system.capacity import CAN_FORK
 from raysim.system.errors import ConfigError, RunError, single_line
 
-PATIENCE = 60  # seconds to wait for a node to start its fork server
+PATIENCE = 60  # seconds to wait for a node's answer
 FOLDERS: dict[tuple[str, str], str] = {}  # by job and node: the folder of the fork server, on a joined cluster
 
 
@@ -61,24 +61,39 @@ def start_here(wanted: Resources) -> dict[str, Any]:
 def _serve_nodes(nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Start a fork server on each node. Return the nodes' commands, and by node the reason if there is none."""
     job = ray.get_runtime_context().get_job_id()
-    task: Any = ray.remote(serve_this_node)
+    served, refused = ask_nodes(serve_this_node, {node: (FOLDERS.get((job, node)),) for node in dict.fromkeys(nodes)})
+    FOLDERS.update({(job, node): folder for node, (folder, _) in served.items()})
+    return {node: command for node, (_, command) in served.items()}, refused
+
+
+def ask_nodes(
+    function: Callable[..., Any], arguments: Mapping[str, Sequence[Any]]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Call a function on some nodes, given its arguments by node id.
+
+    Returns:
+        the answers by node, and by node the reason if there is none.
+    """
+    task: Any = ray.remote(function)
     asked = {
         node: task.options(
             num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
-        ).remote(FOLDERS.get((job, node)))
-        for node in dict.fromkeys(nodes)
+        ).remote(*own)
+        for node, own in arguments.items()
     }
     waiting, limit = list(asked.values()), time.monotonic() + PATIENCE
     while waiting and time.monotonic() < limit:
         liveness.CURRENT.check()
         _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=1)
-    commands, refused = {}, {}
+    answers, refused = {}, {}
     for node, answer in asked.items():
         try:
-            FOLDERS[job, node], commands[node] = ray.get(answer, timeout=0)
-        except (RayError, GetTimeoutError) as error:
+            answers[node] = ray.get(answer, timeout=0)
+        except GetTimeoutError:
+            refused[node] = f"no answer in {PATIENCE} s"
+        except RayError as error:
             refused[node] = last_line(error.cause if isinstance(error, RayTaskError) else error)
-    return commands, refused
+    return answers, refused
 
 
 def prepare_actor(gpus: float) -> None:
@@ -103,7 +118,7 @@ def last_line(error: BaseException) -> str:
 
 
 def serve_this_node(folder: str | None) -> tuple[str, str]:
-    """Start a fork server on the node of this Ray worker. The server ends after a minute without work.
+    """Start a fork server on the node of this Ray worker. The server ends with the run.
 
     Args:
         folder: the folder of an earlier server, which is used if it still runs.

@@ -79,7 +79,18 @@ class Simulation(Stateful):
     """
 
     transient: ClassVar = frozenset(
-        {"config", "federation", "runner", "model", "chunks", "stopping", "_saved", "_tested", "_counts_memories"}
+        {
+            "config",
+            "federation",
+            "runner",
+            "model",
+            "chunks",
+            "stopping",
+            "_saved",
+            "_saving",
+            "_tested",
+            "_counts_memories",
+        }
     )
 
     def __init__(
@@ -105,6 +116,7 @@ class Simulation(Stateful):
         self._counts_memories = config.logging.memory and choose_memory(config, methods) is not None
         self.virtual_time = 0.0  # virtual seconds since the run's start
         self._tested: tuple[tuple[int, int], Scores] | None = None  # (version, round) and scores of the last test
+        self._saving = False  # whether a checkpoint follows the round in progress
         self.stopping = threading.Event()  # any thread may set it; a caller may replace it by another event
         if server is not None:
             self._restore(server)
@@ -128,6 +140,10 @@ class Simulation(Stateful):
         """End the run after the round in progress."""
         self.stopping.set()
 
+    def save(self) -> None:
+        """Have a checkpoint follow the round in progress."""
+        self._saving = True
+
     def heard(self) -> None:
         """Do nothing. A run in an actor needs this call after each event; see `RemoteRun.heard`."""
 
@@ -137,7 +153,8 @@ class Simulation(Stateful):
         yield Started(self._evaluate()[0] if not done else None, last, done)
         while self.server.round < last and not self.stopping.is_set():
             yield self._round()
-            if self.server.round < last and self.server.round % self.config.checkpoint.every_rounds == 0:
+            due = self._saving or self.server.round % self.config.checkpoint.every_rounds == 0
+            if due and self.server.round < last:
                 yield self._checkpoint()
         if self._saved < self.server.round < last:
             yield self._checkpoint()
@@ -236,5 +253,5 @@ class Simulation(Stateful):
         return self.server.model()
 
     def _checkpoint(self) -> Checkpoint:
-        self._saved = self.server.round
+        self._saved, self._saving = self.server.round, False
         return Checkpoint(self.server.round, encode(self.state()), self.runner.snapshot())

@@ -23,6 +23,7 @@ class Placement:
         custom: what each asks Ray for of a cluster's custom resources.
         packed: whether they go to few nodes.
         warning: that the cluster has less memory, if `resources.memory` is warn and it has.
+        avoid: the ids of nodes that get no host.
     """
 
     clients: Sequence[Sequence[int]]
@@ -32,6 +33,7 @@ class Placement:
     custom: Mapping[str, float] = field(default_factory=dict)
     packed: bool = False
     warning: str = ""
+    avoid: Sequence[str] = ()
 
     @property
     def actors(self) -> int:

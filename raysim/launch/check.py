@@ -22,23 +22,29 @@ from raysim.launch.amounts import in_hours, in_milliseconds, in_units
 from raysim.models.building import check_model
 from raysim.models.flat import FlatModel
 from raysim.system.capacity import Capacity, fit, this_machine
-from raysim.system.errors import RunError, Unreachable
+from raysim.system.errors import ConfigError, RunError, Unreachable
 from raysim.system.seeding import torch_untouched
 
 LabelledLines = Iterator[tuple[str, str]]
 SHOWN = 6  # number of tasks shown by name
 
 
-def estimate_run(config: Config) -> LabelledLines:
+def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     """Yield lines about a run as (label, text). Data are loaded, never downloaded.
 
     If the config names a cluster, it is asked for its capacity. What a run needs and is not here is named: a cluster
     that answers, GPUs, the files of data that declare their size; all else is estimated.
 
+    Args:
+        config: the resolved config.
+        cluster: whether a task on each node of the cluster looks at its software and its free space.
+
     Raises:
         MissingData: data are missing that declare no size; what is known by then has been yielded.
         ConfigError: as the run itself would; what is known by then has been yielded.
     """
+    if cluster and config.resources.address is None:
+        raise ConfigError("resources.address: found null, allowed with --cluster: the address of a cluster")
     with torch_untouched():
         methods = check_methods(config)
         capacity = this_machine()
@@ -71,11 +77,11 @@ def estimate_run(config: Config) -> LabelledLines:
         cost = foresee(config, federation, model)
     except RunError as error:
         yield "rounds", f"{rounds}; bytes, steps and time are not known before: {error}"
-        yield from _places(config, capacity, need)
+        yield from _places(config, capacity, need, cluster)
         return
     yield "rounds", f"{rounds} with {_about(cost.unsure_updates, about)}{cost.updates:,} client updates"
     yield from _work(cost, about)
-    yield from _places(config, capacity, need)
+    yield from _places(config, capacity, need, cluster)
     yield "time", _time(config, federation, model, cost, capacity)
 
 
@@ -150,10 +156,10 @@ def _bytes(by_method: Mapping[str, int], rounds: int) -> str:
     return f"{total:,} ({in_units(total)}; {in_units(total / rounds)} a round)" + f": {parts}" * (len(by_method) > 1)
 
 
-def _places(config: Config, capacity: Capacity, need: MemoryNeed) -> LabelledLines:
+def _places(config: Config, capacity: Capacity, need: MemoryNeed, cluster: bool = False) -> LabelledLines:
     """Yield the actors' placement and needs. Raises ConfigError if the resources are not available."""
     if config.resources.address is not None:
-        yield from _elsewhere(config, config.resources.address, need)
+        yield from _elsewhere(config, config.resources.address, need, cluster)
         return
     if _lacks_gpus(config, capacity):
         placement.check_custom(config, capacity)
@@ -170,19 +176,30 @@ def _places(config: Config, capacity: Capacity, need: MemoryNeed) -> LabelledLin
     yield from _gpu_memory(config, need, place.clients)
 
 
-def _elsewhere(config: Config, address: str, need: MemoryNeed) -> LabelledLines:
-    """Yield the actors' placement on a running cluster, or, if none answers, what they would request."""
+def _elsewhere(config: Config, address: str, need: MemoryNeed, asks: bool) -> LabelledLines:
+    """Yield the actors' placement on a running cluster, or, if none answers, what they would request.
+
+    If `asks`, yield also what a task on each node finds, and place no actor on a node that is unfit.
+    """
     from raysim.actors import compat
 
     compat.import_ray(loopback=False)
     from raysim.actors.cluster import joined_cluster
+    from raysim.actors.preflight import Preflight
 
     nodes = f"{'packed onto few' if config.resources.placement == 'pack' else 'spread over the'} nodes of {address}"
     try:
-        with joined_cluster(address) as there:
+        asked = Preflight(config, need)
+        with joined_cluster(address) as there, asked.naming():
+            if asks:
+                asked.ask()
+                yield from ((f"node {number}", line) for number, line in enumerate(asked.lines(), start=1))
+                there = asked.capacity()
             lacking = _lacks_gpus(config, there)
             place = None if lacking else placement.place(config, there, need)
     except Unreachable as error:
+        if asks:
+            raise
         yield from _asked_for(config, need, nodes)
         yield "cluster", str(error)
         return

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
@@ -167,7 +167,7 @@ def _start_on_ray(run: _Prepared, display: RunDisplay, early: "Session | None") 
     from raysim.actors import compat
 
     compat.import_ray(loopback=run.config.resources.address is None)
-    from raysim.actors import cluster, coordinator, runs
+    from raysim.actors import cluster, coordinator, preflight, runs
 
     config, need = run.config, estimate_memory(run.config, run.federation, run.model)
     if run.places is not None:
@@ -184,12 +184,22 @@ def _start_on_ray(run: _Prepared, display: RunDisplay, early: "Session | None") 
         # nodes of a joined cluster may change, so their places are looked for at each start, and here before the run
         # has a directory
         places = run.places if there is run.capacity else None
-        if places is None and (warning := placement.place(config, there, need).warning):
+        nodes = preflight.Preflight(config, need)
+
+        def find_places() -> Placement:
+            if config.resources.address is None:
+                return placement.place(config, cluster.present(), need)
+            for line in nodes.ask():
+                display.say(f"no host will be on the node {line}")
+            with nodes.naming():
+                return replace(placement.place(config, nodes.capacity(), need), avoid=[*nodes.unfit])
+
+        if places is None and (warning := find_places().warning):
             display.say(warning)
 
         def start(saved: SavedCheckpoint | None, apart: bool) -> Attempt:
             reach()
-            now = places or placement.place(config, cluster.present(), need)
+            now = places or find_places()
             return coordinator.Remote(config, run.federation, now, saved, apart, paced=bool(run.callbacks))
 
         yield start

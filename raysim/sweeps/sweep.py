@@ -13,6 +13,7 @@ from raysim.config import Config
 from raysim.engine.simulation import load_parts, simulate_here
 from raysim.estimate import placement
 from raysim.estimate.concurrency import runs_at_once
+from raysim.estimate.memory import processes_alone
 from raysim.federation.federation import Federation
 from raysim.launch.execution import Execution
 from raysim.launch.recovery import Attempt
@@ -243,22 +244,32 @@ def _place(
     from raysim.actors import compat
 
     compat.import_ray(loopback=address is None)
-    from raysim.actors import cluster, runs
+    from raysim.actors import cluster, preflight, runs
 
     configs = [cell.config for cell in to_do]
 
     def begin(session: "Session | None") -> AbstractContextManager[Capacity]:
         return cluster.cluster_of(configs, machine, display.say, session)
 
+    nodes = preflight.Preflight(configs[0], processes_alone(configs[0]))
+
+    def ask() -> None:
+        for line in nodes.ask() if address is not None else ():
+            display.say(f"no run will be on the node {line}")
+
     with runs.lasting_cluster(begin, on_loss=on_loss) as (there, reach):
+        ask()
 
         def start(
             config: Config, federation: Federation, saved: SavedCheckpoint | None, footprint: Footprint
         ) -> Attempt:
             reach()
-            return runs.RunActor(config, federation, saved, footprint.reach)
+            ask()
+            return runs.RunActor(config, federation, saved, footprint.reach, [*nodes.unfit])
 
-        yield _Place(_check(to_do, there, jobs), start, runs.wait_for_any)
+        with nodes.naming():
+            at_once = _check(to_do, there if address is None else nodes.capacity(), jobs)
+        yield _Place(at_once, start, runs.wait_for_any)
 
 
 def _start_here(config: Config, federation: Federation, saved: SavedCheckpoint | None, footprint: Footprint) -> Attempt:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -202,9 +204,56 @@ def test_rays_settings_are_those_of_the_cluster(folder: Path, monkeypatch: pytes
     cluster.server.end()
 
 
+def test_a_stopped_server_is_ended(folder: Path) -> None:
+    """It hears no SIGTERM. A run that waited for it would stay after its end."""
+    started = ForkServer(folder)
+    os.kill(started._process.pid, signal.SIGSTOP)
+    ending = threading.Thread(target=started.end, daemon=True)
+    ending.start()
+    ending.join(60)
+    left = ending.is_alive()
+    started._process.kill()
+    assert not left
+    assert started._process.wait() == -signal.SIGKILL
+
+
 def test_it_leaves_where_ray_did_not_start(folder: Path) -> None:
     started = ForkServer(folder)
     assert answers(folder)  # it listens before it has imported anything
     started._process.stdin.close()
     assert until(lambda: not answers(folder))
     started.end()
+
+
+def test_a_server_of_a_joined_cluster_ends_soon_after_its_last_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits long only for a first child, and again once somebody has asked whether it still runs."""
+    listener, raylet, child = 1_000_003, 1_000_004, 1_000_005
+    asks, ends = [(SimpleNamespace(fd=listener), 0)], [(SimpleNamespace(fd=child), 0)]
+    requests = iter([{"outputs": []}, None, {"outputs": []}])
+    happens = iter([asks, ends, asks, asks, ends, []])
+    waits: list[float | None] = []
+
+    class Selector:
+        def __enter__(self) -> "Selector":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def register(self, *_: object) -> None:
+            pass
+
+        unregister = register
+
+        def select(self, timeout: float | None) -> list[tuple[SimpleNamespace, int]]:
+            waits.append(timeout)
+            return next(happens)
+
+    monkeypatch.setattr(server.selectors, "DefaultSelector", Selector)
+    monkeypatch.setattr(server, "receive", lambda _: next(requests))
+    for name, result in {"fork": 4242, "pidfd_open": child, "waitpid": None, "close": None}.items():
+        monkeypatch.setattr(server.os, name, lambda *_, result=result: result)
+    assert server.serve(SimpleNamespace(fd=listener), raylet, ends=True) is None
+    # A first request; its child ends; a question; another request; its child ends; nothing.
+    assert waits == [server.FIRST, None, server.AFTER, server.FIRST, None, server.AFTER]
+    assert server.AFTER < server.FIRST / 10

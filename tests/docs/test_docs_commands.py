@@ -19,6 +19,7 @@ from raysim.sweeps.directory import plan_sweep
 
 COMMANDS = sorted({shlex.join(words) for page in GUIDES for words in commands(page)})
 OTHERS = {"make", "source", "tensorboard", "pip", "python", "ray", "ssh", "export", "cd", "kubectl", "docker", "sbatch"}
+OTHERS |= {"apptainer", "sudo"}
 OURS = [command for command in COMMANDS if command.startswith("raysim ")]
 SOAKED = ("raysim report results", "raysim sweep configs/sweeps/leaderboard.yaml")  # of hundreds of runs
 

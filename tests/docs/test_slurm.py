@@ -29,6 +29,7 @@ STANDS_IN = {
         exec "$@" """,
     "scontrol": 'echo "scontrol $*" >> "$LOG"; printf "node1\\nnode2\\nnode3\\n"',
     "srun": 'echo "srun $*" >> "$LOG"; while [[ "$1" = --* ]]; do shift; done; exec "$@"',
+    "apptainer": 'echo "apptainer $*" >> "$LOG"; while [[ "$1" != *.sif ]]; do shift; done; shift; exec "$@"',
     "hostname": 'echo "10.0.0.1 fe80::1"',
     "ray": """
         if [ "$1" = status ]; then
@@ -62,9 +63,9 @@ def job(tmp_path: Path, request: pytest.FixtureRequest):
     plain = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     environment = {**plain, "PATH": f"{folder}:{os.environ['PATH']}", "LOG": str(log), "STARTED": str(started)}
 
-    def submit(*words: str, ends: str, left: str = "", **variables: str) -> subprocess.Popen[str]:
+    def submit(*words: str, ends: str, left: str = "", **more: str) -> subprocess.Popen[str]:
         command = ["sbatch", str(SCRIPT), *words]
-        told = {**environment, "ENDS": ends, "LEFT": left, **variables}
+        told = {**environment, "ENDS": ends, "LEFT": left, **more}
         process = subprocess.Popen(command, env=told, stderr=subprocess.PIPE, text=True)
         request.addfinalizer(process.kill)
         return process
@@ -117,6 +118,22 @@ def test_a_job_that_was_killed_and_queued_again_finds_its_folder_and_runs(job) -
     _, said = script.communicate(timeout=LIMIT)
     assert script.returncode == 3, said
     assert not Path(f"/tmp/ray-{script.pid}").exists()
+
+
+@pytest.mark.parametrize("gpus", ["", "2"])
+def test_with_an_image_ray_and_raysim_are_those_inside(gpus: str, job) -> None:
+    submit, asked, _ = job
+    with_gpus = {"SLURM_GPUS_ON_NODE": gpus} if gpus else {}
+    script = submit("out", "quickstart", ends="at_once", RAYSIM_IMAGE="raysim.sif", **with_gpus)
+    _, said = script.communicate(timeout=LIMIT)
+    assert script.returncode == 3, said
+    inside = [line for line in asked() if line.startswith("apptainer ")]
+    begins = f"apptainer exec {'--nv ' * bool(gpus)}raysim.sif "
+    assert all(line.startswith(begins) for line in inside)
+    words = [line.removeprefix(begins) for line in inside]
+    assert sum(line.startswith("ray start --block") for line in words) == 3
+    assert sum(line.startswith("raysim run --resume") for line in words) == 1
+    assert any(line.startswith("ray status") for line in words)
 
 
 @pytest.mark.parametrize(
