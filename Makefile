@@ -49,12 +49,13 @@ format: $(INSTALLED) ## put the code into its format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(INSTALLED) ## write docs/config.md, and the keys on the methods' pages, anew from the schema
+docs: $(INSTALLED) ## write what is generated in docs/: config.md, the methods' keys, the tables of choose.md
 	$(BIN)/python tools/config_reference.py
+	$(BIN)/python tools/method_chooser.py
 
 site: $(INSTALLED) ## write the documentation as a site into site/, the gallery's figures made anew, and look at it
 	$(BIN)/python tools/gallery.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	$(BIN)/python tools/site_check.py
 
 wheel: $(INSTALLED) ## build the wheel into dist/

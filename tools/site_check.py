@@ -35,8 +35,12 @@ ELSEWHERE = re.compile(r"(?:\w+:)?//")
 IN_STYLES = re.compile(r"""(?:@import\s+["']?|url\(\s*["']?)((?:https?:)?//[^"')\s]+)""")
 # in a script w3.org's are names of namespaces, and one with a place for a name ($) asks a forge about a repository
 IN_SCRIPTS = re.compile(r"""["'`](https?://(?!www\.w3\.org/)[^"'`\s$]+)["'`]""")
-DOCUMENTED = [*(f"raysim.{name}" for name in raysim.__all__), *(f"raysim.api.{name}" for name in raysim.api.__all__)]
-SEEN = ("index.html", "gallery.html", "methods/index.html", "config.html", "api.html", "coming_from.html")
+METHODS_OWN = [name for name in raysim.api.__all__ if name not in raysim.__all__]
+DOCUMENTED = [*(f"raysim.{name}" for name in raysim.__all__), *(f"raysim.api.{name}" for name in METHODS_OWN)]
+SEEN = (
+    *("index.html", "choose.html", "metrics.html", "gallery.html", "methods/index.html", "config.html", "api.html"),
+    "coming_from.html",
+)
 WIDTHS = (400, 800, 1400)  # a phone's, a tablet's, a desk's
 SCHEMES = ("light", "dark")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -12,30 +12,32 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import latex2mathml.converter
 from mkdocs.exceptions import ConfigurationError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / ".gallery"  # where tools/gallery.py runs the gallery's commands
 OWN = {  # the repository's pages outside docs/, and what they are called here
-    "README.md": "index.md",
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }
 SECTIONS = {  # a page of docs/ that stands in none of these is put into the last
-    "Start": ["index.md", "quickstart.md", "gallery.md", "coming_from.md"],
+    "Home": ["index.md"],
+    "Learn": ["concepts.md", "quickstart.md", "experiments.md", "writing_a_method.md"],
+    "Choose": ["choose.md", "scenarios.md", "gallery.md", "leaderboard.md", "coming_from.md"],
     "Methods": ["methods/README.md", "methods/*.md"],
-    "Results": ["leaderboard.md", "reproducing.md"],
-    "Machines": ["machines.md", "cluster.md", "slurm.md", "sizing.md", "operators.md", "checkpoints.md"],
-    "Reference": ["config.md", "api.md"],
-    "Decisions": ["decisions/README.md", "decisions/*.md"],
-    "Project": ["architecture.md", "contributing.md", "benchmarks.md", "releasing.md", "changelog.md"],
-    "Guides": ["scenarios.md", "clients_in_time.md", "writing_a_method.md", "own_components.md", "*.md"],
+    "Reference": ["config.md", "api.md", "metrics.md", "figures.md"],
+    "Results": ["results/README.md", "results/*.md", "reproducing.md", "benchmarks.md"],
+    "Explain": ["architecture.md", "checkpoints.md", "decisions/README.md", "decisions/*.md"],
+    "Project": ["contributing.md", "releasing.md", "changelog.md"],
+    "How to": ["check.md", "sweeps.md", "clients_in_time.md", "own_components.md", "machines.md", "cluster.md", "*.md"],
 }
-ORDER = ["Start", "Guides", "Methods", "Results", "Machines", "Reference", "Project", "Decisions"]
+ORDER = ["Home", "Learn", "Choose", "How to", "Methods", "Reference", "Explain", "Results", "Project"]
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+FORMULA = re.compile(r"\$(?P<text>[^$\n]+)\$")
 PLOTS = re.compile(r"^<!-- figures: (?P<pattern>\S+) -->$", re.MULTILINE)
 
 
@@ -86,7 +88,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
     if uri.startswith("files/"):
         return markdown
-    return PLOTS.sub(show, _outside_code(markdown, lambda text: LINK.sub(relink, text)))
+    return PLOTS.sub(show, _outside_code(markdown, lambda text: FORMULA.sub(_as_math, LINK.sub(relink, text))))
+
+
+def _as_math(formula: re.Match[str]) -> str:
+    """Return a formula in LaTeX as MathML, which browsers draw without a script."""
+    return f"<span>{latex2mathml.converter.convert(formula['text'])}</span>"
 
 
 def on_post_build(config: Any) -> None:

@@ -257,11 +257,12 @@ def _greet(host: str, port: int) -> None:
     with socket.create_connection((host, port), timeout=ANSWER) as there:
         if os.environ.get(compat.TLS, "0") not in ("", "0"):
             return
-        there.sendall(GREETING)
-        with there.makefile("rb") as answer:
+        head = b""
+        with suppress(OSError), there.makefile("rb") as answer:
+            there.sendall(GREETING)
             head = answer.read(FRAME)
     if len(head) < FRAME or head[3] != SETTINGS:
-        raise OSError("what listens there is not Ray")
+        raise OSError("what listens there does not answer as Ray does")
 
 
 def _only_here(host: str, port: int | None) -> bool:

@@ -68,7 +68,7 @@ class Stalls:
         limit = f"{self._patience:g} s (resources.patience)"
         if over:
             raise RunError(f"the run has not started: it waited {limit} for {missing}")
-        if self._misses * AGAIN > self._patience:
+        if not self._starting and self._misses * AGAIN > self._patience:
             raise Lost("the coordinator", f"it has not answered for {limit}")
         return f"waiting for {missing}; Ctrl-C twice leaves"
 

@@ -21,7 +21,7 @@ IF_ASKED_FOR = {"top_k": 1, "tested": "global", "per_client": None, "stopped_by"
 class Result:
     """The keys of summary.json in their order, and its directory.
 
-    `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (a[t][i], fractions) and its
+    `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (fractions) and its
     metrics; per_client, if evaluation.per_client asked for it, maps a protocol to the clients' accuracies and their
     mean, worst and std (see raysim.evaluation.scoring). Where top_k is above 1, these are top-k accuracies. `tested` is
     evaluation.model: where it is not global, accuracies are means over clients, and there is always per_client. Bytes

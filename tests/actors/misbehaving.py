@@ -20,7 +20,7 @@ from raysim.api import Broadcast, ClientHalf, Delta, Method, ServerHalf, Term
 class Misbehaving(Method):
     """Misbehaving: client 1 does `what` in round 3."""
 
-    what: Literal["raise", "send NaN", "die", "sleep"] = "raise"
+    what: Literal["raise", "send NaN", "die", "sleep", "stop"] = "raise"
 
     class Client(ClientHalf):
         method: Misbehaving
@@ -38,6 +38,8 @@ class Misbehaving(Method):
                     os._exit(7)
                 case "sleep":
                     time.sleep(600)
+                case "stop":
+                    breakpoint()
             return delta, {}
 
 

@@ -24,7 +24,7 @@ from raysim.actors.host import Host, Ready
 from raysim.actors.rebalancing import Rebalancing
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import RunActor
-from raysim.engine.events import Checkpoint, Finished, RolledBack, RoundDone, Stage, Started, Waiting
+from raysim.engine.events import Checkpoint, Finished, Notice, RolledBack, RoundDone, Stage, Started, Waiting
 from raysim.engine.orders import Order
 from raysim.estimate import placement
 from raysim.estimate.memory import MemoryNeed
@@ -176,6 +176,47 @@ def test_a_stop_says_what_it_waits_for() -> None:
     assert len(found) == 7
     start, first, second = STARTING, "finishing round 1 of 2", "finishing round 2 of 2"
     assert said == [start, late, first, second, late, start, second, second]
+
+
+def test_hosts_that_must_be_forked_and_are_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(sys, "breakpointhook", sys.breakpointhook)
+    monkeypatch.setattr(coordinator, "set_torch", lambda *_: None)
+    monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=lambda _: SimpleNamespace(streams=())))
+    started = SimpleNamespace(start=lambda *_: [], machines={}, forked=1)
+    monkeypatch.setattr(coordinator, "RayRunner", lambda *_: started)
+    monkeypatch.setattr(coordinator, "Simulation", Rounds)
+    said = "2 of 3 hosts were not forked, as no fork server answered them"
+
+    def first(workers: str) -> Any:
+        config = SimpleNamespace(resources=SimpleNamespace(address=None, workers=workers))
+        start = Start(config, [None], [None] * 3, SimpleNamespace(placement=None), b"", [], False, 3)
+        return next(Coordinator(start).events())
+
+    assert first("auto") == Notice(said)
+    with pytest.raises(RunError, match=rf"^resources\.workers: found forked, but {said}; allowed: auto or spawned$"):
+        first("forked")
+
+
+def test_a_host_that_died_before_the_coordinator_watched_is_explained_by_the_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stream() -> Iterator[Any]:
+        yield "an event"
+
+    def get(_: Any) -> Any:
+        raise lost
+
+    monkeypatch.setattr(coordinator, "ray", SimpleNamespace(get=get, kill=lambda _: None))
+    monkeypatch.setattr(liveness, "ray", SimpleNamespace(wait=lambda references, timeout: (references, [])))
+    monkeypatch.setattr(failures, "killed_for_memory", lambda what: f"the kernel killed {what}")
+    for how, said in ((failures.ENDED, "the kernel killed it"), ("its node was lost", "its node was lost")):
+        lost = Lost("the host of client 3", how)
+        made = object.__new__(Remote)
+        made._first, made.coming, made._actor = (), stream(), None
+        made._places = SimpleNamespace(give_back=lambda: None)
+        with pytest.raises(Lost, match=rf"^the host of client 3 died: {said}$"):
+            list(made.events())
 
 
 def test_one_whose_node_is_gone_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

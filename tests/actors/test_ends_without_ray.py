@@ -15,7 +15,7 @@ import psutil
 import pytest
 from ray.exceptions import ActorDiedError
 
-from raysim.actors import cluster, coordinator, liveness, stalls
+from raysim.actors import cluster, coordinator, liveness, stalls, workers
 from raysim.actors.cluster import own_cluster
 from raysim.engine.events import Notice, Stage
 from raysim.system.capacity import Capacity
@@ -195,6 +195,99 @@ def test_a_silence_is_reported_if_it_is_much_longer_than_any_before(
         assert waiting.line(coordinator) is None
         clock.now = limit
         assert waiting.line(coordinator).startswith("waiting for 1 of 1 hosts to answer, 1 on the node cafecafe: ")
+
+
+BEGUN = Stage("hosts: 0 of 1 ready")
+
+
+def one_stall(
+    late: Any, patience: float, monkeypatch: pytest.MonkeyPatch, last: Any = BEGUN
+) -> Callable[[], str | None]:
+    """What is said of one host since the last event, now: `late` are the hosts that are late, or "never"."""
+    ray = SimpleNamespace(
+        wait=lambda references, timeout: ([], references) if "never" in references else (references, []),
+        get=lambda answer: answer,
+        nodes=list,
+    )
+    monkeypatch.setattr(stalls, "ray", ray)
+    monkeypatch.setattr(liveness, "ray", ray)
+    made = stalls.Stalls(["cafe" * 4], patience)
+    made.heard(last)
+    coordinator = SimpleNamespace(unanswered=SimpleNamespace(remote=lambda: late))
+    return lambda: made.line(coordinator)
+
+
+@pytest.mark.parametrize(
+    ("late", "missing"),
+    [
+        ([0], "1 of 1 hosts to answer, 1 on the node cafecafe: run `top` on these nodes"),
+        ("never", "the coordinator, on this machine, which does not answer; see"),
+        ([], "the hosts, which restore their clients"),
+    ],
+)
+@pytest.mark.parametrize("patience", [7, 45])
+def test_a_start_without_progress_ends_after_a_while(
+    late: Any, missing: str, patience: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether that is before the first report, after 30 s, or later."""
+    line = one_stall(late, patience, monkeypatch)
+    clock.now = 100 + patience - 0.5
+    line()
+    clock.now = 100 + patience
+    with pytest.raises(RunError) as ended:
+        line()
+    waited = f"the run has not started: it waited {patience} s (resources.patience) for {missing}"
+    assert str(ended.value).startswith(waited)
+
+
+def test_a_coordinator_that_never_answers_is_lost_and_a_slow_host_is_not(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a run, at 130 s and every minute from then on: the third miss in a row is one of 180 s."""
+    for late in ("never", [0]):
+        clock.now = 100
+        line = one_stall(late, 150, monkeypatch, Notice("a round"))
+        for clock.now in (130, 190):
+            assert line() is not None
+        clock.now = 250
+        if late == "never":
+            with pytest.raises(
+                Lost, match=r"^the coordinator died: it has not answered for 150 s \(resources\.patience"
+            ):
+                line()
+        else:
+            assert line() is not None
+
+
+def test_while_the_cluster_is_silent_ray_is_not_asked(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its calls would block until Ray ends this process after a minute, so that the 40 s rule did not act."""
+    line = one_stall([0], 600, monkeypatch)
+    monkeypatch.setattr(stalls, "ray", SimpleNamespace())
+    monkeypatch.setattr(liveness, "CURRENT", SimpleNamespace(silent=True))
+    clock.now = 200
+    assert line() is None
+
+
+def test_a_cluster_that_is_lost_while_fork_servers_start_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are waited for by the second."""
+    waits: list[float] = []
+
+    def check() -> None:
+        if len(waits) == 3:
+            raise RunError("cut off")
+
+    def wait(references: Any, num_returns: int, timeout: float) -> Any:
+        waits.append(timeout)
+        return [], references
+
+    task = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda _: "an answer"))
+    context = SimpleNamespace(get_job_id=lambda: "01000000")
+    ray = SimpleNamespace(wait=wait, remote=lambda _: task, get_runtime_context=lambda: context)
+    monkeypatch.setattr(workers, "ray", ray)
+    monkeypatch.setattr(liveness, "CURRENT", SimpleNamespace(check=check))
+    with pytest.raises(RunError, match="cut off"):
+        workers._serve_nodes(["cafe" * 14])
+    assert waits == [1, 1, 1]
 
 
 # a cluster that starts

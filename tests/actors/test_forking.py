@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -201,6 +202,19 @@ def test_rays_settings_are_those_of_the_cluster(folder: Path, monkeypatch: pytes
     cluster.raylet.kill()
     cluster.raylet.wait()
     cluster.server.end()
+
+
+def test_a_stopped_server_is_ended(folder: Path) -> None:
+    """It hears no SIGTERM. A run that waited for it would stay after its end."""
+    started = ForkServer(folder)
+    os.kill(started._process.pid, signal.SIGSTOP)
+    ending = threading.Thread(target=started.end, daemon=True)
+    ending.start()
+    ending.join(60)
+    left = ending.is_alive()
+    started._process.kill()
+    assert not left
+    assert started._process.wait() == -signal.SIGKILL
 
 
 def test_it_leaves_where_ray_did_not_start(folder: Path) -> None:

@@ -7,11 +7,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from raysim.actors import session
@@ -110,6 +112,28 @@ def test_a_place_that_does_not_suit_is_not_used(
     with rays_folder() as rays:
         assert Path(rays).parents[1] == Path("/tmp")
         assert not list(unsuited.iterdir())
+
+
+def test_a_stopped_reaper_is_ended(temporary: Path) -> None:
+    """It is not needed any more: the folder is cleared by then."""
+
+    def work() -> None:
+        before = psutil.Process().children()
+        with open_session(forked=False):
+            (reaper,) = [child for child in psutil.Process().children() if child not in before]
+            reaper.suspend()
+            reapers.append(reaper)
+
+    reapers: list[psutil.Process] = []
+    working = threading.Thread(target=work, daemon=True)
+    working.start()
+    working.join(60)
+    left = working.is_alive()
+    for reaper in reapers:
+        with suppress(psutil.NoSuchProcess):
+            reaper.kill()
+    assert not left
+    assert not list(temporary.iterdir())
 
 
 def test_where_nothing_suits_one_line_says_so(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

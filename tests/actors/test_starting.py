@@ -1,12 +1,22 @@
-"""The start of a cluster: what Ray receives, and what is done where it fails."""
+"""Starting a cluster, joining one and preparing its actors: what Ray receives, and what is said where that fails."""
 
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from raysim.actors import cluster
+from raysim.actors import cluster, compat, workers
 from raysim.actors.cluster import divide_memory
-from raysim.system.capacity import GIB
+from raysim.system.capacity import GIB, Capacity
+from raysim.system.errors import RunError, Unreachable
+
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # the first frame of HTTP/2, as gRPC sends it
 
 
 @pytest.mark.parametrize(
@@ -24,3 +34,135 @@ def test_the_object_store_is_a_part_of_the_jobs_memory(
     monkeypatch.setattr(cluster.os, "statvfs", lambda path: SimpleNamespace(f_bavail=shared // 4096, f_frsize=4096))
     assert divide_memory(limit) == (store, limit - store)
     assert divide_memory(None) == (None, None)
+
+
+# joining
+
+
+@contextmanager
+def listening(answer: bytes | None) -> Iterator[str]:
+    """The address of a server that accepts a connection and sends this; None keeps it open without a word."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            client, _ = server.accept()
+            with client:
+                if answer is None:
+                    over.wait()
+                else:
+                    client.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            over.set()
+            thread.join()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that Ray is asked to join."""
+    asked: list[str] = []
+    monkeypatch.setattr(cluster.ray, "init", lambda address, **_: asked.append(address))
+    monkeypatch.setattr(cluster, "_only_here", lambda host, port: False)
+    monkeypatch.setattr(cluster, "ANSWER", 0.2)
+    return asked
+
+
+@pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", SETTINGS[:5]])
+def test_a_port_that_is_not_rays_is_noticed_before_ray_is_asked(answer: bytes | None, asked: list[str]) -> None:
+    """Ray would try for a minute, and hear no signal."""
+    reason = "what listens there does not answer as Ray does"
+    with listening(answer) as address, pytest.raises(Unreachable) as refused:
+        cluster.join(address, [])
+    assert str(refused.value).startswith(f"resources.address: no cluster answers at {address} ({reason}); start one ")
+    assert asked == []
+
+
+@pytest.mark.parametrize(("answer", "tls"), [(SETTINGS, "0"), (b"", "1")])
+def test_a_port_that_may_be_rays_is_joined(
+    answer: bytes, tls: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that uses TLS, nothing can be seen."""
+    monkeypatch.setenv(compat.TLS, tls)
+    with listening(answer) as address:
+        cluster.join(address, [])
+    assert asked == [address]
+
+
+# starting
+
+UNKNOWN = RuntimeError("Unknown keyword argument(s): _node_ip_address")
+ENDED = RuntimeError("The current node timed out during startup")
+Started = Callable[..., tuple[int, str]]
+
+
+@dataclass
+class Process:
+    """Stands for one of Ray's."""
+
+    called: str
+    pid: int = 1
+
+    def name(self) -> str:
+        return self.called
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
+    """A function: start Ray, whose attempts end so. The number of attempts, and what is said."""
+
+    def start(*outcomes: Exception | list[str]) -> tuple[int, str]:
+        left = list(outcomes)
+
+        def init(*_: object, **__: object) -> None:
+            if isinstance(left[0], Exception):
+                raise left.pop(0)
+
+        monkeypatch.setattr(cluster.ray, "init", init)
+        monkeypatch.setattr(cluster.ray, "shutdown", lambda: None)
+        monkeypatch.setattr(compat, "vital_processes", lambda _: [Process(name) for name in left.pop(0)])
+        said = ""
+        try:
+            cluster._start_ray(Capacity(1, 0, None), False, tmp_path)
+        except RunError as error:
+            said = str(error)
+        return len(outcomes) - len(left), said
+
+    return start
+
+
+def test_a_start_that_fails_is_tried_again(started: Started) -> None:
+    """Ray may raise an error, or have lost its raylet already."""
+    assert started(["gcs_server", "raylet"]) == (1, "")
+    assert started(ENDED, ["gcs_server", "raylet"]) == (2, "")
+    assert started(["gcs_server"], ["gcs_server", "raylet"]) == (2, "")
+    tries, said = started(["gcs_server"], ENDED, ["gcs_server", "raylet"])
+    assert tries == 2
+    assert said.startswith(f"Ray could not start ({ENDED}); see whether memory, ")
+    assert said.endswith("then start the run again")
+
+
+def test_an_option_that_ray_does_not_know_is_not_tried_again(started: Started) -> None:
+    tries, said = started(UNKNOWN, ["raylet"])
+    assert tries == 1
+    tested = "raysim was tested with Ray 2.56 to 2.60, and this is"
+    assert said.startswith(f"Ray could not start ({UNKNOWN}); {tested} ")
+    assert said.endswith(": install one of those")
+
+
+# actors
+
+
+def test_a_breakpoint_in_an_actor_is_an_error_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's debugger would wait for a terminal without end."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(sys, "breakpointhook", sys.breakpointhook)
+    workers.prepare_actor(0)
+    with pytest.raises(
+        RunError, match=rf"^{__file__}:\d+: breakpoint\(\) needs a terminal, .*; use raysim run --local$"
+    ):
+        breakpoint()

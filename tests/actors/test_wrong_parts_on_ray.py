@@ -19,6 +19,12 @@ CASES = {
 }
 
 
+def test_a_breakpoint_ends_the_run_with_its_place(small: dict[str, Any], tmp_path: Path) -> None:
+    keys = {"methods": {"misbehaving:Misbehaving": {"what": "stop"}}, "resources.clients_per_actor": 4}
+    with pytest.raises(RunError, match=r"^.*/misbehaving\.py:\d+: breakpoint\(\) needs a terminal, which Ray's "):
+        raysim.run(small, keys, out=tmp_path / "out")
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_line_is_the_same(case: str, small: dict[str, Any], tmp_path: Path) -> None:
     method, wrong, where = CASES[case]

@@ -80,3 +80,12 @@ def test_the_summary_has_the_contracts_keys_and_is_json():
         "forward_transfer": close(-0.05),
     }
     assert metrics.summarise(ONE, [0.1])["forgetting"] is None
+
+
+def test_the_worked_example_of_the_documentation():
+    """docs/metrics.md: the means by hand, (0.5 + 0.7 + 0.9) / 3 and so on."""
+    matrix = [[0.90, 0.20, 0.10], [0.95, 0.80, 0.30], [0.50, 0.70, 0.90]]
+    assert metrics.average_accuracy(matrix) == pytest.approx(0.70)
+    assert metrics.forgetting(matrix) == pytest.approx(0.275)
+    assert metrics.backward_transfer(matrix) == pytest.approx(-0.25)
+    assert metrics.forward_transfer(matrix, [0.1, 0.1, 0.1]) == pytest.approx(0.15)

@@ -17,8 +17,9 @@ def test_a_new_page_is_in_the_navigation_once() -> None:
         ["index.md", "quickstart.md", "brand_new.md", "methods/README.md", "methods/newest.md"]
     )
     assert sections == [
-        {"Start": ["index.md", "quickstart.md"]},
-        {"Guides": ["brand_new.md"]},
+        {"Home": ["index.md"]},
+        {"Learn": ["quickstart.md"]},
+        {"How to": ["brand_new.md"]},
         {"Methods": ["methods/README.md", "methods/newest.md"]},
     ]
     there = [str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")]
@@ -26,10 +27,18 @@ def test_a_new_page_is_in_the_navigation_once() -> None:
     assert sorted(placed) == sorted(there)
 
 
+def test_a_formula_becomes_mathml() -> None:
+    pages = pytest.importorskip("site_pages", reason="no MkDocs: pip install '.[docs]'")
+    made = pages._outside_code("$a_{t,i}$ costs `$5`", lambda text: pages.FORMULA.sub(pages._as_math, text))
+    assert made.startswith("<span><math ")
+    assert "<msub>" in made
+    assert made.endswith("</math></span> costs `$5`")
+
+
 def test_a_link_to_a_file_of_the_repository_leads_to_its_page() -> None:
     pages = pytest.importorskip("site_pages", reason="no MkDocs: pip install '.[docs]'")
-    assert [pages._page_of(ROOT / name) for name in ("README.md", "docs/methods/er.md", "examples/plot.py")] == [
-        "index.md",
+    assert [pages._page_of(ROOT / name) for name in ("CHANGELOG.md", "docs/methods/er.md", "examples/plot.py")] == [
+        "changelog.md",
         "methods/er.md",
         "files/examples/plot.py.md",
     ]
