@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
 from raysim.system.importing import uncollected
+from raysim.system.output import has_terminal, paint
 
 if TYPE_CHECKING:
     from raysim.actors.session import Session
@@ -79,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except HelpShown:
         return 0
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        print(describe_mistake(error), file=sys.stderr)
         return 2
     except RunError as error:
         for note in getattr(error, "__notes__", ()):
@@ -96,6 +97,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exception(error)
         print(f"the run failed: {single_line(describe_error(error))}", file=sys.stderr)
         return 1
+
+
+def describe_mistake(error: ConfigError) -> str:
+    """Return an error for standard error: in up to three lines on a terminal, and in one elsewhere."""
+    if not has_terminal(sys.stderr):
+        return f"error: {error}"
+    lines = (line.partition(": ") for line in error.lines())
+    styles = {"error": "red", "help": "cyan"}
+    return "\n".join(
+        paint(f"{label}:", styles[label], sys.stderr) + f" {text}" if label in styles else label + colon + text
+        for label, colon, text in lines
+    )
 
 
 def _command(given: list[str]) -> int:

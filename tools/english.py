@@ -49,7 +49,7 @@ def prose_of(path: Path) -> Iterator[str]:
 
 def find_faults(block: str, phrases: dict[str, str]) -> Iterator[str]:
     """Yield what is wrong in a block of prose."""
-    plain = " ".join(SPAN.sub("code", LINK.sub(r"\1", block)).split())
+    plain = " ".join(SPAN.sub("`code`", LINK.sub(r"\1", block)).split())
     for phrase, instead in phrases.items():
         for _ in re.finditer(rf"\b{re.escape(phrase)}\b", plain, re.IGNORECASE):
             yield f"'{phrase}': write {instead}"

@@ -89,7 +89,9 @@ def resolve(kind: str, name: str, known: Mapping[str, str] | None = None) -> Cal
     if name in names:
         return _import(kind, name, names[name])
     if ":" not in name:
-        raise ConfigError(describe_unknown(kind, name, names, instead=INSTEAD))
+        listed = KINDS[kind].listed
+        all_in = f"raysim list {listed}" if listed else ""
+        raise ConfigError(describe_unknown(kind, name, names, instead=INSTEAD, all_in=all_in))
     if not OWN.fullmatch(name):
         raise ConfigError(f"found {show(name)}, allowed: {_a(kind)} of your own as package.module:name")
     trusted = _trusted.get()

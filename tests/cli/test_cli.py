@@ -101,6 +101,9 @@ def process(*command: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 
 WINDOWS = ["training.rounds_per_task=null", "scenario.boundaries={asynchronous: {window: 5}}"]
+NO_GPU = "found 64, and this machine has no GPU that torch can use; allowed: 0"
+if torch.cuda.is_available():
+    NO_GPU = "the cluster has"
 WRONG = {
     "no such command": (["rnu"], "allowed: run, check, list, sweep"),
     "no config": (["run"], "required: CONFIG"),
@@ -140,7 +143,7 @@ WRONG = {
     "a module that is not there": (["run", "tiny.yaml", "model={name: 'ours:net'}"], "the module ours cannot be"),
     "a name that is not there": (["run", "tiny.yaml", "model={name: 'mine.parts:lime'}"], "did you mean 'line'?"),
     "more participants than clients": (["run", "tiny.yaml", "participation={count: 3}"], "at most clients.count (2)"),
-    "GPUs that are not there": (["run", "tiny.yaml", "resources.gpus_per_actor=64"], "the cluster has"),
+    "GPUs that are not there": (["run", "tiny.yaml", "resources.gpus_per_actor=64"], NO_GPU),
     "CPUs that are not there": (["run", "tiny.yaml", "resources.cpus_per_actor=4096"], "the cluster has"),
     "more memory than there is": (["run", "tiny.yaml", "clients.count=1000000"], "clients_per_actor=auto"),
     "a cluster that is not there": (["run", "tiny.yaml", "resources.address=127.0.0.1:1"], "no cluster answers"),
@@ -200,7 +203,9 @@ WRONG = {
         ["run", "tiny.yaml", *WINDOWS, "clients.arrive={at: [{round: 9000000, clients: [1]}]}"],
         "found 20, with which the run has 9000079 rounds, allowed: at most 1000000; lower it, or clients.arrive's",
     ),
-    "a sweep that is a run's config": (["sweep", "tiny.yaml"], "tiny.yaml:3: dataset: unknown key 'dataset'; did you"),
+    "a sweep that is a run's config": (["sweep", "tiny.yaml"], "did you mean `raysim run tiny.yaml`?"),
+    "a run of a sweep": (["run", "sweep.yaml"], "did you mean `raysim sweep sweep.yaml`?"),
+    "a list of many names": (["run", "tiny.yaml", "methods=fedporx"], "'fedprox'? `raysim list methods` lists all\n"),
     "a sweep without a base": (["sweep", "sweep.yaml", "--list"], "sweep.yaml:2: base: found 'gone.yaml', and there"),
     "no runs at a time": (["sweep", "sweep.yaml", "--jobs", "0"], "--jobs: found '0', allowed: a whole number >= 1"),
     "nothing to evaluate": (["evaluate"], "required: DIR"),
