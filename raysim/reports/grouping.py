@@ -1,7 +1,8 @@
 """Group the runs to compare: by setting, then by methods. The seeds of a group are its replicates.
 
-Two runs are of the same setting if their configs differ only in the methods, the seed, and keys that change no result
-(the name, the resources, ...). Groups and settings have the order of their sweep, or else of their methods and keys.
+Two runs are of the same setting if their configs differ only in the methods, the seed, and keys that do not change
+results. (Such keys are the name, the resources, ...) Groups and settings have the order of their sweep, or else of
+their methods and keys.
 """
 
 import json
