@@ -242,7 +242,9 @@ class Bench:
         place = {**change.get("resources", {}), "address": f"{SUBNET}.1:{PORT}"}
         file.write_text(yaml.safe_dump({**BASE, **change, "resources": place}, sort_keys=False))
         words = [sys.executable, "-m", "raysim", "run", str(file), "--out", str(self._folder / name)]
-        return Run(self._folder / name, self.nodes.nodes[on].begin(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+        return Run(
+            self._folder / name, self.nodes.nodes[on].begin(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        )
 
     def expected(self, change: dict[str, Any]) -> str:
         """Return the model of the same run in one process."""
@@ -300,7 +302,9 @@ def carry_out(bench: Bench, cases: Sequence[int], console: Console) -> tuple[Tab
         notices = sum("about to leave the cluster" in line for line in run.said)
         again = str(summary["rounds_recomputed"])
         table.add_row(name, "yes" if same else "NO", str(summary["recoveries"]), again, str(notices))
-        told = [line for line in run.said if "resuming from" in line or "leave the cluster" in line or "no host" in line]
+        told = [
+            line for line in run.said if "resuming from" in line or "leave the cluster" in line or "no host" in line
+        ]
         console.print(f"case {number} done", *told, sep="\n  ", highlight=False)
     return table, well
 

@@ -35,14 +35,14 @@ class Draft:
 
     def complete(self) -> Config:
         """Import the components and return the config with their keys and defaults. Raises ConfigError."""
-        completion = Completion()
+        completion = Completion(Config, self.document.values)
         config = completion.complete(self.config, self.document.values)
         if mistakes := completion.mistakes or [*contradictions(config)]:
             raise first_mistake(mistakes, self.document)
         for keys, value in walk(to_plain(config)):
             if isinstance(value, float) and abs(value) > LARGEST_FLOAT32:  # torch refuses it in the middle of a step
                 allowed = f"numbers up to {LARGEST_FLOAT32:.2g}, the largest in single precision"
-                raise ConfigError(self.document.locate(keys, f"found {show(value)}, allowed: {allowed}"))
+                raise self.document.error(keys, f"found {show(value)}, allowed: {allowed}")
         return config
 
 
@@ -81,8 +81,11 @@ def draft(document: Document) -> Draft:
     """Return the draft of a document's config. Raises ConfigError."""
     for keys, value in walk(document.values):
         if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(document.locate(keys, f"found {show(value)}, allowed: a finite number"))
+            raise document.error(keys, f"found {show(value)}, allowed: a finite number")
     mistakes: list[Mistake]
+    if {"base", "grid"} <= document.values.keys():
+        words = f"found a sweep, allowed: a run's config; did you mean `raysim sweep {document.file or 'FILE'}`?"
+        raise ConfigError(words, document.file or "")
     try:
         config = Config.model_validate(document.values)
         mistakes = [*contradictions_in(config)]

@@ -10,7 +10,7 @@ from raysim.config.component import ByName, Component, Values
 from raysim.config.document import Keys, Mistake
 from raysim.config.error_text import describe_unknown, show
 from raysim.config.lookup import resolve
-from raysim.config.mistakes import explain_errors
+from raysim.config.mistakes import explain_errors, find_meant
 from raysim.config.signature import keys_of, own_values
 from raysim.system.errors import ConfigError
 
@@ -24,9 +24,15 @@ Part = TypeVar("Part")
 
 
 class Completion:
-    """Adds the components' keys to a config, and collects the `mistakes` in them."""
+    """Adds the components' keys to a config, and collects the `mistakes` in them.
 
-    def __init__(self) -> None:
+    Args:
+        values: the values of the whole document, in which a misplaced key may belong elsewhere.
+    """
+
+    def __init__(self, root: type[Block], values: Values) -> None:
+        self._root = root
+        self._values = values
         self.mistakes: list[Mistake] = []
 
     def complete(self, part: Part, written: object, keys: Keys = ()) -> Part:
@@ -91,8 +97,10 @@ class Completion:
             return {}
         for key in given:
             if key not in known:
-                words = describe_unknown("key", key, [*beside, *known], f" of {show(name)}")
-                self.mistakes.append(Mistake((*keys, key), words))
+                siblings, at_key = [*beside, *known], (*keys, key)
+                meant = find_meant(self._root, self._values, at_key, siblings)
+                words = describe_unknown("key", key, siblings, f" of {show(name)}", meant=meant)
+                self.mistakes.append(Mistake(at_key, words))
         given = {key: value for key, value in given.items() if key in known}
         try:
             return own_values(block.model_validate(given))

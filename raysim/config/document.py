@@ -73,12 +73,16 @@ class Document:
         # a block that exists only because a key inside it was given is not where a missing key belongs
         return None if missing and isinstance(found, Given) and len(found.keys) > len(around) else found
 
-    def locate(self, keys: Keys, words: str, missing: bool = False) -> str:
-        """Return a message about a key with its place in front: FILE:LINE and the key, or KEY=VALUE."""
+    def place(self, keys: Keys, missing: bool = False) -> str:
+        """Return the place of a key for messages: FILE:LINE and the key, or KEY=VALUE."""
         origin = self.origin(keys, missing)
         says_the_key = isinstance(origin, Given) and origin.keys == keys
-        parts = (origin or self.file, "" if says_the_key else dotted(keys), words)
+        parts = (origin or self.file, "" if says_the_key else dotted(keys))
         return ": ".join(str(part) for part in parts if part)
+
+    def error(self, keys: Keys, words: str, missing: bool = False) -> ConfigError:
+        """Return an error about a key, with its place."""
+        return ConfigError(words, self.place(keys, missing))
 
     def put(self, keys: Keys, value: object, origin: Origin) -> None:
         """Set a value that was given at `origin`. It replaces a whole block."""
@@ -91,9 +95,8 @@ class Document:
                 self.origins[above] = origin
             if not isinstance(found, dict):
                 what = "a list" if isinstance(found, list) else show(found)
-                raise ConfigError(
-                    f"{origin}: {dotted(above)} is {what}, which has no keys; replace it whole: {dotted(above)}=VALUE"
-                )
+                words = f"{dotted(above)} is {what}, which has no keys; replace it whole: {dotted(above)}=VALUE"
+                raise ConfigError(words, str(origin))
             block = found
         for known in [known for known in self.origins if known[: len(keys)] == keys]:
             del self.origins[known]
@@ -146,7 +149,7 @@ def first_mistake(mistakes: Sequence[Mistake], document: Document) -> ConfigErro
     """Return the first mistake in the file as a one-line error."""
     first = min(mistakes, key=lambda mistake: _position(mistake, document))
     more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
-    return ConfigError(document.locate(first.keys, first.words, first.missing) + more)
+    return document.error(first.keys, first.words + more, first.missing)
 
 
 def _position(mistake: Mistake, document: Document) -> tuple[int, int]:

@@ -3,11 +3,12 @@
 import difflib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from raysim.system.errors import single_line
 
 LONGEST_VALUE = 60
+FEW = 12  # names that are listed even if one of them is near
 
 
 def show(value: object, longest: int = LONGEST_VALUE) -> str:
@@ -50,13 +51,17 @@ def _up_to(items: Iterable[str], room: int) -> str:
 
 def nearest(name: object, names: Iterable[str]) -> str:
     """Return "; did you mean 'x'?" for the nearest of the names, or nothing where none is near."""
-    known = list(names)
+    found = find_nearest(name, list(names))
+    return f"; did you mean '{found}'?" if found else ""
+
+
+def find_nearest(name: object, known: Sequence[str]) -> str | None:
+    """Return the nearest of the names, or None where none is near or it is one of them."""
     if not isinstance(name, str) or name in known:
-        return ""
+        return None
     near = difflib.get_close_matches(name[:200].lower(), known, n=1, cutoff=0.6)
     starts = [other for other in known if len(name) >= 3 and other.startswith(name.lower())]
-    found = near or starts
-    return f"; did you mean '{found[0]}'?" if found else ""
+    return next(iter([*near, *starts]), None)
 
 
 def either(names: Iterable[str]) -> str:
@@ -66,9 +71,15 @@ def either(names: Iterable[str]) -> str:
 
 
 def describe_unknown(
-    word: str, name: str, names: Iterable[str], of: str = "", instead: str = "", meant: str | None = None
+    word: str,
+    name: str,
+    names: Iterable[str],
+    of: str = "",
+    instead: str = "",
+    meant: Sequence[str] = (),
+    all_in: str = "",
 ) -> str:
-    """Return a message about an unknown name.
+    """Return a message about an unknown name. Names are listed if none is near, or if they are few.
 
     Args:
         word: what is named, such as "key".
@@ -76,9 +87,13 @@ def describe_unknown(
         names: the known names.
         of: the owner of the names, with " of " in front.
         instead: further values that are allowed.
-        meant: the name to suggest, if it is not the nearest of the known ones.
+        meant: the names to suggest that are not among the known ones.
+        all_in: the command that lists all names.
     """
     known = list(names)
-    near = nearest(name, known) if meant is None else f"; did you mean '{meant}'?"
-    listed = ", ".join(known) or "none"
-    return f"unknown {word} {show(name)}{of}{near or ';'} allowed: {listed}{instead}"
+    quoted = [f"'{other}'" for other in meant]
+    near = f"; did you mean {either(quoted)}?" if quoted else nearest(name, known)
+    found = f"unknown {word} {show(name)}{of}"
+    if quoted or (near and len(known) > FEW):
+        return f"{found}{near}" + f" `{all_in}` lists all" * bool(all_in)
+    return f"{found}{near or ';'} allowed: {', '.join(known) or 'none'}{instead}"

@@ -1,19 +1,21 @@
 """Error messages from pydantic's errors: the value that was found, the allowed ones, the nearest name."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from raysim.config.block import Allowed, KeySchema, blocks_in, keys_in
-from raysim.config.component import Component
+from raysim.config.component import ByName, Component
 from raysim.config.document import REQUIRED, Keys, Mistake
-from raysim.config.error_text import describe_unknown, either, nearest, show
-from raysim.config.lookup import resolve
+from raysim.config.error_text import describe_unknown, either, find_nearest, nearest, show
+from raysim.config.lookup import resolve, table
 from raysim.config.signature import keys_of
 from raysim.system.errors import ConfigError
 
 Values = Mapping[str, object]
+
+MOST_MEANT = 2  # keys that are suggested for an unknown one
 
 
 def explain_errors(block: type[BaseModel], values: Values, error: ValidationError) -> list[Mistake]:
@@ -63,32 +65,66 @@ def _explain_unknown(root: type[BaseModel], values: Values, keys: Keys, block: t
     # a key that decides which of several blocks this is allows one name only
     decides = [name for name, kind in types.items() if get_origin(kind) is Literal and len(get_args(kind)) == 1]
     of = "".join(f" of {around.get(name)}" for name in decides) if isinstance(around, Mapping) else ""
-    further_down = _find_keys(root, values, key) if len(keys) == 1 else []
-    meant = further_down[0] if len(further_down) == 1 else None
+    meant = find_meant(root, values, keys, keys_in(block))
     return Mistake(keys, describe_unknown("key", key, keys_in(block), of, meant=meant))
 
 
-def _find_keys(block: type[BaseModel], values: Mapping[str, object], last: str) -> list[str]:
-    """Return the dotted keys below a block that end with `last`, including those of the chosen components."""
-    return sorted({".".join(keys) for keys in _walk_keys(block, values) if keys[-1] == last and len(keys) > 1})
+def find_meant(root: type[BaseModel], values: Values, keys: Keys, beside: Iterable[str]) -> list[str]:
+    """Return the keys elsewhere that may be meant by an unknown one: none, one or two.
+
+    A key of the same name further down comes first, then a similar one of the same block (`beside`), for which the
+    result is empty. Then come keys of the same name anywhere, those of components that the config does not choose,
+    similar ones anywhere, and those of methods.
+    """
+    name, above = str(keys[-1]), keys[:-1]
+
+    def is_below(other: Keys) -> bool:
+        return other[-1] == name and other[: len(above)] == above and other != keys
+
+    if find_nearest(name, list(beside)) and not any(map(is_below, _walk_keys(root, None))):
+        return []  # before the components are imported, which takes seconds
+    everywhere = sorted(set(_walk_keys(root, values)))
+    same = [other for other in everywhere if other[-1] == name and other != keys]  # of another kind of block
+    similar = find_nearest(name, [other[-1] for other in everywhere])
+    meant = (
+        [".".join(other) for other in [*filter(is_below, same)] or same]
+        or sorted(set(_find_in_components(root, name)))
+        or [".".join(other) for other in everywhere if other[-1] == similar]
+        or [f"methods.{method}.{name}" for method in table("method") if name in _own_keys("method", method)]
+    )
+    return meant if len(meant) <= MOST_MEANT else []
 
 
-def _walk_keys(block: type[BaseModel], values: Mapping[str, object]) -> Iterator[tuple[str, ...]]:
+def _walk_keys(block: type[BaseModel], values: Values | None) -> Iterator[tuple[str, ...]]:
+    """Yield all keys below a block; with the values of a config, also those of the components that it chooses."""
     for name, field in block.model_fields.items():
         yield (name,)
-        given = values.get(name)
+        given = None if values is None else values.get(name)
+        inner = given if isinstance(given, Mapping) else {}
+        for kind in (item.kind for item in field.metadata if isinstance(item, ByName)):
+            yield from ((name, chosen, key) for chosen in inner for key in _own_keys(kind, chosen))
         for below in blocks_in(field.annotation):
-            inner = given if isinstance(given, Mapping) else {}
-            yield from ((name, *keys) for keys in _walk_keys(below, inner))
-            if issubclass(below, Component):
+            yield from ((name, *keys) for keys in _walk_keys(below, None if values is None else inner))
+            if values is not None and issubclass(below, Component):
                 chosen = given if isinstance(given, str) else inner.get(below.decides)
-                yield from ((name, key) for key in _own_keys(below, chosen))
+                usual = below.model_fields[below.decides].default
+                yield from ((name, key) for key in _own_keys(below.what, usual if chosen is None else chosen))
 
 
-def _own_keys(block: type[Component], chosen: object) -> list[str]:
-    name = chosen if isinstance(chosen, str) else block.model_fields[block.decides].default
+def _find_in_components(block: type[BaseModel], key: str) -> Iterator[str]:
+    """Yield where a key of any of raysim's components is given, as in partition={kind: shards, KEY: ...}."""
+    for name, field in block.model_fields.items():
+        for below in blocks_in(field.annotation):
+            if issubclass(below, Component):
+                having = (known for known in table(below.what) if key in _own_keys(below.what, known))
+                yield from (f"{name}={{{below.decides}: {known}, {key}: ...}}" for known in having)
+            else:
+                yield from (f"{name}.{found}" for found in _find_in_components(below, key))
+
+
+def _own_keys(kind: str, name: object) -> list[str]:
     try:
-        return [*keys_in(keys_of(resolve(block.what, name)))] if isinstance(name, str) else []
+        return [*keys_in(keys_of(resolve(kind, name)))] if isinstance(name, str) else []
     except ConfigError:  # said elsewhere
         return []
 

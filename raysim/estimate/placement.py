@@ -203,6 +203,11 @@ def _of(actors: int) -> str:
 def check_gpus(config: Config, capacity: Capacity) -> None:
     """Refuse a share of GPUs that does not exist. Raises ConfigError."""
     share = config.resources.gpus_per_actor
+    if share > capacity.gpus == 0:
+        address = config.resources.address
+        lacking = f"no node of {address} has a GPU now" if address else "this machine has no GPU that torch can use"
+        words = f"found {share:g}, and {lacking}; allowed: 0, to compute on CPUs"
+        raise ConfigError(words, "resources.gpus_per_actor")
     if share > capacity.gpus:
         raise ConfigError(
             f"resources.gpus_per_actor: found {share:g}, the cluster has {capacity.gpus:g} GPUs; "

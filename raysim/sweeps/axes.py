@@ -72,7 +72,7 @@ def read_setting(document: Document, at: Keys, key: str, value: object) -> KeySe
     origin = line if isinstance(line, Line) else Given((), dotted(at), 0)
     keys = split_key(key, f"{origin}: {dotted(at)}" if document.file else dotted(at))
     if keys[0] not in Config.model_fields:
-        raise ConfigError(document.locate(at, describe_unknown("key", str(keys[0]), Config.model_fields)))
+        raise document.error(at, describe_unknown("key", str(keys[0]), Config.model_fields))
     return KeySetting(keys, value, origin)
 
 
@@ -84,7 +84,7 @@ def read_axis(document: Document, name: str, values: Mapping[str, object] | list
     """
     at: Keys = ("grid", name)
     if not values:
-        raise ConfigError(document.locate(at, f"found {show(values)}, allowed: at least one value"))
+        raise document.error(at, f"found {show(values)}, allowed: at least one value")
     choices = split_key(name, f"grid.{name}")[0] not in Config.model_fields
     if choices:
         _check_choices(document, at, values)
@@ -131,7 +131,7 @@ def add_tuned(document: Document, axis: Axis, tuned: Mapping[str, Mapping[str, o
 def _tried(document: Document, at: Keys, key: str, value: object) -> list[KeySetting]:
     """Return the settings of a key to try: one for each item of a list, or one for another value."""
     if value == []:
-        raise ConfigError(document.locate(at, "found [], allowed: a value, or a list of at least one"))
+        raise document.error(at, "found [], allowed: a value, or a list of at least one")
     if isinstance(value, list):
         return [read_setting(document, (*at, place), key, item) for place, item in enumerate(value)]
     return [read_setting(document, at, key, value)]
@@ -148,10 +148,10 @@ def _check_choices(document: Document, at: Keys, values: Mapping[str, object] | 
     blocks = [keys for keys in values.values() if isinstance(keys, Mapping)] if isinstance(values, Mapping) else []
     if len(blocks) < len(values):
         words = f"{describe_unknown('key', name, known)}, or choices of your own such as {EXAMPLE}"
-        raise ConfigError(document.locate(at, words))
+        raise document.error(at, words)
     strange = any(str(key).partition(".")[0] not in known for keys in blocks for key in keys)
     if strange and nearest(name, known):  # in methos: {ER: {er: {}}} the key methods is meant
-        raise ConfigError(document.locate(at, describe_unknown("key", name, known)))
+        raise document.error(at, describe_unknown("key", name, known))
 
 
 def name_value(value: object) -> str:
@@ -178,12 +178,12 @@ def _with_folders(document: Document, at: Keys, values: Sequence[AxisValue]) -> 
         if not folder or len(folder.encode()) > LONGEST_NAME:
             words = f"found the value {show(value.label)}, allowed: with a name of letters and digits, at most "
             words += f"{LONGEST_NAME} bytes long; give it one: {{NAME: VALUE}}"
-            raise ConfigError(document.locate(at, words))
+            raise document.error(at, words)
         other = made.get(folder.casefold())
         if other is not None:
             twice = f"found {show(value.label)} twice" if other.label == value.label else ""
             words = twice or f"{show(other.label)} and {show(value.label)} would have the same folder, {folder}"
-            raise ConfigError(document.locate(at, f"{words}; allowed: names that differ, as in {{NAME: VALUE}}"))
+            raise document.error(at, f"{words}; allowed: names that differ, as in {{NAME: VALUE}}")
         made[folder.casefold()] = replace(value, folder=folder)
     return list(made.values())
 

@@ -72,6 +72,9 @@ def expand_sweep(
         ConfigError: the file, an override or a run's config is wrong, two runs are the same, or there are too many.
     """
     document = open_document(source)
+    if "dataset" in document.values and not {"base", "grid"} & document.values.keys():
+        words = f"found a run's config, allowed: a sweep; did you mean `raysim run {document.file or 'CONFIG'}`?"
+        raise ConfigError(words, document.file or "")
     given_ones = list(parse_overrides(overrides))
     for given, value in given_ones:
         if given.keys[0] in OWN_KEYS:
@@ -110,7 +113,7 @@ def _base(document: Document, file: SweepFile) -> Document:
         if not path.is_file() and file.base not in bundled_names():
             words = f"found {show(file.base)}, and there is no file {path}; allowed: a config's path, relative to this "
             words += ("file" if document.file else "directory") + ", or a name that `raysim configs` lists"
-            raise ConfigError(document.locate(("base",), words))
+            raise document.error(("base",), words)
         return read_yaml(find_config(file.base, folder))
     base = open_document(file.base)
     lines = ((keys, line) for keys, line in document.origins.items() if isinstance(line, Line))
@@ -124,8 +127,8 @@ def _read_skipped(
     """Return, by axis, the names of the values with combinations to skip."""
     at = ("skip", place)
     if strange := [name for name in names if name not in axes]:
-        raise ConfigError(document.locate((*at, strange[0]), f"found no axis of the grid, allowed: {either(axes)}"))
-    where = document.locate(at, "").removesuffix(": ")
+        raise document.error((*at, strange[0]), f"found no axis of the grid, allowed: {either(axes)}")
+    where = document.place(at)
     return {name: {one.label for one in narrow_axis(axes[name], where, value).values} for name, value in names.items()}
 
 
@@ -139,7 +142,7 @@ def _refuse_shared_keys(document: Document, fixed: Sequence[KeySetting], axes: S
                 if key[: len(keys)] == keys:
                     words = f"found the key {dotted(keys)}, which sets {dotted(key)} of {other} again"
                     own = "tune" if ("tune", axis.name) in document.origins else "grid"
-                    raise ConfigError(document.locate((own, axis.name), f"{words}, allowed: keys of no other axis"))
+                    raise document.error((own, axis.name), f"{words}, allowed: keys of no other axis")
         earlier |= {key: f"the axis {axis.name}" for setting in settings for key in setting.leaves}
 
 

@@ -18,10 +18,26 @@ def single_line(text: str) -> str:
 
 
 class ConfigError(Exception):
-    """The config or command line is wrong. The one-line message says where, what was found and what is allowed."""
+    """The config or command line is wrong. The one-line message says where, what was found and what is allowed.
 
-    def __init__(self, message: str) -> None:
-        super().__init__(single_line(message))
+    Args:
+        words: what was found and what is allowed.
+        place: the file and line, the key, or the KEY=VALUE; the message begins with it.
+    """
+
+    def __init__(self, words: str, place: str = "") -> None:
+        super().__init__(single_line(f"{place}: {words}" if place else words))
+        self.place = single_line(place)
+
+    def lines(self) -> list[str]:
+        """Return the message in up to three lines: what was found, the place, and the nearest valid name."""
+        words, separator, near = str(self).removeprefix(f"{self.place}: ").partition("; did you mean ")
+        lines = [f"error: {words}"]
+        if self.place:
+            lines.append(f"  --> {self.place}")
+        if separator:
+            lines.append(f"help: did you mean {near}")
+        return lines
 
 
 class Unreachable(ConfigError):

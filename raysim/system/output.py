@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+STYLES = {"bold": "1", "red": "1;31", "cyan": "36"}  # codes of ECMA-48
+
 
 class Output:
     """A stream of text; what cannot be written (a full disk, a broken pipe, a closed file) is dropped from then on."""
@@ -32,6 +34,24 @@ class Output:
         except (OSError, ValueError):  # ValueError: it is closed
             with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
                 os.dup2(nowhere.fileno(), self._stream.fileno())  # Python writes out its buffer once more when it ends
+
+
+def has_terminal(stream: TextIO | None) -> bool:
+    """Return whether a stream goes to a terminal."""
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # it is closed
+        return False
+
+
+def has_colors(stream: TextIO | None) -> bool:
+    """Return whether a stream goes to a terminal with colors, and the user has not set NO_COLOR."""
+    return has_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: str, stream: TextIO | None) -> str:
+    """Return text in a style, such as "bold" or "red", if a stream has colors."""
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if has_colors(stream) else text
 
 
 def unfailing_stream(stream: TextIO | None) -> TextIO | None:

@@ -218,6 +218,18 @@ def test_many_runs_in_one_process_leave_nothing(
     run.assert_nothing_left()
 
 
+@pytest.mark.soak
+def test_a_raylet_that_is_killed_while_ray_starts_is_started_again(raysim: Callable[..., Run]) -> None:
+    """Ray's own error for it comes after half a minute."""
+    run = raysim("--quiet")
+    process = psutil.Process(run.process.pid)
+    until(lambda: any(child.name() == "raylet" for child in process.children()))
+    run.kill("raylet")
+    assert run.end() == (0, "", "")
+    assert run.summary["recoveries"] == 0
+    run.assert_nothing_left()
+
+
 @pytest.mark.skipif(find_spec("aiohttp") is None, reason=NO_DASHBOARD)
 def test_the_dashboard_listens_on_the_loopback_interface(raysim: Callable[..., Run]) -> None:
     run = raysim("resources.dashboard=true", "training.rounds_per_task=100000", "--quiet")

@@ -18,9 +18,10 @@ def started_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any
     monkeypatch.setattr(cluster.ray, "init", lambda *args, **more: given.update(more))
     monkeypatch.setattr(cluster.ray, "shutdown", lambda: None)
     monkeypatch.setattr(cluster, "check_loopback", lambda folder: None)
+    monkeypatch.setattr(cluster.compat, "raylet_of", lambda processes: 1)
 
     def start(**how: bool) -> dict[str, Any]:
-        with cluster.own_cluster(Capacity(1, 0, None), **how):
+        with cluster.own_cluster(Capacity(1, 0, None), forked=False, **how):
             return given
 
     return start

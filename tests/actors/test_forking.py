@@ -207,7 +207,9 @@ def test_rays_settings_are_those_of_the_cluster(folder: Path, monkeypatch: pytes
 def test_a_stopped_server_is_ended(folder: Path) -> None:
     """It hears no SIGTERM. A run that waited for it would stay after its end."""
     started = ForkServer(folder)
-    os.kill(started._process.pid, signal.SIGSTOP)
+    process = psutil.Process(started._process.pid)
+    process.suspend()
+    assert until(lambda: process.status() == psutil.STATUS_STOPPED)
     ending = threading.Thread(target=started.end, daemon=True)
     ending.start()
     ending.join(60)

@@ -20,6 +20,7 @@ import yaml
 
 import raysim
 from raysim.actors.compat import CLUSTER_VARIABLE, MODE, RAYLET_VARIABLE
+from raysim.actors.fork_server import FIRST
 from raysim.estimate.memory import PROCESS_BYTES
 
 pytestmark = pytest.mark.ray
@@ -139,6 +140,40 @@ def processes(head: Head) -> list[str]:
             if process.name().startswith("ray::"):
                 found += [process.name()] * (process.environ().get(RAYLET_VARIABLE) in raylets)
     return found
+
+
+def servers(head: Head) -> list[psutil.Process]:
+    """The fork servers of the cluster's runs."""
+    raylets, found = [str(p.pid) for p in head.process.children(recursive=True) if p.name() == "raylet"], []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            named = any("fork_server.py" in part for part in process.cmdline())
+            found += [process] * (named and process.environ().get(RAYLET_VARIABLE) in raylets)
+    return [process for process in found if not process.name().startswith("ray::")]
+
+
+@pytest.mark.soak
+def test_a_fork_server_ends_with_its_run_even_if_the_command_is_killed(
+    config: dict[str, Any], head: Head, tmp_path: Path
+) -> None:
+    """It used to wait a minute. Half of that is allowed here, and it takes five seconds and what Ray does."""
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    words = ["run", "config.yaml", "--out", "long", "--quiet", "training.rounds_per_task=100000"]
+    rounds, limit = tmp_path / "long" / "rounds.jsonl", time.monotonic() + LIMIT
+    with subprocess.Popen(
+        [sys.executable, "-m", "raysim", *words], cwd=tmp_path, env=head.environment(head.home)
+    ) as long:
+        try:
+            while not rounds.exists() or not rounds.read_text():
+                assert time.monotonic() < limit, "waited too long"
+                time.sleep(0.05)
+            assert servers(head)
+        finally:
+            long.kill()
+    limit = time.monotonic() + FIRST / 2
+    while left := servers(head):
+        assert time.monotonic() < limit, left
+        time.sleep(0.1)
 
 
 @pytest.mark.soak

@@ -1,5 +1,9 @@
 """Several nodes: the bits of one, hosts where the config wants them, data and code sent to each."""
 
+import os
+import re
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -17,7 +21,7 @@ import torch
 import raysim
 from raysim.actors import cluster, compat, reservation
 from raysim.config import load
-from raysim.engine.events import Event, Notice, RoundDone
+from raysim.engine.events import Checkpoint, Event, Notice, RoundDone
 from raysim.estimate.placement import Placement, hosts_by_node, place
 from raysim.launch import check
 from raysim.launch.display import RunDisplay
@@ -59,6 +63,7 @@ class Watched(RunDisplay):
 
     driver: str = ""
     notices: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
     actors: list[Mapping[str, Any]] = field(default_factory=list)
     stored: Mapping[str, int] = field(default_factory=dict)
     listening: set[tuple[str, str]] = field(default_factory=set)
@@ -71,6 +76,9 @@ class Watched(RunDisplay):
             self.actors = compat.alive_actors()
             self.stored = {node["NodeID"]: compat.stored_bytes(node) for node in ray.nodes() if node["Alive"]}
             self.listening = set(_listening())
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
 
     def where(self, kind: str) -> list[str]:
         """The nodes of the actors of a class."""
@@ -232,3 +240,66 @@ def test_code_of_the_users_own_is_sent_to_the_nodes_and_their_cpus_are_compared(
     finally:
         nodes.remove_node(odd)
         nodes.remove_node(usual)
+
+
+def test_a_node_with_another_python_is_named_and_gets_no_host(
+    config: dict[str, Any], nodes: Any, tmp_path: Path, facts: Callable[..., Any]
+) -> None:
+    """Its workers claim so, as Python imports a module of that name when it starts."""
+    (tmp_path / "sitecustomize.py").write_text("import platform; platform.python_version = lambda: '3.9.1'\n")
+    with compat.rays_address(loopback=True):
+        odd = nodes.add_node(**HERE, num_cpus=2, env_vars={"PYTHONPATH": str(tmp_path)}, resources={"odd": 1})
+    try:
+        name = f"127.0.0.1 ({odd.node_id[:8]})"
+        lines = [text for label, text in check.estimate_run(load(config), cluster=True) if label.startswith("node ")]
+        assert len(lines) == 4
+        assert sum(": fit, 2 CPUs and 0 GPUs, " in line for line in lines) == 3
+        assert sum(line.startswith(f"{name}: left out, as Python 3.9, here 3.") for line in lines) == 1
+        watched = Watched()
+        there = raysim.run(config, {"clients.count": 8}, out=tmp_path / "there", display=watched)
+        assert odd.node_id not in watched.where("Host")
+        assert facts(there) == facts(raysim.run(config, {"clients.count": 8}, out=tmp_path / "here", local=True))
+        (line,) = watched.said
+        assert line.startswith(f"no host will be on the node {name}: Python 3.9, here 3.")
+        with pytest.raises(ConfigError, match=rf"'odd'.*\(nodes that were left out: {re.escape(name)}: Python 3"):
+            raysim.run(config, {"resources.custom": {"odd": 1}}, out=tmp_path / "none")
+        assert not (tmp_path / "none").exists()
+    finally:
+        nodes.remove_node(odd)
+
+
+def test_a_drained_node_has_a_checkpoint_written(config: dict[str, Any], nodes: Any, tmp_path: Path) -> None:
+    with compat.rays_address(loopback=True):
+        leaving = nodes.add_node(**HERE, num_cpus=1, resources={"leaving": 1})
+    try:
+        config["resources"] |= {"clients_per_actor": 4, "custom": {"leaving": 1}}
+        config["training"] = {**config["training"], "rounds_per_task": 10_000}
+        watched = Drained(nodes.address, leaving.node_id)
+        with pytest.raises(KeyboardInterrupt):
+            raysim.run(config, {"checkpoint.every_rounds": 20_000}, out=tmp_path / "run", display=watched)
+        assert watched.notices == [
+            f"about to leave the cluster: 127.0.0.1 ({leaving.node_id[:8]}); a checkpoint follows this round"
+        ]
+    finally:
+        nodes.remove_node(leaving)
+
+
+class Drained(RunDisplay):
+    """Drains a node after the first round, and ends the run at its first checkpoint."""
+
+    def __init__(self, address: str, node: str) -> None:
+        super().__init__()
+        self.notices: list[str] = []
+        self._environment = {**os.environ, compat.CLUSTER_VARIABLE: "0"}
+        self._command = [str(Path(sys.executable).with_name("ray")), "drain-node", f"--address={address}"]
+        self._command += [f"--node-id={node}", "--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"]
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, RoundDone) and event.round == 1:
+            command = [*self._command, "--deadline-remaining-seconds=600"]
+            asked = subprocess.run(command, env=self._environment, capture_output=True, text=True)
+            assert asked.returncode == 0, asked.stderr
+        if isinstance(event, Notice):
+            self.notices.append(event.text)
+        if isinstance(event, Checkpoint):
+            raise KeyboardInterrupt

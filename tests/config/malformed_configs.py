@@ -20,9 +20,8 @@ IN_THE_FILE = [
     ("name: demo", "name: 2024", f"run.yaml:1: name: found 2024, allowed: {FOLDER}"),
     ("name: demo", "name: " + "x" * 300, f"run.yaml:1: name: found '{'x' * 55}...', allowed: {FOLDER}"),
     ("name: demo", 'name: "a\\nb"', rf"run.yaml:1: name: found 'a\nb', allowed: {FOLDER}"),
-    ("name: demo", "nmae: demo", (f"run.yaml:1: nmae: unknown key 'nmae'; did you mean 'name'? allowed: {TOP} "
-     "(and 1 more)")),
-    ("clients:", "cleints:", (f"run.yaml:6: cleints: unknown key 'cleints'; did you mean 'clients'? allowed: {TOP} "
+    ("name: demo", "nmae: demo", "run.yaml:1: nmae: unknown key 'nmae'; did you mean 'name'? (and 1 more)"),
+    ("clients:", "cleints:", ("run.yaml:6: cleints: unknown key 'cleints'; did you mean 'clients'? "
      "(and 1 more)")),
     ("clients: {count: 4}", "clients: {}", ("run.yaml:6: clients.count: this key is required and missing, allowed: a "
      "whole number >= 1 and <= 1000000")),
@@ -196,7 +195,8 @@ ON_THE_COMMAND_LINE = [
      f"you mean 'round_robin'? allowed: uniform, by_size, round_robin, {OWN}")),
     (["evaluation={every: task, every_rounds: 5}"], ("evaluation={every: task, every_rounds: 5}: "
      "evaluation.every_rounds: found both every and every_rounds, allowed: one of the two, as in {every_rounds: 5}")),
-    (["partition.alpha=0.3"], "partition.alpha=0.3: unknown key 'alpha' of 'iid'; allowed: kind, per"),
+    (["partition.alpha=0.3"], ("partition.alpha=0.3: unknown key 'alpha' of 'iid'; did you mean "
+     "'partition={kind: dirichlet, alpha: ...}' or 'partition={kind: quantity, alpha: ...}'?")),
     (["partition.kind=dirichlt"], ("partition.kind=dirichlt: unknown partition 'dirichlt'; did you mean 'dirichlet'? "
      f"allowed: iid, shards, dirichlet, pathological, quantity, natural, {OWN}")),
     (["partition=null"], "partition=null: found null, allowed: a name, or a block with the keys kind, per and its own"),
@@ -207,7 +207,8 @@ ON_THE_COMMAND_LINE = [
     (["training.lr_decay={name: cosin}"], ("training.lr_decay={name: cosin}: training.lr_decay.name: unknown rate "
      f"schedule 'cosin'; did you mean 'cosine'? allowed: factors, cosine, warmup, {OWN}")),
     (["training.lr_decay={name: cosine, per_round: 0.9}"], ("training.lr_decay={name: cosine, per_round: 0.9}: "
-     "training.lr_decay.per_round: unknown key 'per_round' of 'cosine'; allowed: name, per, warmup, least")),
+     "training.lr_decay.per_round: unknown key 'per_round' of 'cosine'; did you mean "
+     "'training.lr_decay={name: factors, per_round: ...}'?")),
     (["training.optimizer=named_components:no_rate"], ("training.optimizer=named_components:no_rate: optimizer "
      "'named_components:no_rate': found no keyword-only parameter lr, allowed: one, which is a key of every "
      "optimizer")),
@@ -216,10 +217,19 @@ ON_THE_COMMAND_LINE = [
     (["scenario.kind=named_components:net"], ("scenario.kind=named_components:net: task scenario "
      "'named_components:net': found the parameters (shape, classes), allowed: (dataset, tasks, generator) and its "
      "keys, which are keyword-only")),
-    (["lr=0.1"], f"lr=0.1: unknown key 'lr'; did you mean 'training.optimizer.lr'? allowed: {TOP}"),
-    (["shards_per_client=3"], f"shards_per_client=3: unknown key 'shards_per_client'; allowed: {TOP}"),
+    (["lr=0.1"], "lr=0.1: unknown key 'lr'; did you mean 'training.optimizer.lr'?"),
+    (["training.lr=0.1"], "training.lr=0.1: unknown key 'lr'; did you mean 'training.optimizer.lr'?"),
+    (["model.lr=0.1"], "model.lr=0.1: unknown key 'lr' of 'net'; did you mean 'training.optimizer.lr'?"),
+    (["epochs=3"], "epochs=3: unknown key 'epochs'; did you mean 'training.local_epochs'?"),
+    (["training.seed=3"], "training.seed=3: unknown key 'seed'; did you mean 'seed'?"),
+    (["count=3"], "count=3: unknown key 'count'; did you mean 'clients.count' or 'participation.count'?"),
+    (["mu=0.1"], "mu=0.1: unknown key 'mu'; did you mean 'methods.fedprox.mu'?"),
+    (["shards_per_client=3"], ("shards_per_client=3: unknown key 'shards_per_client'; did you mean 'partition={kind: "
+     "shards, shards_per_client: ...}'?")),
+    (["base=quickstart", "grid={seed: [0]}"], ("run.yaml: found a sweep, allowed: a run's config; did you mean "
+     "`raysim sweep run.yaml`?")),
     (["shards_per_client=3", "partition=shards"], ("shards_per_client=3: unknown key 'shards_per_client'; did you mean "
-     f"'partition.shards_per_client'? allowed: {TOP}")),
+     "'partition.shards_per_client'?")),
     (["methods={fedbuff: {}}"], ("methods={fedbuff: {}}: methods.fedbuff: found a schedule, allowed: methods; it is "
      "schedule={kind: asynchronous, mixing: deltas}")),
     (["methods=FedAsync"], ("methods=FedAsync: methods.FedAsync: found a schedule, allowed: methods; it is "

@@ -97,8 +97,12 @@ def test_a_number_of_cpus_is_kept_and_may_fill_the_cluster(placed):
     [
         (5, {"cpus_per_actor": 2}, r"resources\.cpus_per_actor: found 2 for each of 5 actors, the cluster has 8 CPUs"),
         (1, {"cpus_per_actor": 9}, r"allowed: auto, or at most 8"),
-        (3, {"gpus_per_actor": 64}, r"resources\.gpus_per_actor: found 64, the cluster has 0 GPUs"),
-        (3, {"gpus_per_actor": 0.1}, r"found 0\.1, the cluster has 0 GPUs; allowed: a number from 0 to 0"),
+        (
+            3,
+            {"gpus_per_actor": 64},
+            r"resources\.gpus_per_actor: found 64, and this machine has no GPU that torch can",
+        ),
+        (3, {"gpus_per_actor": 0.1}, r"found 0\.1, and this machine has no GPU .*; allowed: 0, to compute on CPUs$"),
         (
             400,
             {"workers": "spawned"},
