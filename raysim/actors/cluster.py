@@ -317,7 +317,7 @@ def without_warnings() -> Iterator[None]:
 
 
 def present() -> Capacity:
-    """Return the current capacity of this process's cluster, whose nodes may change."""
+    """Return the current capacity of this process's cluster. Its nodes may change."""
     return combine(present_nodes().values())
 
 

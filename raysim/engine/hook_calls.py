@@ -1,7 +1,7 @@
 """Calls of methods' hooks, with checks that a hook leaves the module and the method's state in order.
 
-A hook that moves or converts the module, or that stores an object which no checkpoint can hold, would otherwise end a
-run hours later, or change its result without an error.
+A hook may move or convert the module, or store an object that no checkpoint can hold. Without the checks, this would
+end a run hours later, or change its result without an error.
 """
 
 from collections import Counter
@@ -24,11 +24,11 @@ COPY = "a hook that leaves the module as it is; {}.network_at() returns a separa
 class HookCalls:
     """Calls hooks, and checks the module and the half's state after user-defined ones.
 
-    After a hook of the local loop, both are checked on calls 1, 2, 4, 8, ..., as a check takes as long as a step of a
-    small model. The module is also checked after every other hook and after every phase.
+    After a hook of the local loop, both are checked on calls 1, 2, 4, 8, ... A check takes as long as a step of a small
+    model. The module is also checked after every other hook and after every phase.
 
     Args:
-        model: the model whose module hooks can change.
+        model: the model. Hooks can change its module.
         profile: measures the seconds of each hook.
     """
 

@@ -25,7 +25,7 @@ class Profile:
         self._inside: list[float] = []  # by open part: the seconds of the parts inside it
 
     def part(self, name: str) -> AbstractContextManager[None]:
-        """Return a context whose duration counts as this part's."""
+        """Return a context. Its duration counts as this part's."""
         return self._timed(name) if self._on else NOTHING
 
     def add(self, seconds: Mapping[str, float]) -> None:
