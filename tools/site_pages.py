@@ -16,6 +16,8 @@ import latex2mathml.converter
 from mkdocs.exceptions import ConfigurationError
 from mkdocs.structure.files import File, Files
 
+import raysim
+
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / ".gallery"  # where tools/gallery.py runs the gallery's commands
 OWN = {  # the repository's pages outside docs/, and what they are called here
@@ -37,12 +39,14 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
 ORDER = ["Home", "Learn", "Choose", "How to", "Methods", "Reference", "Explain", "Results", "Project"]
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+ARXIV = re.compile(r"(?<!\[)\barXiv[:\s](?P<number>\d{4}\.\d{4,5})\b")
 FORMULA = re.compile(r"\$(?P<text>[^$\n]+)\$")
 PLOTS = re.compile(r"^<!-- figures: (?P<pattern>\S+) -->$", re.MULTILINE)
 
 
 def on_config(config: Any) -> Any:
     """Put the pages in their sections, those that are new too."""
+    config.site_name = f"raysim {raysim.__version__}"
     config.nav = order_pages([*OWN.values(), *(str(path.relative_to(ROOT / "docs")) for path in _pages())])
     return config
 
@@ -88,7 +92,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
     if uri.startswith("files/"):
         return markdown
-    return PLOTS.sub(show, _outside_code(markdown, lambda text: FORMULA.sub(_as_math, LINK.sub(relink, text))))
+
+    def improve(text: str) -> str:
+        linked = ARXIV.sub(r"[arXiv \g<number>](https://arxiv.org/abs/\g<number>)", LINK.sub(relink, text))
+        return FORMULA.sub(_as_math, linked)
+
+    return PLOTS.sub(show, _outside_code(markdown, improve))
 
 
 def _as_math(formula: re.Match[str]) -> str:

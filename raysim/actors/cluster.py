@@ -150,7 +150,7 @@ def _start_ray(capacity: Capacity, dashboard: bool, folder: Path) -> Sequence[ps
                 raise RuntimeError("one of its processes ended")
             return processes
         except Exception as error:  # Ray raises all kinds
-            if tries == TRIES or compat.unknown_option(error):
+            if tries == TRIES or _is_unsupported(error):
                 raise RunError(f"Ray could not start ({error}); {_start_advice(error)}") from error
             for process in _processes_of(folder):
                 with suppress(psutil.Error):
@@ -168,9 +168,13 @@ def divide_memory(limit: int | None) -> tuple[int | None, int | None]:
     return store, limit - store
 
 
-def _start_advice(error: BaseException) -> str:
+def _is_unsupported(error: Exception) -> bool:
+    return isinstance(error, TypeError) or compat.UNKNOWN_OPTION in str(error)
+
+
+def _start_advice(error: Exception) -> str:
     """Return what to do after Ray could not start."""
-    if compat.unknown_option(error):
+    if _is_unsupported(error):
         oldest, newest = compat.TESTED
         return f"raysim was tested with Ray {oldest} to {newest}, and this is {version('ray')}: install one of those"
     return "see whether memory, /dev/shm or processes (ulimit -u) are short, then start the run again"
@@ -284,7 +288,7 @@ def _explained(address: str, error: BaseException) -> Unreachable:
             f"resources.address: the cluster at {address} requires a token: set {compat.MODE}=token, and copy "
             f"~/.ray/auth_token from the machine where the cluster was started, or set {compat.TOKEN}"
         )
-    if compat.other_version(text):
+    if compat.OTHER_VERSION in text:
         return Unreachable(f"resources.address: the cluster at {address} has another version: {text}")
     return _no_cluster(address, text)
 

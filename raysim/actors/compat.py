@@ -321,6 +321,10 @@ def forked_start(command: str) -> dict[str, Any]:
 
 # --- Texts of Ray's errors
 
+LOST_NODE, LOW_MEMORY = "its node has died", "low on memory"  # of an actor
+UNKNOWN_OPTION, OTHER_VERSION = "Unknown keyword argument", "ersion mismatch"  # of `ray.init`
+"""What: parts of the texts. Without: as in `refused_token`, the error messages say less."""
+
 
 def refused_token(error: BaseException) -> bool:
     """Return whether joining a cluster failed because of the token.
@@ -332,26 +336,6 @@ def refused_token(error: BaseException) -> bool:
     while error.__cause__ is not None:
         error = error.__cause__
     return type(error).__name__ == "AuthenticationError" or "InvalidAuthToken" in str(error)
-
-
-def unknown_option(error: BaseException) -> bool:
-    """Return whether `ray.init` does not know an option. As in `refused_token`, only an error message depends on it."""
-    return isinstance(error, TypeError) or "Unknown keyword argument" in str(error)
-
-
-def other_version(text: str) -> bool:
-    """Return whether an error's text says that a cluster has another version of Ray. See `refused_token`."""
-    return "ersion mismatch" in text
-
-
-def lost_node(error: BaseException) -> bool:
-    """Return whether an actor was lost with its node. As in `refused_token`, only an error message depends on it."""
-    return "its node has died" in str(error)
-
-
-def low_memory(error: BaseException) -> bool:
-    """Return whether Ray killed an actor for lack of memory. As in `refused_token`, only a message depends on it."""
-    return "low on memory" in str(error)
 
 
 def draining_nodes() -> Iterable[str]:

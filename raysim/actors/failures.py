@@ -56,8 +56,8 @@ def death(who: str, error: RayActorError | OutOfMemoryError) -> RunError:
     """Return the error that reports a lost actor."""
     if isinstance(error, RayActorError) and error.actor_init_failed:
         return RunError(f"{who} could not start: {str(error).strip().splitlines()[-1]}")
-    if compat.lost_node(error):
+    if compat.LOST_NODE in str(error):
         return Lost(who, "its node was lost (it ended, or the network to it was cut)")
-    if isinstance(error, OutOfMemoryError) or compat.low_memory(error):
+    if isinstance(error, OutOfMemoryError) or compat.LOW_MEMORY in str(error):
         return Lost(who, "Ray killed it, as memory ran low", LEAST_MEMORY)
     return Lost(who, killed_for_memory("it") or ENDED, LEAST_MEMORY)

@@ -12,8 +12,9 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 import ray
@@ -23,6 +24,8 @@ from raysim.system.errors import Lost, RunError
 
 if TYPE_CHECKING:
     from raysim.actors.fork_server import ForkServer
+
+Answer = TypeVar("Answer")
 
 EVERY = 5  # seconds between two checks of a joined cluster, and the time limit for its answer
 SILENCE = 40  # seconds without an answer after which the run ends; Ray (2.60) ends this process after 60
@@ -141,6 +144,31 @@ def settle() -> None:
     while CURRENT.processes and not CURRENT.ended and time.monotonic() < limit:
         time.sleep(0.02)
     CURRENT.check()
+
+
+def answer(request: Callable[[], Answer]) -> Answer:
+    """Return the answer to a request that Ray sends to the GCS. Raises as `wait`.
+
+    If a joined cluster does not answer, Ray (2.60) waits for a minute, and then ends this process without a message.
+    """
+    if not isinstance(CURRENT, JoinedCluster):
+        return request()
+    answers: SimpleQueue[Answer | Exception] = SimpleQueue()
+
+    def ask_for_it() -> None:
+        try:
+            answers.put(request())
+        except Exception as error:
+            answers.put(error)
+
+    Thread(target=ask_for_it, daemon=True).start()
+    while True:
+        with suppress(Empty):
+            found = answers.get(timeout=STEP)
+            if isinstance(found, Exception):
+                raise found
+            return found
+        CURRENT.check()
 
 
 def reach() -> None:

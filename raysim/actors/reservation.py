@@ -43,10 +43,10 @@ class Places:
         each = {"CPU": placement.cpus, "GPU": placement.gpus, **placement.custom}
         each = {name: share for name, share in each.items() if share}
         self.placement = placement
-        self.group = placement_group(
-            [each] * placement.actors,
-            strategy="PACK" if placement.packed else "SPREAD",
-            bundle_label_selector=[elsewhere(placement.avoid)] * placement.actors if placement.avoid else None,
+        selectors = [elsewhere(placement.avoid)] * placement.actors if placement.avoid else None
+        strategy = "PACK" if placement.packed else "SPREAD"
+        self.group = liveness.answer(
+            lambda: placement_group([each] * placement.actors, strategy, bundle_label_selector=selectors)
         )
         try:
             self.wait()
@@ -63,7 +63,7 @@ class Places:
 
     def nodes(self) -> list[str]:
         """Return the id of each host's node."""
-        of_hosts = placement_group_table(self.group)["bundles_to_node_id"]
+        of_hosts = liveness.answer(lambda: placement_group_table(self.group))["bundles_to_node_id"]
         return [str(of_hosts[index]) for index in range(self.placement.actors)]
 
     def wait(self) -> None:
@@ -76,9 +76,10 @@ class Places:
         wanted = self.placement
         for _ in range(PATIENCE):
             liveness.CURRENT.check()
-            if self.group.wait(1):
+            if liveness.answer(lambda: self.group.wait(1)):
                 return
-            nodes = [node for name, node in cluster.present_nodes().items() if name not in wanted.avoid]
+            there = liveness.answer(cluster.present_nodes)
+            nodes = [node for name, node in there.items() if name not in wanted.avoid]
             if sum(node.room(wanted.cpus, wanted.gpus, wanted.custom) for node in nodes) < wanted.actors:
                 raise Lost("a node", "the other nodes have no room for its hosts")
         listed = ", ".join(f"{share:g} {name}" for name, share in self.group.bundle_specs[0].items())

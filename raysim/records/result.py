@@ -54,7 +54,7 @@ class Result:
     """The tested models, which is evaluation.model: global, local or global_per_client. Unless it is global, accuracies
     are means over clients."""
     evaluation: Mapping[str, ProtocolMetrics]
-    """By protocol (domain_il, class_il, task_il): the accuracy matrix a[t][i] and its metrics, as fractions."""
+    """By protocol (domain_il, class_il, task_il): the accuracy matrix `a[t][i]` and its metrics, as fractions."""
     per_client: Mapping[str, ClientSummary] | None = None
     """By protocol: the clients' accuracies with their mean, worst and standard deviation, if the config asks for it."""
     bytes_up: int
@@ -108,7 +108,7 @@ class Result:
 
     @property
     def matrix(self) -> np.ndarray:
-        """The accuracy matrix a[t][i] of the first protocol: on task i's test set after task t, as fractions."""
+        """The accuracy matrix `a[t][i]` of the first protocol: on task i's test set after task t, as fractions."""
         found = self._metrics(None)
         return np.array([] if found is None else found["accuracy"], dtype=float)
 

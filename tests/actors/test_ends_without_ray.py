@@ -76,6 +76,29 @@ def test_whoever_waits_for_an_event_notices(monkeypatch: pytest.MonkeyPatch) -> 
             waiting()
 
 
+def test_a_call_of_ray_that_blocks_is_given_up_with_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would end the process after a minute, without a message."""
+
+    class Silent(liveness.JoinedCluster):
+        checks = 0
+
+        def check(self) -> bool:
+            self.checks += 1
+            if self.checks == 3:
+                raise RunError("cut off")
+            return False
+
+    never = threading.Event()
+    monkeypatch.setattr(liveness, "CURRENT", Silent("127.0.0.1:1"))
+    with pytest.raises(RunError, match="cut off"):
+        liveness.answer(never.wait)
+    never.set()
+    monkeypatch.setattr(liveness, "CURRENT", Silent("127.0.0.1:1"))
+    assert liveness.answer(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        liveness.answer(lambda: 1 / 0)
+
+
 def test_before_a_start_the_cluster_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     answers, slept = iter([False, False, True]), list[float]()
     monkeypatch.setattr(liveness, "CURRENT", SimpleNamespace(check=lambda: next(answers)))
