@@ -8,16 +8,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from raysim.system.version import VERSION
+
 if TYPE_CHECKING:
     from raysim.evaluation.evaluate import Evaluated, evaluate
     from raysim.launch.check import check_run as check
     from raysim.launch.run import run
     from raysim.records.result import Result
     from raysim.records.result import load_result as load
+    from raysim.reports.frame import frame
     from raysim.reports.write import figures
     from raysim.reports.write import write_report as report
     from raysim.sweeps.sweep import sweep
     from raysim.system.errors import ConfigError, RunError
+
+__version__ = VERSION
 
 __all__ = [
     "ConfigError",
@@ -27,6 +32,7 @@ __all__ = [
     "check",
     "evaluate",
     "figures",
+    "frame",
     "load",
     "report",
     "run",
@@ -41,6 +47,7 @@ _HOMES = {
     "check": "raysim.launch.check:check_run",
     "evaluate": "raysim.evaluation.evaluate:evaluate",
     "figures": "raysim.reports.write:figures",
+    "frame": "raysim.reports.frame:frame",
     "load": "raysim.records.result:load_result",
     "report": "raysim.reports.write:write_report",
     "run": "raysim.launch.run:run",
@@ -54,3 +61,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'raysim' has no attribute {name!r}")
     module, _, attribute = _HOMES[name].partition(":")
     return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__doc__", "__version__"]

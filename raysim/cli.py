@@ -1,14 +1,16 @@
-"""The command line: `raysim run`, `check`, `download`, `list`, `sweep`, `report`, `evaluate`, `configs` and `new`."""
+"""What the commands do; command_line.py has their arguments."""
 
-import argparse
+import json
 import os
 import sys
 import traceback
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
+import raysim
+from raysim.command_line import ArgumentParser, HelpShown, describe_commands, find_command, fit_lines
 from raysim.system.errors import ConfigError, RunError, describe_error, single_line
 from raysim.system.importing import uncollected
 from raysim.system.output import has_terminal, paint
@@ -17,59 +19,7 @@ if TYPE_CHECKING:
     from raysim.actors.session import Session
     from raysim.config import Draft
 
-USAGE = """usage: raysim COMMAND ...
-
-  run CONFIG [KEY=VALUE ...] [--out DIR] [--local] [--quiet]   run a scenario
-  run --resume --out DIR [KEY=VALUE ...] [--local] [--quiet]   resume from a run's newest checkpoint
-        [--trust]
-  check CONFIG [KEY=VALUE ...] [--cluster] [--schema]          validate; say what would start; start nothing
-  download CONFIG [KEY=VALUE ...]                              download what is missing of a config's data
-  list KIND [NAME]                                             what a config can name: methods, models, ...; NAME's keys
-  sweep CONFIG [KEY=VALUE ...] [--out DIR] [--jobs N]          run a grid of runs, without those that are done
-        [--local] [--list] [--quiet]
-  report DIR ... [--out DIR] [--against PAPER]                 tables and plots over every finished run below the DIRs
-  evaluate DIR [KEY=VALUE ...] [--out FILE] [--trust]          a finished run's model on other data, or another split
-  configs                                                      list the configs that raysim comes with: their names
-  new FILE [--from CONFIG]                                     write your own config, a copy of another
-
-CONFIG is a YAML file's path or a name that `raysim configs` lists
-KEY is dotted and VALUE is YAML: training.optimizer.lr=0.1, 'methods={fedprox: {mu: 0.1}}'
-raysim COMMAND --help says more; raysim --version the version"""
 RAYS_LOG = "ray.log"
-CONFIG = "a YAML file, or the name of a config that raysim comes with"
-OVERRIDE = "a dotted key and its value, in YAML"
-TRUST = "import custom components that the run's config.yaml names; this executes their code"
-
-
-class ArgumentParser(argparse.ArgumentParser):
-    """The argument parser of a raysim command.
-
-    Args:
-        command: the command's name.
-        description: the command's description.
-    """
-
-    def __init__(self, command: str, description: str) -> None:
-        super().__init__(prog=f"raysim {command}", description=description, allow_abbrev=False)
-
-    def error(self, message: str) -> NoReturn:
-        """Raise ConfigError for a wrong command line."""
-        raise ConfigError(f"{self.prog}: {message}; see {self.prog} --help")
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """Raise HelpShown."""
-        raise HelpShown
-
-
-class HelpShown(Exception):
-    """--help was requested and printed."""
-
-
-def parse_count(text: str) -> int:
-    """Return a whole number >= 1."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"found '{text}', allowed: a whole number >= 1")
-    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -113,29 +63,16 @@ def describe_mistake(error: ConfigError) -> str:
 
 def _command(given: list[str]) -> int:
     if not given or given[0] in ("-h", "--help"):
-        print(USAGE)
-        return 0 if given else 2
-    if given[0] == "--version":
-        from importlib.metadata import version
-
-        print(f"raysim {version('raysim')}")
+        print(*describe_commands(), sep="\n")
         return 0
-    if given[0] not in COMMANDS:
-        raise ConfigError(f"raysim: found {given[0]!r}, allowed: {', '.join(COMMANDS)}; see raysim --help")
-    return COMMANDS[given[0]](given[1:])
+    if given[0] == "--version":
+        print(f"raysim {raysim.__version__}")
+        return 0
+    parser = find_command(given[0]).parser(given[0])
+    return ACTIONS[given[0]](parser, parser.parse_intermixed_args(given[1:]))
 
 
-def _run(given: Sequence[str]) -> int:
-    parser = ArgumentParser("run", "Run a scenario.")
-    parser.add_argument("config", metavar="CONFIG", nargs="?", help=f"{CONFIG}; with --resume, DIR's own")
-    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=OVERRIDE)
-    parser.add_argument("--out", metavar="DIR", help="a new or empty directory (runs/NAME/seed-SEED/DATE-TIME-LABEL)")
-    parser.add_argument("--local", action="store_true", help="run every client in this process, without Ray")
-    parser.add_argument("--resume", action="store_true", help="resume from DIR's newest checkpoint")
-    parser.add_argument("--quiet", action="store_true", help="show nothing")
-    parser.add_argument("--profile", action="store_true", help="print the seconds that each hook and part takes")
-    parser.add_argument("--trust", action="store_true", help=TRUST)
-    asked = parser.parse_intermixed_args(given)
+def _run(parser: ArgumentParser, asked: Namespace) -> int:
     if asked.config is None and not asked.resume:
         parser.error("the following arguments are required: CONFIG")
     if asked.resume and asked.config is not None and "=" in asked.config and not os.path.exists(asked.config):
@@ -178,8 +115,7 @@ def _early_session(draft: "Draft | None", local: bool) -> "AbstractContextManage
     return open_early(draft.config.resources)
 
 
-def _download(given: Sequence[str]) -> int:
-    asked = _with_config("download", "Download what is missing of a config's data.").parse_intermixed_args(given)
+def _download(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.data.loading import download
     from raysim.launch.bar import show_downloads
 
@@ -187,48 +123,34 @@ def _download(given: Sequence[str]) -> int:
     return 0
 
 
-def _check(given: Sequence[str]) -> int:
-    parser = _with_config("check", "Validate a config, say what would start and what it would cost; start nothing.")
-    words = "look at the software, the memory and the free space of each node at resources.address"
-    parser.add_argument("--cluster", action="store_true", help=words)
-    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of all configs instead")
-    asked = parser.parse_intermixed_args(given)
+def _check(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.config import build_json_schema, load
 
     config = load(asked.config, asked.overrides)
     if asked.schema:
-        import json
-
-        print(json.dumps(build_json_schema(), indent=2))
+        _print_json(build_json_schema())
         return 0
     from raysim.launch.check import estimate_run
 
-    for label, text in estimate_run(config, asked.cluster):
-        print(single_line(f"{label:<12} {text}"))
+    if asked.json:
+        _print_json(dict(estimate_run(config)))
+        return 0
+    for label, text in estimate_run(config):
+        print(*fit_lines([f"{label:<12} {text}"], sys.stdout), sep="\n")
     return 0
 
 
-def _list(given: Sequence[str]) -> int:
-    parser = ArgumentParser("list", "Say what a config can name.")
-    parser.add_argument("kind", metavar="KIND", help="methods, datasets, models, partitions, ...")
-    parser.add_argument("name", metavar="NAME", nargs="?", help="say which keys this one has, or package.module:name")
-    asked = parser.parse_args(given)
-    from raysim.config.reference import list_components
+def _list(parser: ArgumentParser, asked: Namespace) -> int:
+    from raysim.config.reference import find_components, list_components
 
-    print(*map(single_line, list_components(asked.kind, asked.name)), sep="\n")
+    if asked.json:
+        _print_json([*find_components(asked.kind, asked.name)])
+    else:
+        print(*fit_lines(list_components(asked.kind, asked.name), sys.stdout), sep="\n")
     return 0
 
 
-def _sweep(given: Sequence[str]) -> int:
-    parser = _with_config("sweep", "Run a grid of runs; those that are done already are not run again.")
-    parser.add_argument("--out", metavar="DIR", help="the sweep's directory (runs/NAME)")
-    parser.add_argument(
-        "--jobs", metavar="N", type=parse_count, help="the most runs at a time (as many as there are CPUs)"
-    )
-    parser.add_argument("--local", action="store_true", help="one run after the other in this process, without Ray")
-    parser.add_argument("--list", action="store_true", help="say what would be run, and what is done; start nothing")
-    parser.add_argument("--quiet", action="store_true", help="show nothing")
-    asked = parser.parse_intermixed_args(given)
+def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.sweeps.directory import plan_sweep
     from raysim.sweeps.display import describe_outcome, list_runs, open_sweep_display, summarise_outcomes
     from raysim.sweeps.sweep import carry_out
@@ -250,33 +172,23 @@ def _sweep(given: Sequence[str]) -> int:
     return 130 if statuses & {"interrupted", "not started"} else int("failed" in statuses)
 
 
-def _report(given: Sequence[str]) -> int:
-    description = "Write tables and plots over every finished run at any depth below some directories."
-    parser = ArgumentParser("report", description)
-    parser.add_argument("directories", metavar="DIR", nargs="+", help="a directory with runs below it, or a run's own")
-    parser.add_argument("--out", metavar="DIR", help="where the report's files go (the first DIR)")
-    parser.add_argument("--against", metavar="PAPER", help="put the published figures of a paper beside the measured")
-    asked = parser.parse_args(given)
+def _report(parser: ArgumentParser, asked: Namespace) -> int:
     with uncollected():
         from raysim.launch.display import result_console
+        from raysim.reports.formats import report_to_json
         from raysim.reports.terminal import open_report_display, show_report
         from raysim.reports.write import write_report
 
-    with open_report_display() as tell:
+    with open_report_display(sys.stderr if asked.json else sys.stdout) as tell:
         report = write_report(asked.directories, asked.out, asked.against, tell=tell)
-    show_report(report, result_console())
+    if asked.json:
+        _print_json(report_to_json(report))
+    else:
+        show_report(report, result_console())
     return 0
 
 
-def _evaluate(given: Sequence[str]) -> int:
-    description = "Evaluate a finished run's model on another data set or split: keys of dataset, scenario, evaluation."
-    parser = ArgumentParser("evaluate", description)
-    parser.add_argument("directory", metavar="DIR", help="the run's directory")
-    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=OVERRIDE)
-    parser.add_argument("--out", metavar="FILE", type=Path, help="write the accuracies as JSON too, to a new file")
-    parser.add_argument("--local", action="store_true", help="in this process, as it always is: it needs no Ray")
-    parser.add_argument("--trust", action="store_true", help=TRUST)
-    asked = parser.parse_intermixed_args(given)
+def _evaluate(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.evaluation import evaluate
 
     if asked.out is not None:
@@ -288,20 +200,14 @@ def _evaluate(given: Sequence[str]) -> int:
     return 0
 
 
-def _configs(given: Sequence[str]) -> int:
-    ArgumentParser("configs", "List the configs and sweeps that raysim comes with.").parse_args(given)
+def _configs(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.config.bundled import list_configs
 
-    print(*map(single_line, list_configs()), sep="\n")
+    print(*fit_lines(list_configs(), sys.stdout), sep="\n")
     return 0
 
 
-def _new(given: Sequence[str]) -> int:
-    parser = ArgumentParser("new", "Write your own config, which starts as a copy of another.")
-    parser.add_argument("file", metavar="FILE", type=Path, help="the file to write, which must not exist")
-    words = "a config's name (`raysim configs` lists them) or path; by default the quickstart"
-    parser.add_argument("--from", dest="source", metavar="CONFIG", default="quickstart", help=words)
-    asked = parser.parse_args(given)
+def _new(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.config.bundled import copy_config
 
     copy_config(asked.source, asked.file)
@@ -309,14 +215,18 @@ def _new(given: Sequence[str]) -> int:
     return 0
 
 
-def _with_config(command: str, description: str) -> ArgumentParser:
-    parser = ArgumentParser(command, description)
-    parser.add_argument("config", metavar="CONFIG", help=CONFIG)
-    parser.add_argument("overrides", metavar="KEY=VALUE", nargs="*", help=OVERRIDE)
-    return parser
+def _completion(parser: ArgumentParser, asked: Namespace) -> int:
+    from raysim.shell_completion import write_script
+
+    print(write_script(asked.shell), end="")
+    return 0
 
 
-COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, allow_nan=False))
+
+
+ACTIONS: Mapping[str, Callable[[ArgumentParser, Namespace], int]] = {
     "run": _run,
     "check": _check,
     "list": _list,
@@ -326,4 +236,5 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "download": _download,
     "configs": _configs,
     "new": _new,
+    "completion": _completion,
 }

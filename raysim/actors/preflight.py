@@ -23,6 +23,7 @@ from raysim.actors import cluster
 from raysim.actors.workers import ask_nodes
 from raysim.system.capacity import MIB, Capacity, job_memory
 from raysim.system.errors import ConfigError
+from raysim.system.version import VERSION
 
 if TYPE_CHECKING:  # they import torch, which a node's task need not
     from raysim.config import Config
@@ -187,7 +188,7 @@ def versions() -> dict[str, str]:
     for path in sorted(ROOT.rglob("*.py")):
         code.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return {
-        "raysim": f"{_version('raysim')} (code {code.hexdigest()[:8]})",
+        "raysim": f"{VERSION} (code {code.hexdigest()[:8]})",
         "Python": platform.python_version().rpartition(".")[0],
         "torch": _version("torch").partition("+")[0],
         "Ray": _version("ray"),

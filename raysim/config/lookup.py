@@ -37,6 +37,7 @@ class Kind:
         keys: the required keys.
         parent: the required base class.
         listed: the name of the kind in `raysim list`, if it is listed.
+        about: what the components of the kind do.
     """
 
     table: str
@@ -45,27 +46,68 @@ class Kind:
     keys: tuple[str, ...] = ()
     parent: str | None = None
     listed: str | None = None
+    about: str = ""
 
 
 KINDS = {
-    "method": Kind("raysim.algorithms:METHODS", parent="raysim.api:Method", listed="methods"),
-    "data set": Kind("raysim.data:DATASETS", ("root", "download"), listed="datasets"),
-    "model": Kind("raysim.models:MODELS", ("shape", "classes"), listed="models"),
-    "task scenario": Kind("raysim.data.scenario:SCENARIOS", ("dataset", "tasks", "generator"), listed="scenarios"),
+    "method": Kind(
+        "raysim.algorithms:METHODS",
+        parent="raysim.api:Method",
+        listed="methods",
+        about="what clients and server do beyond FedAvg",
+    ),
+    "data set": Kind("raysim.data:DATASETS", ("root", "download"), listed="datasets", about="the clients' data"),
+    "model": Kind("raysim.models:MODELS", ("shape", "classes"), listed="models", about="the networks"),
+    "task scenario": Kind(
+        "raysim.data.scenario:SCENARIOS", ("dataset", "tasks", "generator"), listed="scenarios", about="what a task is"
+    ),
     "partition": Kind(
-        "raysim.data.partition:PARTITIONS", ("labels", "clients", "generator"), ("ids",), listed="partitions"
+        "raysim.data.partition:PARTITIONS",
+        ("labels", "clients", "generator"),
+        ("ids",),
+        listed="partitions",
+        about="how a task's samples are divided among the clients",
     ),
-    "augmentation": Kind("raysim.data.transforms:AUGMENTATIONS", ("images", "numbers"), listed="augmentations"),
-    "optimizer": Kind("raysim.engine.optimizer:OPTIMIZERS", keys=("lr",), listed="optimizers"),
-    "rate schedule": Kind("raysim.engine.rates:RATE_SCHEDULES", ("lr", "progress"), listed="rate_schedules"),
+    "augmentation": Kind(
+        "raysim.data.transforms:AUGMENTATIONS",
+        ("images", "numbers"),
+        listed="augmentations",
+        about="random changes of the training images",
+    ),
+    "optimizer": Kind(
+        "raysim.engine.optimizer:OPTIMIZERS", keys=("lr",), listed="optimizers", about="local training's steps"
+    ),
+    "rate schedule": Kind(
+        "raysim.engine.rates:RATE_SCHEDULES",
+        ("lr", "progress"),
+        listed="rate_schedules",
+        about="how the learning rate changes",
+    ),
     "memory policy": Kind(
-        "raysim.memory:POLICIES", ("capacity",), parent="raysim.memory:Policy", listed="memory_policies"
+        "raysim.memory:POLICIES",
+        ("capacity",),
+        parent="raysim.memory:Policy",
+        listed="memory_policies",
+        about="which samples a replay memory keeps",
     ),
-    "sampler": Kind("raysim.engine.samplers:SAMPLERS", ("server", "count", "generator"), listed="samplers"),
+    "sampler": Kind(
+        "raysim.engine.samplers:SAMPLERS",
+        ("server", "count", "generator"),
+        listed="samplers",
+        about="which clients take part in a round",
+    ),
     "objective": Kind(
-        "raysim.objectives:OBJECTIVES", parent="raysim.objectives.objective:Objective", listed="objectives"
+        "raysim.objectives:OBJECTIVES",
+        parent="raysim.objectives.objective:Objective",
+        listed="objectives",
+        about="loss, prediction and metric",
     ),
-    "callback": Kind("raysim.callbacks:CALLBACKS", parent="raysim.callbacks:Callback", listed="callbacks"),
+    "callback": Kind(
+        "raysim.callbacks:CALLBACKS",
+        parent="raysim.callbacks:Callback",
+        listed="callbacks",
+        about="code that receives a run's events",
+    ),
     "stream": Kind("raysim.federation.assignment:STREAMS", ("client", "start")),
 }
 """The kinds of components. A new kind needs a line here and a block (see component.py)."""

@@ -113,28 +113,45 @@ def _components(definitions: Schema, kind: str) -> Iterator[tuple[str, Schema]]:
         yield name, {**keys, "title": name, "description": described, "properties": keys.get("properties", {})}
 
 
-def list_components(listed: str, name: str | None = None) -> Iterator[str]:
-    """Yield a line for each name of a kind, as `raysim list` calls it, or for each key of one, built-in or custom.
+def find_components(listed: str | None, name: str | None = None) -> Iterator[dict[str, str]]:
+    """Yield the kinds that a config can name, the names of a kind, or the keys of a component, built-in or custom.
+
+    Args:
+        listed: the kind, as `raysim list` calls it; None yields all kinds.
+        name: the component's name.
 
     Raises:
         ConfigError: there is no such kind, or no such name.
     """
     kinds = {kind.listed: name for name, kind in KINDS.items() if kind.listed}
+    if listed is None:
+        yield from ({"kind": kind, "description": KINDS[kinds[kind]].about} for kind in kinds)
+        return
     if listed not in kinds:
         raise ConfigError(f"raysim list: {describe_unknown('kind', listed, kinds)}")
     kind = kinds[listed]
     if name is None:
-        width = max(16, *map(len, table(kind)))
         for known in table(kind):
-            yield f"{known:<{width}} {first_line(resolve(kind, known))}"
+            yield {"name": known, "description": first_line(resolve(kind, known))}
         return
-    component = resolve(kind, name)
-    keys = list(describe_block(keys_of(component)))
-    width = max([16, *(len(key) for key, *_ in keys)])
-    for key, default, allowed, words in keys:
-        yield f"{key:<{width}} {default:<12} {allowed}{'; ' * bool(words)}{words}"
-    if not keys:
+    for key, default, allowed, words in describe_block(keys_of(resolve(kind, name))):
+        yield {"key": key, "default": default, "allowed": allowed, "description": words}
+
+
+def list_components(listed: str | None, name: str | None = None) -> Iterator[str]:
+    """Yield what `find_components` finds as lines of text. Raises ConfigError, as it does."""
+    found = [[*one.values()] for one in find_components(listed, name)]
+    width = max([16, *(len(first) for first, *_ in found)])
+    if listed is None:
+        yield from (f"{kind:<{width}} {about}" for kind, about in found)
+        yield "`raysim list KIND` lists the names, `raysim list KIND NAME` a name's keys."
+    elif name is None:
+        yield from (f"{known:<{width}} {description}" for known, description in found)
+    elif not found:
         yield "no keys"
+    else:
+        for key, default, allowed, words in found:
+            yield f"{key:<{width}} {default:<12} {allowed}{'; ' * bool(words)}{words}"
 
 
 def describe_block(block: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:

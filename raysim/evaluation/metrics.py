@@ -100,6 +100,16 @@ def forward_transfer(matrix: Matrix, untrained: Sequence[float]) -> float | None
     return fmean(matrix[i - 1][i] - untrained[i] for i in range(1, last)) if last > 1 else None
 
 
+def grade(matrix: Matrix, metric: Metric) -> list[list[float]]:
+    """Return how good each value is, from 0 to 1, for colors: an accuracy itself, another metric by its extremes."""
+    if metric.unit == "%":
+        return [[min(1.0, max(0.0, value)) for value in row] for row in matrix]
+    better = [list(metric.better(row)) for row in matrix]
+    low = min((value for row in better for value in row), default=0.0)
+    high = max((value for row in better for value in row), default=0.0)
+    return [[(value - low) / (high - low) if high > low else 1.0 for value in row] for row in better]
+
+
 def describe_metric(metric: Metric) -> MetricKeys:
     """Return the keys that name a metric in a summary; none for accuracy."""
     if metric == ACCURACY_METRIC:

@@ -3,13 +3,15 @@
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RolledBack, RoundDone, Started
-from raysim.evaluation.metrics import Matrix, average_accuracy, describe_mean, metric_of, protocol_label
+from raysim.evaluation.metrics import Matrix, average_accuracy, describe_mean, grade, metric_of, protocol_label
 from raysim.evaluation.scoring import describe_clients
+from raysim.launch.announcing import describe_next
 from raysim.objectives import Metric
-from raysim.records.result import Result
+from raysim.records.result import Result, shade
 from raysim.system.capacity import MIB
 from raysim.system.errors import single_line
 
@@ -75,11 +77,14 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
         when = "task t" if in_step else f"t/{len(values['accuracy'])} of the run"
         label, metric = protocol_label(protocol, result.top_k, result.tested), metric_of(values)
         print_line(console, f"{metric.title}, {label}: row t is after {when}, column i is on task i")
-        console.print(_tabulate(values["accuracy"], console.width, metric))
+        console.print(_tabulate(values["accuracy"], console, metric, in_step))
         for name, matrix in (("worst client", values.get("worst")), ("deviation over clients", values.get("std"))):
             if matrix:
                 print_line(console, f"{name}, by task, at the end: {', '.join(f'{100 * a:.1f}' for a in matrix[-1])}")
-        numbers = {key.replace("_", " "): v for key, v in values.items() if v is None or isinstance(v, float)}
+        said = {key: v for key, v in values.items() if v is None or isinstance(v, float)}
+        if (loss := said.get("final_forgetting")) is None or loss == -(values["backward_transfer"] or 0.0):
+            said.pop("final_forgetting", None)  # it says nothing new
+        numbers = {key.replace("_", " "): v for key, v in said.items()}
         shown = {
             key.replace("accuracy", metric.name): "-" if v is None else metric.figure(v) for key, v in numbers.items()
         }
@@ -94,10 +99,8 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
         f"{result.bytes_up / MIB:.1f} MiB up, {result.bytes_down / MIB:.1f} MiB down",
     )
     print_line(console, f"run directory: {result.directory}")
-    if result.status == "interrupted":
-        print_line(console, f"to resume:     {resume_command}")
-    if any(result.directory.glob("events.out.*")):
-        print_line(console, f"TensorBoard:   tensorboard --logdir {result.directory}")
+    for what, command in describe_next(result, resume_command):
+        print_line(console, f"{what + ':':<14} {command}")
 
 
 def result_console() -> Console:
@@ -111,13 +114,29 @@ def print_line(console: Console, text: str) -> None:
     console.print(single_line(text), highlight=False, soft_wrap=True, markup=False)
 
 
-def _tabulate(matrix: Matrix, width: int, metric: Metric) -> Table:
+def _tabulate(matrix: Matrix, console: Console, metric: Metric, in_step: bool) -> Table:
+    """Return the matrix as a table. Cells are colored by value, except those of tasks that are not trained yet."""
     tasks = len(matrix[0]) if matrix else 0
-    narrow = 16 + 6 * tasks > width
+    narrow = 16 + 6 * tasks > console.width
+    style = _shade if console.color_system in ("256", "truecolor") else _color
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
     for heading in ("t", *map(str, range(1, tasks + 1)), "mean so far"):
         table.add_column(heading, justify="right", no_wrap=True)
+    grades = grade(matrix, metric)
     for t, row in enumerate(matrix, 1):
         figures = (format(100 * a, ".0f") if narrow and metric.unit == "%" else metric.figure(a) for a in row)
-        table.add_row(str(t), *figures, metric.figure(average_accuracy(matrix, t) or 0.0))
+        styles = ("dim" if in_step and task > t else style(share) for task, share in enumerate(grades[t - 1], 1))
+        cells = (Text(figure, style) for figure, style in zip(figures, styles, strict=True))
+        table.add_row(str(t), *cells, metric.figure(average_accuracy(matrix, t) or 0.0))
     return table
+
+
+def _color(share: float) -> str:
+    """Return a style for a terminal with few colors, in which no background is sure to be readable."""
+    return ("red", "yellow", "green")[min(2, int(3 * share))]
+
+
+def _shade(share: float) -> str:
+    """Return a style: a background from white to blue, and text that can be read on it."""
+    text, background = shade(share)
+    return f"{text} on rgb({','.join(map(str, background))})"

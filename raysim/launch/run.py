@@ -22,6 +22,7 @@ from raysim.estimate import placement
 from raysim.estimate.memory import estimate_memory
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation
+from raysim.launch.announcing import describe_start
 from raysim.launch.bar import open_run_display
 from raysim.launch.display import RunDisplay
 from raysim.launch.execution import Execution
@@ -116,6 +117,8 @@ def run(
             Footprint() as footprint,
             _start_here(prepared, display) if local else _start_on_ray(prepared, display, session) as start,
         ):
+            for line in describe_start(resolved, federation.availability.rounds, directory, places, local):
+                display.say(line)  # now that nothing of the config or the machine is wrong
             execution = Execution(resolved, federation, told, directory, display, start)
             steps = execution.steps(began, footprint, _interruptible(execution.recovery, display, log))
             try:

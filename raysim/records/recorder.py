@@ -32,6 +32,7 @@ from raysim.records.totals import Totals
 from raysim.system.errors import RunError
 from raysim.system.files import convert_write_errors, lock_directory
 from raysim.system.footprint import Footprint
+from raysim.system.version import VERSION
 
 
 class Recorder:
@@ -198,8 +199,8 @@ class Recorder:
 
 def find_versions() -> dict[str, str | None]:
     """Return the versions of python, torch, ray and raysim, and raysim's git commit; None for an unknown one."""
-    found = {"python": platform.python_version(), "torch": None, "ray": None, "raysim": None, "git": _find_commit()}
-    for package in ("torch", "ray", "raysim"):
+    found = {"python": platform.python_version(), "torch": None, "ray": None, "raysim": VERSION, "git": _find_commit()}
+    for package in ("torch", "ray"):
         with suppress(PackageNotFoundError):
             found[package] = version(package)
     return found

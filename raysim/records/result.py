@@ -1,67 +1,157 @@
 """The result of a run: summary.json as an object, written and read."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from raysim.evaluation.metrics import ProtocolMetrics
+from raysim.config.error_text import describe_unknown
+from raysim.evaluation.metrics import ProtocolMetrics, grade, metric_of, protocol_label
 from raysim.evaluation.scoring import ClientSummary
 from raysim.system.errors import ConfigError
 from raysim.system.files import convert_write_errors, is_locked, read_whole, write_whole
 
 # keys of summary.json, and the values that it leaves out
 IF_ASKED_FOR = {"top_k": 1, "tested": "global", "per_client": None, "stopped_by": None}
+WHITE, BLUE = (247, 251, 255), (8, 69, 148)  # the ends of a matrix's scale
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The keys of summary.json in their order, and its directory.
+    """The result of a run: the keys of its summary.json, and its directory.
 
-    `evaluation` maps a protocol (domain_il, class_il, task_il) to its accuracy matrix (fractions) and its
-    metrics; per_client, if evaluation.per_client asked for it, maps a protocol to the clients' accuracies and their
-    mean, worst and std (see raysim.evaluation.scoring). Where top_k is above 1, these are top-k accuracies. `tested` is
-    evaluation.model: where it is not global, accuracies are means over clients, and there is always per_client. Bytes
-    are the methods' payload, all clients together; steps counts the gradient steps of all clients' local training,
-    participation each client's updates; virtual_time is in virtual seconds; seconds_per_round is a median, without
-    evaluation; stopped_by is the callback that ended the run before its last round; actors counts Ray's (the
-    coordinator and the hosts; none if one process did it all). Older versions wrote no steps, participation,
-    virtual_time and actors, and a key `killed`, which is not read.
+    A key that an older version of raysim did not write has its default.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)
 
     name: str
+    """The config's name."""
     seed: int
+    """The config's seed."""
     methods: list[str]
+    """The methods' names in their order; empty for FedAvg."""
     status: str
+    """How the run ended: done, failed or interrupted."""
     stopped_by: str | None = None
+    """The callback that ended the run before its last round."""
     clients: int
+    """The number of clients."""
     tasks: int
+    """The number of tasks."""
     rounds: int
+    """The number of server updates, which are the lines of rounds.jsonl."""
     updates: int
+    """The number of client updates that the server applied."""
     top_k: int = 1
+    """A prediction counts as correct if the label is among the top_k most likely classes."""
     tested: str = "global"
+    """The tested models, which is evaluation.model: global, local or global_per_client. Unless it is global, accuracies
+    are means over clients."""
     evaluation: Mapping[str, ProtocolMetrics]
+    """By protocol (domain_il, class_il, task_il): the accuracy matrix a[t][i] and its metrics, as fractions."""
     per_client: Mapping[str, ClientSummary] | None = None
+    """By protocol: the clients' accuracies with their mean, worst and standard deviation, if the config asks for it."""
     bytes_up: int
+    """The bytes that all clients sent to the server: the methods' payload."""
     bytes_down: int
+    """The bytes that the server sent to all clients: the methods' payload."""
     steps: int | None = None
+    """The gradient steps of all clients' local training."""
     participation: Sequence[int] = ()
+    """By client: the number of its updates."""
     virtual_time: float | None = None
+    """The virtual seconds that the run takes under an asynchronous schedule."""
     model_sha256: str | None
+    """The hash of the final model's tensors; equal for runs that are equal to the last bit."""
     seconds: float
+    """The real duration of the run."""
     seconds_per_round: float | None
+    """The median of the rounds' durations, without evaluation and checkpoints."""
     seconds_starting: float
+    """The duration of the start, before the first round."""
     peak_memory_bytes: int
+    """The largest memory of all of the run's processes together, sampled each second."""
     actors: int | None = None
+    """The number of Ray actors, which are the coordinator and the hosts; 0 without Ray."""
     recoveries: int
+    """How often the run returned to a checkpoint, since a process was lost."""
     rounds_recomputed: int
+    """The number of rounds that recoveries computed again."""
     versions: Mapping[str, str | None]
+    """The versions of Python, torch, Ray and raysim, and the git commit."""
     directory: Path = Path()
+    """The run's directory."""
+
+    def accuracy(self, protocol: str | None = None) -> float | None:
+        """Return the average accuracy over all tasks after the last one, as a fraction.
+
+        Args:
+            protocol: domain_il, class_il or task_il; by default the first in `evaluation`.
+        """
+        found = self._metrics(protocol)
+        return None if found is None else found["average_accuracy"]
+
+    def forgetting(self, protocol: str | None = None) -> float | None:
+        """Return the forgetting, as a fraction; None if it is undefined, as with one task.
+
+        Args:
+            protocol: domain_il, class_il or task_il; by default the first in `evaluation`.
+        """
+        found = self._metrics(protocol)
+        return None if found is None else found["forgetting"]
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The accuracy matrix a[t][i] of the first protocol: on task i's test set after task t, as fractions."""
+        found = self._metrics(None)
+        return np.array([] if found is None else found["accuracy"], dtype=float)
+
+    def _metrics(self, protocol: str | None) -> ProtocolMetrics | None:
+        if protocol is None:
+            return next(iter(self.evaluation.values()), None)
+        if protocol not in self.evaluation:
+            raise ConfigError(describe_unknown("protocol", protocol, self.evaluation))
+        return self.evaluation[protocol]
+
+    def _repr_html_(self) -> str:
+        """Return the result for notebooks: by protocol the accuracy matrix in colors, and the metrics."""
+        methods = " + ".join(self.methods) or "FedAvg"
+        lines = [f"<p><b>{escape(self.name)}</b>, seed {self.seed}: {escape(methods)} ({escape(self.status)})</p>"]
+        for protocol, values in self.evaluation.items():
+            lines += _protocol_as_html(protocol_label(protocol, self.top_k, self.tested), values)
+        return "\n".join([*lines, f"<p>{escape(str(self.directory))}</p>"])
+
+
+def _protocol_as_html(label: str, values: ProtocolMetrics) -> Iterator[str]:
+    metric, matrix = metric_of(values), values["accuracy"]
+    tasks = "".join(f"<th>{task}</th>" for task in range(1, len(matrix[0]) + 1 if matrix else 1))
+    yield f"<table><caption>{escape(metric.title)}, {escape(label)}: rows after a task, columns on a task</caption>"
+    yield f"<tr><th></th>{tasks}</tr>"
+    for t, (row, grades) in enumerate(zip(matrix, grade(matrix, metric), strict=True), 1):
+        cells = (_cell_as_html(metric.figure(value), share) for value, share in zip(row, grades, strict=True))
+        yield f"<tr><th>{t}</th>{''.join(cells)}</tr>"
+    yield "</table>"
+    shown = ("average_accuracy", "forgetting", "backward_transfer", "forward_transfer")
+    numbers = {key.replace("_", " ").replace("accuracy", metric.name): values[key] for key in shown}  # type: ignore[literal-required]
+    said = (f"{escape(name)} {metric.figure(value)}" for name, value in numbers.items() if value is not None)
+    yield f"<p>{', '.join(said)}</p>"
+
+
+def _cell_as_html(figure: str, share: float) -> str:
+    text, background = shade(share)
+    return f'<td style="color: {text}; background: rgb{background}">{figure}</td>'
+
+
+def shade(share: float) -> tuple[str, tuple[int, int, int]]:
+    """Return the colors of a matrix's cell, by how good it is from 0 to 1: of the text, and of the background."""
+    red, green, blue = (round(light + share * (dark - light)) for light, dark in zip(WHITE, BLUE, strict=True))
+    return "white" if share > 0.55 else "black", (red, green, blue)
 
 
 def write_result(result: Result) -> None:

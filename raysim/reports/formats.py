@@ -26,14 +26,19 @@ OF_THE_RUN = (
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how text begins that spreadsheets compute
 
 
+def report_to_json(report: Report) -> dict[str, object]:
+    """Return what `raysim report --json` prints: the rows of report.csv and means.csv as numbers, by column."""
+    return {
+        "directory": str(report.out),
+        "runs": [*_run_rows(report)],
+        "means": [*_mean_rows(report)],
+        "left_out": [*report.left_out],
+    }
+
+
 def runs_to_csv(report: Report) -> str:
     """Return the runs as CSV, with the exact numbers of summary.json. Absent values are empty."""
-    return _to_csv(
-        dict(_run_row(section.setting, group, run))
-        for section in report.sections
-        for group in section.setting.groups
-        for run in group.runs
-    )
+    return _to_csv(_run_rows(report))
 
 
 def means_to_csv(report: Report) -> str:
@@ -41,12 +46,19 @@ def means_to_csv(report: Report) -> str:
 
     Units are those of the tables. Absent values are empty.
     """
-    return _to_csv(
-        dict(_mean_row(section.setting, group, protocol))
-        for section in report.sections
-        for protocol in section.setting.protocols
-        for group in section.setting.groups
-    )
+    return _to_csv(_mean_rows(report))
+
+
+def _run_rows(report: Report) -> Iterator[Mapping[str, object]]:
+    for section in report.sections:
+        for group in section.setting.groups:
+            yield from (dict(_run_row(section.setting, group, run)) for run in group.runs)
+
+
+def _mean_rows(report: Report) -> Iterator[Mapping[str, object]]:
+    for section in report.sections:
+        for protocol in section.setting.protocols:
+            yield from (dict(_mean_row(section.setting, group, protocol)) for group in section.setting.groups)
 
 
 def _to_csv(rows: Iterator[Mapping[str, object]]) -> str:

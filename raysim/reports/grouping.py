@@ -1,7 +1,9 @@
 """Group the runs to compare: by setting, then by methods. The seeds of a group are its replicates.
 
 Two runs are of the same setting if their configs differ only in the methods, the seed, and keys that change no result
-(the name, the resources, ...). Groups and settings have the order of their sweep, or else of their methods and keys.
+(the name, the resources, ...). In a sweep, a row of its axis `methods` may set further keys, such as a tuned learning
+rate. Such a key is part of the row and not of the setting. Groups and settings have the order of their sweep, or else
+of their methods and keys.
 """
 
 import json
@@ -16,9 +18,12 @@ from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.naming import derive_label, entitle, row_axes, sweep_label, unique_names
 from raysim.reports.reading import FinishedRun, Methods
+from raysim.sweeps.cells import SPLIT_KEY
 from raysim.system.errors import ConfigError
 
 NOT_OF_THE_SETTING = ("name", "seed", "methods", "resources", "logging", "checkpoint", "evaluation.per_client")
+
+ROWS = "methods"  # the axis of a sweep whose values are the rows of tables
 
 Flat = Mapping[str, object]
 
@@ -105,14 +110,20 @@ class ExperimentSetting:
 
 def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[ExperimentSetting]:
     """Return the settings. Of runs with the same config and seed the last counts; `left_out` gets the others."""
+    runs = _without_trials(runs, left_out)
     by_setting: dict[tuple[object, ...], list[FinishedRun]] = {}
+    of_rows = _keys_of_rows(runs)
     for run in runs:
         # by size and protocols too, as a config.yaml that somebody changed may say something else than the results
         metric = metric_of(next(iter(run.summary.evaluation.values())))
-        identity = (_identity(_of_the_setting(run)), run.summary.tasks, metric, *run.summary.evaluation)
+        values = {key: value for key, value in _of_the_setting(run).items() if key not in of_rows[run]}
+        identity = (_identity(values), run.summary.tasks, metric, *run.summary.evaluation)
         by_setting.setdefault(identity, []).append(run)
     members = list(by_setting.values())
-    flats = [_of_the_setting(alike[0]) for alike in members]
+    flats = [
+        {key: value for key, value in _of_the_setting(alike[0]).items() if key not in of_rows[alike[0]]}
+        for alike in members
+    ]
     keys = _telling_keys(flats)
     differing = [{key: flat[key] for key in flat if key in keys} for flat in flats]
     axes = row_axes(members)
@@ -123,9 +134,32 @@ def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[Experim
         key=lambda one: (_place(one[2]), [_rank(one[1].get(key)) for key in keys]),
     )
     return [
-        ExperimentSetting(number, title, apart, _groups(alike, axes, left_out))
+        ExperimentSetting(number, title, apart, _groups(alike, axes, of_rows, left_out))
         for number, (title, apart, alike) in enumerate(found, 1)
     ]
+
+
+def _without_trials(runs: Sequence[FinishedRun], left_out: list[str]) -> Sequence[FinishedRun]:
+    """Return the runs without a sweep's trials on validation data, unless there are only trials."""
+    rest = [run for run in runs if SPLIT_KEY not in run.names]
+    if rest and len(rest) < len(runs):
+        left_out.append(f"{len(runs) - len(rest)} trials on validation data, by which sweeps chose hyperparameters")
+    return rest or runs
+
+
+def _keys_of_rows(runs: Sequence[FinishedRun]) -> Mapping[FinishedRun, frozenset[str]]:
+    """Return for each run the keys that differ between the rows of its sweep, with all other axes the same."""
+    cells: dict[object, list[FinishedRun]] = {}
+    for run in runs:
+        others = tuple(sorted((axis, name) for axis, name in run.names.items() if axis not in ("seed", ROWS)))
+        cells.setdefault((run.sweep, others) if ROWS in run.names else run.directory, []).append(run)
+    found: dict[FinishedRun, frozenset[str]] = {}
+    for alike in cells.values():
+        flats = [_of_the_setting(run) for run in alike]
+        keys = {key for values in flats for key in values}
+        of_rows = frozenset(key for key in keys if len({_identity({key: values.get(key)}) for values in flats}) > 1)
+        found |= dict.fromkeys(alike, of_rows)
+    return found
 
 
 def flatten(values: Mapping[str, object], above: str = "") -> dict[str, object]:
@@ -165,10 +199,16 @@ def _place(runs: Sequence[FinishedRun]) -> tuple[str, int]:
     return min(run.place for run in runs)
 
 
-def _groups(runs: Sequence[FinishedRun], rows: set[str], left_out: list[str]) -> list[MethodGroup]:
+def _groups(
+    runs: Sequence[FinishedRun],
+    rows: set[str],
+    of_rows: Mapping[FinishedRun, frozenset[str]],
+    left_out: list[str],
+) -> list[MethodGroup]:
     by_methods: dict[str, dict[int, FinishedRun]] = {}
     for run in runs:
-        identity = json.dumps([[name, _identity(knobs)] for name, knobs in run.methods.items()])
+        own = {key: value for key, value in _of_the_setting(run).items() if key in of_rows[run]}
+        identity = json.dumps([_identity(own), *([name, _identity(knobs)] for name, knobs in run.methods.items())])
         group = by_methods.setdefault(identity, {})
         if earlier := group.get(run.summary.seed):
             left_out.append(f"{earlier.directory}: the same config and seed as {run.directory}, which is counted")

@@ -1,8 +1,8 @@
 """The output of `raysim report`: its progress, then all tables, what was left out, and the place of the files."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import TextIO
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -17,9 +17,9 @@ from raysim.system.output import unfailing_stream
 
 
 @contextmanager
-def open_report_display() -> Iterator[Callable[[str], None]]:
+def open_report_display(stream: TextIO) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows a line of progress on a terminal, in place of the last one."""
-    console = Console(file=unfailing_stream(sys.stdout))
+    console = Console(file=unfailing_stream(stream))
     status = console.status("reading runs")
     with status if console.is_terminal else nullcontext():
         yield lambda text: status.update(single_line(text))

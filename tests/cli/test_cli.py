@@ -7,7 +7,6 @@ import pty
 import re
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -105,16 +104,22 @@ NO_GPU = "found 64, and this machine has no GPU that torch can use; allowed: 0"
 if torch.cuda.is_available():
     NO_GPU = "the cluster has"
 WRONG = {
-    "no such command": (["rnu"], "allowed: run, check, list, sweep"),
+    "no such command": (["rnu"], "unknown command 'rnu'; did you mean 'run'? allowed: run, sweep, check"),
     "no config": (["run"], "required: CONFIG"),
     "no config to check": (["check"], "required: CONFIG"),
-    "an option as command": (["--quiet"], "found '--quiet', allowed: run"),
+    "an option as command": (["--quiet"], "unknown command '--quiet'; allowed: run"),
     "an unknown option": (["run", "tiny.yaml", "--fast"], "--fast"),
     "an abbreviated option": (["run", "tiny.yaml", "--qui"], "--qui"),
     "an option without its value": (["run", "tiny.yaml", "--out"], "--out: expected one argument"),
     "a flag with a value": (["run", "tiny.yaml", "--local=yes"], "--local"),
     "an option of another command": (["check", "tiny.yaml", "--out", "x"], "--out"),
-    "no kind to list": (["list"], "required: KIND"),
+    "a key as an option": (
+        ["run", "tiny.yaml", "--methods", "er"],
+        "--methods er; did you mean 'methods=er'? see raysim",
+    ),
+    "a dotted key as an option": (["run", "tiny.yaml", "--clients.count=3"], "did you mean 'clients.count=3'?"),
+    "a misspelled option": (["run", "tiny.yaml", "--quite"], "--quite; did you mean '--quiet'? see raysim run --help"),
+    "an unknown shell": (["completion", "tcsh"], "invalid choice: 'tcsh'"),
     "an unknown kind": (["list", "clients"], "unknown kind 'clients'; allowed: methods, datasets, models, "),
     "no such file": (["run", "tinny.yaml"], "tinny.yaml"),
     "no such name": (["run", "quickstrat"], "did you mean 'quickstart'? `raysim configs` lists all"),
@@ -177,7 +182,7 @@ WRONG = {
     ),
     "an empty command": (
         [""],
-        "raysim: found '', allowed: run, check, list, sweep, report, evaluate, ",
+        "raysim: unknown command ''; allowed: run, sweep, check, download, evaluate, report, list, ",
     ),
     "an empty config": (["run", ""], ": this is a directory, allowed: a YAML file\n"),
     "a config too many": (["run", "tiny.yaml", "tiny.yaml"], "tiny.yaml: found no '=', allowed: KEY=VALUE"),
@@ -325,9 +330,9 @@ def test_help_and_version(capsys: Captured) -> None:
     usage = capsys.readouterr().out
     assert all(f"\n  {command} " in usage for command in ("run", "check", "list", "sweep", "report", "evaluate"))
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"raysim {version('raysim')}\n"
-    assert main([]) == 2
-    assert capsys.readouterr().out.startswith("usage: raysim COMMAND")
+    assert capsys.readouterr().out == f"raysim {raysim.__version__}\n"
+    assert main([]) == 0
+    assert tuple(capsys.readouterr()) == (usage, "")
     for command in ("run", "check", "list", "sweep", "report", "evaluate"):
         assert main([command, "--help"]) == 0
         assert f"usage: raysim {command}" in capsys.readouterr().out
@@ -363,10 +368,14 @@ def test_a_run_without_a_terminal_prints_plain_lines(capsys: Captured) -> None:
         assert re.search(
             rf"^task {task}, round {2 * task} of 4, loss \d\.\d+, class-IL \d+\.\d%, task-IL", output, re.M
         )
+    first, second, *_ = output.splitlines()
+    assert first == ("tiny, seed 0: FedAvg with mlp on synthetic; 2 clients, 2 class-incremental tasks, 4 rounds")
+    assert re.fullmatch(r"running in this process, without Ray; files go to runs/tiny/seed-0/\S+", second)
     assert re.search(r"^done: 4 rounds in \d+ s, ", output, re.M)
     (directory,) = Path("runs/tiny/seed-0").iterdir()
     assert f"run directory: {directory}\n" in output
-    assert f"tensorboard --logdir {directory}\n" in output
+    for command in ("raysim report", "raysim evaluate", "tensorboard --logdir"):
+        assert f" {command} {directory}\n" in output
     assert raysim.load(directory).status == "done"
     assert torch.load(directory / "model.pt", weights_only=True).keys() == {"1.weight", "1.bias", "3.weight", "3.bias"}
 

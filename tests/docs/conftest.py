@@ -29,6 +29,12 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("MPLBACKEND", "Agg")
         patch.setenv("COLUMNS", "200")
         config = load("configs/split_digits.yaml")
-        for name, methods in (("one", {}), ("two", {"er": {}}), ("gallery/one", {}), ("unequal/one", {})):
+        for name, methods in (
+            ("one", {}),
+            ("two", {"er": {}}),
+            ("gallery/one", {}),
+            ("unequal/one", {}),
+            ("tutorial/one", {}),
+        ):
             raysim.run(load(config, small(config)), {"methods": methods}, out=f"runs/{name}", local=True)
         yield place

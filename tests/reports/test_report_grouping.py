@@ -191,3 +191,31 @@ def test_runs_from_before_a_key_are_of_the_same_setting(tmp_path: Path) -> None:
     path.write_text("\n".join(kept) + "\n")
     found = group_runs(find_runs([tmp_path], []), [])
     assert sorted(len(one.runs) for one in found) == [1, 2]
+
+
+def test_a_tuned_value_is_part_of_its_row(tmp_path: Path) -> None:
+    """The rows of a sweep may set the learning rate: one setting with three rows. Two seeds of a row stay together."""
+    rows = {"FedAvg, lr=0.2": {"training.optimizer.lr": 0.2}, "ER": {"methods": {"er": {}}}}
+    rows["FedAvg, lr=0.5"] = {"training.optimizer.lr": 0.5}
+    lines = ["name: made", "runs:"]
+    for number, (label, given) in enumerate(rows.items()):
+        for seed in (0, 1):
+            make_run(tmp_path / f"{number}/seed-{seed}", {**given, "seed": seed})
+            lines.append(f"  {number}/seed-{seed}: {{methods: '{label}', seed: '{seed}'}}")
+    (tmp_path / "sweep.yaml").write_text("\n".join([*lines, ""]))
+    found = shape(group_runs(find_runs([tmp_path], []), []))
+    assert [groups for _, groups in found] == [[(label, [0, 1]) for label in rows]]
+
+
+def test_trials_of_a_sweep_are_no_setting(tmp_path: Path) -> None:
+    """They decide the tuned values. Alone, they are reported as any runs are."""
+    make_run(tmp_path / "runs/ER", {"methods": {"er": {}}})
+    make_run(tmp_path / "runs/validation/ER", {"methods": {"er": {}}, "evaluation.split": "validation"})
+    trial = "{methods: ER, seed: '0', evaluation.split: validation}"
+    lines = ["name: made", "runs:", "  ER: {methods: ER, seed: '0'}", f"  validation/ER: {trial}", ""]
+    (tmp_path / "runs/sweep.yaml").write_text("\n".join(lines))
+    left_out: list[str] = []
+    (setting,) = group_runs(find_runs([tmp_path], []), left_out)
+    assert len(setting.runs) == 1
+    assert left_out == ["1 trials on validation data, by which sweeps chose hyperparameters"]
+    assert len(group_runs(find_runs([tmp_path / "runs/validation"], []), [])) == 1

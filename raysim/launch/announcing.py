@@ -1,0 +1,50 @@
+"""The lines before a run, which say what runs and where, and after it, which say what to do next."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from raysim.config import Config
+from raysim.estimate.placement import Placement
+from raysim.records.result import Result
+
+
+def describe_start(
+    config: Config, rounds: int, directory: Path, places: Placement | None, local: bool
+) -> Iterator[str]:
+    """Yield what runs, where it runs, and where its files go.
+
+    Args:
+        config: the resolved config.
+        rounds: the number of rounds.
+        directory: the run's directory.
+        places: its host actors, if they are on this machine.
+        local: whether it runs without Ray.
+    """
+    methods = " + ".join(config.methods) or "FedAvg"
+    kind = config.scenario.kind.replace("_", "-")
+    counts = ((config.clients.count, "client"), (config.scenario.tasks, f"{kind} task"), (rounds, "round"))
+    plan = ", ".join(_count(*count) for count in counts)
+    yield f"{config.name}, seed {config.seed}: {methods} with {config.model.name} on {config.dataset.name}; {plan}"
+    if local:
+        where = "in this process, without Ray"
+    elif places is None:
+        where = f"on the Ray cluster at {config.resources.address}"
+    else:
+        gpus = f", {places.gpus:g} GPUs each" if places.gpus else ""
+        where = f"on this machine, with {_count(places.actors, 'host actor')}{gpus}"
+    yield f"running {where}; files go to {directory}"
+
+
+def describe_next(result: Result, resume_command: str) -> Iterator[tuple[str, str]]:
+    """Yield what a user may do after a run, each with its command."""
+    if result.status == "interrupted":
+        yield "to resume", resume_command
+        return
+    yield "report", f"raysim report {result.directory}"
+    yield "evaluate", f"raysim evaluate {result.directory}"
+    if any(result.directory.glob("events.out.*")):
+        yield "TensorBoard", f"tensorboard --logdir {result.directory}"
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,56 @@
+"""Finished runs as a pandas data frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raysim.records.result import Result
+from raysim.reports.reading import find_runs
+from raysim.reports.write import Runs
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+NEEDED = "raysim.frame needs pandas: pip install 'raysim-cfl[pandas]'"
+
+
+def frame(runs: Runs | Sequence[Runs]) -> DataFrame:
+    """Return finished runs as a pandas data frame: a row for each run and protocol.
+
+    The columns are the numbers and names of summary.json. Accuracies are fractions. `methods` joins the names with
+    " + ", and is FedAvg without methods.
+
+    Args:
+        runs: directories with finished runs at any depth below them, or results of runs; one or several.
+
+    Raises:
+        ImportError: pandas is not installed.
+        ConfigError: no finished run was found.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(NEEDED) from error
+    several = [runs] if isinstance(runs, Runs) else runs
+    return pandas.DataFrame([row for result in _results(several) for row in _rows(result)])
+
+
+def _results(runs: Sequence[Runs]) -> Iterator[Result]:
+    for one in runs:
+        if isinstance(one, Result):
+            yield one
+        else:
+            yield from (found.summary for found in find_runs([Path(one)], []))
+
+
+def _rows(result: Result) -> Iterator[Mapping[str, object]]:
+    of_the_run = {key: value for key, value in vars(result).items() if isinstance(value, str | int | float | None)}
+    named = {"directory": str(result.directory), "methods": " + ".join(result.methods) or "FedAvg"}
+    for protocol, values in result.evaluation.items():
+        numbers = {key: value for key, value in values.items() if not isinstance(value, list)}
+        clients = {
+            f"clients_{k}": v for k, v in ((result.per_client or {}).get(protocol) or {}).items() if k != "accuracy"
+        }
+        yield {**named, **of_the_run, "protocol": protocol, **numbers, **clients}

@@ -1,0 +1,3 @@
+"""The version of raysim, which pyproject.toml reads here."""
+
+VERSION = "0.1.0"

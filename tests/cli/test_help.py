@@ -1,0 +1,88 @@
+"""The help and the lists: as wide as the terminal, in groups, with colors only on a terminal."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from raysim.cli import ACTIONS, main
+from raysim.command_line import COMMANDS
+from raysim.config.lookup import KINDS
+from raysim.config.reference import find_components
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """A function that returns what a command writes to standard output where that is a terminal."""
+
+    def on_a_terminal(*argv: str) -> str:
+        leader, follower = os.openpty()
+        with os.fdopen(follower, "w") as stream:
+            monkeypatch.setattr("sys.stdout", stream)
+            assert main(argv) == 0
+            stream.flush()
+            os.set_blocking(leader, False)
+            with os.fdopen(leader, "rb") as written:
+                return (written.read() or b"").decode().replace("\r\n", "\n")
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return on_a_terminal
+
+
+def test_every_command_has_arguments_and_an_action() -> None:
+    assert COMMANDS.keys() == ACTIONS.keys()
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_no_line_of_the_help_is_wider_than_the_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for argv in ([], *([command, "--help"] for command in COMMANDS)):
+        assert main(argv) == 0
+        assert max(map(len, capsys.readouterr().out.splitlines())) <= width
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    groups = [line for line in lines if line in ("Run", "Look", "Start")]
+    assert groups == ["Run", "Look", "Start"]
+    assert [line.split()[0] for line in lines if line.startswith("  ") and line.split()[0] in COMMANDS] == [*COMMANDS]
+
+
+def test_the_help_has_colors_only_on_a_terminal(terminal: Callable[..., str], capsys: Captured) -> None:
+    assert main(["--help"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+    assert "\x1b[1mRun\x1b[0m\n  \x1b[36mrun\x1b[0m   " in terminal("--help")
+    assert "\x1b[1moptions:\x1b[0m\n  \x1b[36m-h, --help\x1b[0m" in terminal("run", "--help")
+
+
+def test_a_list_is_wrapped_on_a_terminal_and_a_line_each_elsewhere(
+    terminal: Callable[..., str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["list", "methods"]) == 0
+    elsewhere = capsys.readouterr().out.splitlines()
+    lines = terminal("list", "methods").splitlines()
+    assert max(map(len, lines)) <= 60 < max(map(len, elsewhere))
+    assert " ".join(" ".join(lines).split()) == " ".join(" ".join(elsewhere).split())
+    assert all(line.startswith(" " * 17) for line in lines if line.split()[0] not in [x.split()[0] for x in elsewhere])
+
+
+def test_list_alone_says_which_kinds_there_are(capsys: Captured) -> None:
+    assert main(["list"]) == 0
+    *kinds, last = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in kinds] == [kind.listed for kind in KINDS.values() if kind.listed]
+    assert all(len(line.split()) > 2 for line in kinds)
+    assert last == "`raysim list KIND` lists the names, `raysim list KIND NAME` a name's keys."
+    assert all(one["description"] for one in find_components(None))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("argv", [[], ["list"], ["list", "--json"], ["completion", "bash"], ["rnu"], ["run", "--help"]])
+def test_torch_is_not_imported_for_help(argv: list[str]) -> None:
+    code = f"import sys; from raysim.cli import main; main({argv}); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0

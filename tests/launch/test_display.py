@@ -1,0 +1,60 @@
+"""The result on a terminal: a matrix in colors, and no number twice."""
+
+import re
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import raysim
+from raysim.evaluation.metrics import summarise
+from raysim.launch.display import show_result
+
+MATRIX = [[0.9, 0.1], [0.2, 0.8]]
+
+
+@pytest.fixture
+def result(tiny, tmp_path: Path) -> raysim.Result:
+    done = raysim.run(tiny(), out=tmp_path / "run", local=True)
+    return replace(done, evaluation={"class_il": summarise(MATRIX, [0.1, 0.1])})
+
+
+def shown(result: raysim.Result, **console: object) -> str:
+    output = StringIO()
+    show_result(result, Console(file=output, width=100, **console), "resume")  # type: ignore[arg-type]
+    return output.getvalue()
+
+
+def test_cells_are_colored_by_value_and_future_tasks_are_dim(result: raysim.Result) -> None:
+    text = shown(result, force_terminal=True, color_system="truecolor")
+    assert re.search(r"\x1b\[37;48;2;\d+;\d+;\d+m90\.0", text)  # white on dark blue
+    assert re.search(r"\x1b\[30;48;2;\d+;\d+;\d+m20\.0", text)  # black on light blue
+    assert "\x1b[2m10.0" in text
+
+
+def test_a_terminal_with_few_colors_gets_no_background(result: raysim.Result) -> None:
+    text = shown(result, force_terminal=True, color_system="standard")
+    assert "\x1b[32m90.0" in text
+    assert "\x1b[31m20.0" in text
+    assert not re.search(r"\x1b\[[\d;]*4\dm", text)
+
+
+def test_a_file_gets_no_colors(result: raysim.Result) -> None:
+    assert "\x1b" not in shown(result)
+
+
+def test_forgetting_since_the_end_of_a_task_is_shown_only_if_it_is_new(result: raysim.Result) -> None:
+    line = "average accuracy 50.0, forgetting 70.0, backward transfer -70.0, forward transfer 0.0\n"
+    assert line in shown(result)
+    values = {**result.evaluation["class_il"], "final_forgetting": 0.5}
+    assert "final forgetting 50.0" in shown(replace(result, evaluation={"class_il": values}))  # type: ignore[dict-item]
+
+
+def test_the_end_says_what_to_do_next(result: raysim.Result) -> None:
+    assert f"report:        raysim report {result.directory}\n" in shown(result)
+    assert "resume" not in shown(result)
+    stopped = shown(replace(result, status="interrupted"))
+    assert "to resume:     resume\n" in stopped
+    assert "raysim report" not in stopped
