@@ -166,7 +166,7 @@ def _start_ray(capacity: Capacity, dashboard: bool, folder: Path) -> Sequence[ps
 
 @contextmanager
 def _limit_start(folder: Path) -> Iterator[None]:
-    """Kill the Ray processes in this folder if their start takes too long. Ray (2.60) waits forever for a stopped one."""
+    """Kill the Ray processes in this folder if the start takes too long. Ray (2.60) waits forever for a stopped one."""
     watch = Timer(LONGEST_START, _kill, [folder])
     watch.daemon = True
     watch.start()
