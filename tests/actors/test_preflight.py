@@ -8,9 +8,9 @@ import pytest
 
 from raysim.actors import cluster, preflight, reservation, runs
 from raysim.actors.preflight import SHARED, TEMPORARY, Found, Preflight, differing, lacking
+from raysim.cli import main
 from raysim.estimate.memory import MemoryNeed
 from raysim.estimate.placement import Placement
-from raysim.launch.check import estimate_run
 from raysim.system.capacity import GIB, MIB
 from raysim.system.errors import ConfigError
 
@@ -138,7 +138,7 @@ def test_this_machine_is_fit_for_what_runs_on_it() -> None:
 def test_hosts_are_reserved_on_the_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[str, Any] = {}
 
-    def group(bundles: Any, **how: Any) -> Any:
+    def group(bundles: Any, strategy: str, **how: Any) -> Any:
         made.update(how)
         return SimpleNamespace(wait=lambda _: False, bundle_specs=bundles)
 
@@ -168,6 +168,14 @@ def test_a_run_of_a_sweep_is_on_another_node(tiny: Callable[..., Any], monkeypat
         assert made["label_selector"] == selector
 
 
-def test_a_cluster_is_looked_at_only_if_there_is_one(tiny: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigError, match=r"^resources\.address: found null, allowed with --cluster: the address"):
-        list(estimate_run(tiny(), cluster=True))
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("null", "resources.address: found null, allowed with --cluster: the address of a cluster"),
+        ("127.0.0.1:1", "resources.address: no cluster answers at 127.0.0.1:1 "),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_refused(address: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --cluster, the command would say what the hosts request."""
+    assert main(["check", "quickstart", f"resources.address={address}", "--cluster"]) == 2
+    assert told in capsys.readouterr().err
