@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import psutil
 import ray
 
-from raysim.actors import cluster, liveness
+from raysim.actors import cluster, compat, liveness
 from raysim.actors.workers import ask_nodes
 from raysim.system.capacity import MIB, Capacity, job_memory
 from raysim.system.errors import ConfigError
@@ -127,11 +127,11 @@ class Preflight:
         return said
 
     def capacity(self) -> Capacity:
-        """Return the capacity of the nodes that are fit, with no more memory than was available."""
-        fit = []
+        """Return the capacity of the nodes that are fit and stay, with no more memory than was available."""
+        fit, leaving = [], {*liveness.answer(compat.draining_nodes)}
         for key, has in liveness.answer(cluster.present_nodes).items():
             found = self.nodes[key].found if key in self.nodes else None
-            if found is not None and key not in self.unfit:
+            if found is not None and key not in self.unfit and key not in leaving:
                 available = max(0, found.memory - self._data)
                 fit.append(replace(has, memory=min(available, has.memory or available)))
         return cluster.combine(fit)

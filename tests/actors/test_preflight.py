@@ -1,12 +1,12 @@
 """Which nodes suit a run: judged from what their tasks would return, without Ray."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from raysim.actors import cluster, preflight, reservation, runs
+from raysim.actors import cluster, compat, preflight, reservation, runs
 from raysim.actors.preflight import SHARED, TEMPORARY, Found, Preflight, differing, lacking
 from raysim.cli import main
 from raysim.estimate.memory import MemoryNeed
@@ -48,7 +48,9 @@ def test_a_node_needs_room_for_the_data_where_its_store_is_and_memory_for_a_host
 def there(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A function that sets what the nodes of a cluster answer, and the config of a run there."""
 
-    def answer(wanted: str = "refuse", cpus: float = 2, **answers: Found | str) -> Preflight:
+    def answer(
+        wanted: str = "refuse", cpus: float = 2, leaving: Sequence[str] = (), **answers: Found | str
+    ) -> Preflight:
         ids = {"driver": DRIVER, "other": OTHER}
         table = [
             {
@@ -70,6 +72,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             return good, {key: answer for key, answer in told.items() if isinstance(answer, str)}
 
         monkeypatch.setattr(preflight.ray, "nodes", lambda: table)
+        monkeypatch.setattr(compat, "draining_nodes", lambda: [ids[name] for name in leaving])
         driver = SimpleNamespace(get_node_id=lambda: DRIVER)
         monkeypatch.setattr(preflight.ray, "get_runtime_context", lambda: driver)
         monkeypatch.setattr(preflight, "ask_nodes", ask)
@@ -107,6 +110,12 @@ def test_what_ray_counts_is_the_most_even_if_more_is_available(there: Callable[.
     assert nodes.capacity().nodes[0].memory == 6 * GIB
     with pytest.raises(ConfigError, match=r"^too few$"), nodes.naming():
         raise ConfigError("too few")
+
+
+def test_a_node_that_is_about_to_leave_gets_no_host(there: Callable[..., Any]) -> None:
+    nodes = there(driver=found(), other=found(), leaving=["other"])
+    assert nodes.ask() == []
+    assert len(nodes.capacity().nodes) == 1
 
 
 def test_memory_is_only_warned_of_where_the_config_says_so(there: Callable[..., Any]) -> None:
