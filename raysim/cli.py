@@ -133,9 +133,9 @@ def _check(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.launch.check import estimate_run
 
     if asked.json:
-        _print_json(dict(estimate_run(config)))
+        _print_json(dict(estimate_run(config, asked.cluster)))
         return 0
-    for label, text in estimate_run(config):
+    for label, text in estimate_run(config, asked.cluster):
         print(*fit_lines([f"{label:<12} {text}"], sys.stdout), sep="\n")
     return 0
 
