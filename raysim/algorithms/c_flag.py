@@ -224,7 +224,7 @@ def adapt_rates(
 
     There is no `if` on a tensor, which would synchronise with the GPU.
     """
-    # Differs from Alg. 3, line 4, where a_i is beta A; Section 5, which has A, is what minimises Gamma_i.
+    # Differs from Alg. 3, line 4, where a_i is beta A; Section 5, which has A, is what minimizes Gamma_i.
     inner, of_memory, of_added = (a.dot(b).double() for a, b in ((memory, added), (memory, memory), (added, added)))
     same = torch.ones_like(inner)
     if method.adaptive == "off":

@@ -33,7 +33,7 @@ class Gpm(Method):
     per_task: Annotated[float, Ge(0), doc("what the thresholds grow by at every further task, up to 1")] = 0.0
     samples: Annotated[int, Ge(1), doc("samples of a task whose inputs are looked at")] = 125
     head: Annotated[HeadUse, doc("free leaves the last layer out, as where each task has its own")] = "project"
-    freeze_rest: Annotated[bool, doc("from task 2 on, whether biases and normalisation keep their values")] = True
+    freeze_rest: Annotated[bool, doc("from task 2 on, whether biases and normalization keep their values")] = True
 
     neutral: ClassVar = {"threshold": (0.0,)}
     needs: ClassVar = frozenset({"undecayed_sgd"})

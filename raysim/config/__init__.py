@@ -29,7 +29,7 @@ __all__ = ["Config", "ConfigError", "Draft", "build_json_schema", "dump", "load"
 
 @dataclass(frozen=True)
 class Draft:
-    """A validated config whose components are not imported yet, as that takes seconds. Their keys are not checked."""
+    """A validated config without imports of its components, as these take seconds. Their keys are not checked."""
 
     document: Document
     config: Config

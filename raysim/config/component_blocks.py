@@ -1,4 +1,4 @@
-"""The blocks `dataset`, `model`, `methods` and `callbacks`, whose keys come from the components' signatures."""
+"""The blocks `dataset`, `model`, `methods` and `callbacks`. Their keys come from the components' signatures."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class ChannelStatistics(Block):
 
 
 class Domain(NamedComponent):
-    """An additional data set: its name and its keys. The other keys are those of `dataset`."""
+    """An additional dataset: its name and its keys. The other keys are those of `dataset`."""
 
     what = "data set"
 
     def same_as(self, dataset: DatasetConfig) -> bool:
-        """Return whether a data set has this name and these keys."""
+        """Return whether a dataset has this name and these keys."""
         return (self.name, self.keys()) == (dataset.name, dataset.keys())
 
 
@@ -68,7 +68,7 @@ class DatasetConfig(NamedComponent):
 
 
 class Domains(Block):
-    """Every task is another data set; all have the same classes."""
+    """Every task is another dataset; all have the same classes."""
 
     domains: Annotated[
         tuple[Domain, ...],

@@ -58,7 +58,7 @@ class DomainIncremental(_Scenario):
     [mnist, usps]}."""
 
     def contradictions(self) -> Iterator[Mistake]:
-        """Yield the mistake of another number of tasks than data sets."""
+        """Yield the mistake of another number of tasks than datasets."""
         if isinstance(self.shift, Domains) and len(self.shift.domains) != self.tasks:
             words = f"found {self.tasks}, allowed: {len(self.shift.domains)}, one for each of scenario.shift.domains"
             yield Mistake(("tasks",), words)
@@ -130,7 +130,7 @@ class ClassIncremental(_Scenario):
 
 
 class OwnScenario(_Scenario, Component):
-    """Tasks that a custom function makes of the data set."""
+    """Tasks that a custom function makes of the dataset."""
 
     what = "task scenario"
     decides = "kind"

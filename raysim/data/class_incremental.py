@@ -30,8 +30,8 @@ def classes(dataset: Dataset, spec: ClassIncremental, generator: np.random.Gener
     class are in the test set of each of its tasks.
 
     Raises:
-        ConfigError: a class is unknown, listed twice or not listed, a task has no class or no samples, or a class has
-            fewer samples than tasks.
+        ConfigError: `classes` has an unknown class, lists one twice or omits one; or a task has no class or no samples.
+            Also if a class has fewer samples than tasks.
     """
     if spec.classes is not None:
         blocks = _listed(dataset, spec.classes, once=spec.repetition is None)

@@ -110,8 +110,8 @@ def npz(
 
     Pickled objects are refused. The arrays are:
 
-    - x: images [N, H, W] or [N, H, W, C], stored as C x H x W, or features [N, D]: uint8, or floats stored as float32.
-      Another integer type [N, D] holds ids, such as tokens, stored as int64.
+    - x: images [N, H, W] or [N, H, W, C], stored as C x H x W, or features [N, D]. Both are uint8, or floats stored as
+      float32. Another integer type [N, D] holds ids, such as tokens, stored as int64.
     - y: integers [N]. For objectives without classes also integers [N, ...] or floats [N, ...], stored as float32;
       floats [N] become [N, 1].
     - client_train (optional): the client id of each training sample, integers or strings [N].

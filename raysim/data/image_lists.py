@@ -1,4 +1,4 @@
-"""Image datasets whose split is in text files: lists of images, and Tiny-ImageNet."""
+"""Image datasets with a split in text files: lists of images, and Tiny-ImageNet."""
 
 import os
 import re

@@ -59,7 +59,7 @@ def load_dataset(
 def download(
     config: str | Path | Mapping[str, object] | Config, overrides: Sequence[str] | Mapping[str, object] = ()
 ) -> Iterator[str]:
-    """Download what is missing of a config's data sets, and yield a line for each.
+    """Download what is missing of a config's datasets, and yield a line for each.
 
     Raises:
         ConfigError: the config is wrong, or files are missing and could not be downloaded; none is there in part.

@@ -32,8 +32,8 @@ SHOWN = 6  # number of tasks shown by name
 def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     """Yield lines about a run as (label, text). Data are loaded, never downloaded.
 
-    If the config names a cluster, it is asked for its capacity. What a run needs and is not here is named: a cluster
-    that answers, GPUs, the files of data that declare their size; all else is estimated.
+    If the config names a cluster, it is asked for its capacity. Requirements that are missing here are named: a cluster
+    that answers, GPUs, the files of data that declare their size. All else is estimated.
 
     Args:
         config: the resolved config.
