@@ -180,6 +180,10 @@ WRONG = {
         ["run", "tiny.yaml", "--out", "a\0b"],
         "--out a\\x00b: found a null byte, allowed",
     ),
+    "a look at no cluster": (
+        ["check", "tiny.yaml", "--cluster"],
+        "found null, allowed with --cluster: the address of a",
+    ),
     "an empty command": (
         [""],
         "raysim: unknown command ''; allowed: run, sweep, check, download, evaluate, report, list, ",

@@ -123,6 +123,7 @@ CLASSES = ["scenario={kind: class_incremental, tasks: 2}"]
 
 ON_THE_COMMAND_LINE = [
     (["seed"], "seed: found no '=', allowed: KEY=VALUE, such as seed=1"),
+    (["der"], "der: found no '=', allowed: KEY=VALUE, such as seed=1; did you mean 'methods=der'?"),
     (["=3"], "=3: found the key '', allowed: a dotted key such as seed=1"),
     (["a..b=3"], "a..b=3: found the key 'a..b', allowed: a dotted key such as seed=1"),
     (["seed =3"], "seed =3: found the key 'seed ', allowed: a dotted key such as seed=1"),

@@ -44,7 +44,11 @@ def test_lines_tell_of_every_run_and_failures_once_more_at_the_end(sweep_file: W
         ["failed", " runs/try/lr-1.0e+30/FL + ER"],
     ]
     assert "diverged in round 1" in lines[2]
-    assert lines[4:] == ["4 runs: 2 failed, 2 done", "sweep directory: runs/try"]
+    assert lines[4:] == [
+        "4 runs: 2 failed, 2 done",
+        "sweep directory: runs/try",
+        "report:          raysim report runs/try",
+    ]
     assert errors.splitlines() == lines[2:4]
 
     assert main(["sweep", path, "--list"]) == 0
