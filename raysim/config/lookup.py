@@ -56,7 +56,7 @@ KINDS = {
         listed="methods",
         about="what clients and server do beyond FedAvg",
     ),
-    "data set": Kind("raysim.data:DATASETS", ("root", "download"), listed="datasets", about="the clients' data"),
+    "dataset": Kind("raysim.data:DATASETS", ("root", "download"), listed="datasets", about="the clients' data"),
     "model": Kind("raysim.models:MODELS", ("shape", "classes"), listed="models", about="the networks"),
     "task scenario": Kind(
         "raysim.data.scenario:SCENARIOS", ("dataset", "tasks", "generator"), listed="scenarios", about="what a task is"

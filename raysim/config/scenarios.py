@@ -54,7 +54,7 @@ class DomainIncremental(_Scenario):
     kind: Literal["domain_incremental"]
     """Tasks differ in what the images look like."""
     shift: Literal["rotation", "permutation"] | Domains = "rotation"
-    """What differs between tasks: the images' angle, the order of their pixels, or the data set, as in {domains:
+    """What differs between tasks: the images' angle, the order of their pixels, or the dataset, as in {domains:
     [mnist, usps]}."""
 
     def contradictions(self) -> Iterator[Mistake]:

@@ -162,9 +162,9 @@ def test_ids_are_checked(tmp_path):
     assert found([0, 4], [1, 2]).vocabulary == 5
     assert found([0, 4], vocabulary=9).vocabulary == 9
     for rows, stated, words in (([-1, 2], None, "from -1 to 2"), ([0, 5], 5, r"from 0 to 5; allowed are 0\.\.4")):
-        with pytest.raises(ConfigError, match=rf"data set mine: ids \(int64\) run {words}"):
+        with pytest.raises(ConfigError, match=rf"dataset mine: ids \(int64\) run {words}"):
             found(rows, vocabulary=stated)
-    with pytest.raises(ConfigError, match=r"data set mine: found 1000000000001 ids, which takes 931,322\.6 GiB"):
+    with pytest.raises(ConfigError, match=r"dataset mine: found 1000000000001 ids, which takes 931,322\.6 GiB"):
         found([0, 10**12])
 
 
