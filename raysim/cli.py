@@ -212,6 +212,7 @@ def _new(parser: ArgumentParser, asked: Namespace) -> int:
 
     copy_config(asked.source, asked.file)
     print(single_line(f"{asked.file} is a copy of {asked.source}"))
+    print(single_line(f"next: edit it, then raysim check {asked.file}"))
     return 0
 
 

@@ -122,12 +122,6 @@ def rays_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
 
 
-def drop_rays_variables() -> None:
-    """Remove all variables of Ray from this process."""
-    for name in rays_variables():
-        del os.environ[name]
-
-
 def joining_modes() -> Sequence[str]:
     """Return the modes of authentication to try, in this order, when joining a cluster.
 
@@ -188,11 +182,10 @@ Without: Ray prints such errors after a loss.
 def own_options(folder: Path, dashboard: bool, memory: int | None = None) -> dict[str, Any]:
     """Return the undocumented options of `ray.init`. `memory` is for all but the object store; None leaves it to Ray.
 
-    What: `_node_ip_address`, `_temp_dir` and `_memory`, which begin with an underscore, and `_system_config`, which Ray
-    calls "testing only".
-    Buys: the first two are safety: the loopback interface and the private folder. The third has Ray count the memory of
-    the job, as Ray (2.60) does not read nested control groups. The last halves the time of replies of up to 1 MiB. It
-    also saves 14 KiB of the GCS's memory per round, which would hold a dashboard's record of calls.
+    What: three options that begin with an underscore, and `_system_config`, which Ray calls "testing only".
+    Buys: the first two are safety: the loopback interface and the private folder. The third has Ray count the job's
+    memory, as Ray (2.60) reads no nested control groups. The last halves the time of replies of up to 1 MiB, and saves
+    14 KiB of the GCS's memory per round.
     Without: Ray does not start without the first two. The plain mode omits the last.
     """
     saving = {"max_direct_call_object_size": 2**20} | ({} if dashboard else {"task_events_report_interval_ms": 0})
@@ -248,8 +241,7 @@ def rays_address(loopback: bool) -> Iterator[None]:
 LONGEST_PARENT = 21
 """What: the maximum length of TMPDIR in bytes. With a longer one, the paths of Ray's sockets exceed the system's limit.
 
-macOS allows 103 bytes for a socket's path, and Linux 107. Of these, 16 are /raysim-12345678, 2 are /r, 43 are
-/session_DATE_TIME_MICROSECONDS_PID, and 21 are /sockets/plasma_store.
+macOS allows 103 bytes. Of these, /raysim-12345678/r/session_DATE_TIME_MICROSECONDS_PID/sockets/plasma_store takes 82.
 Buys: raysim uses /tmp if TMPDIR is too long, or names TMPDIR in an error message.
 Without: Ray does not start under a long TMPDIR.
 """
@@ -310,9 +302,8 @@ Buys: forked workers, see `forked_start`.
 Without: a forked worker does not register, and the run fails after a minute; the plain mode has no forked workers.
 """
 WORKER_MODULE = "ray._private.workers.default_worker"
-"""What: the script that Ray runs as a worker, imported before the fork.
+"""What: the script that Ray runs as a worker, imported before the fork, so that forked workers share its memory.
 
-Buys: its memory is shared by all forked workers.
 Without: the fork server ends, and Ray spawns the workers.
 """
 
@@ -355,8 +346,7 @@ def draining_nodes() -> Iterable[str]:
     """
     import ray
 
-    state: Any = ray._private.state.state
-    return getattr(state, "get_draining_nodes", tuple)() if why_plain() is None else ()
+    return () if why_plain() else getattr(ray._private.state.state, "get_draining_nodes", tuple)()
 
 
 # --- For tests and benchmarks

@@ -153,7 +153,8 @@ def serve_cluster(number: int, folder: str | None = None) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if not environment:
         return
-    compat.drop_rays_variables()  # of the process that started this server
+    for name in compat.rays_variables():  # of the process that started this server
+        del os.environ[name]
     os.environ.update(json.loads(environment))
     raylet = os.pidfd_open(int(os.environ[compat.RAYLET_VARIABLE]))
     for module in WITH_RAY:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raysim.actors import cluster, preflight, reservation
+from raysim.actors import cluster, preflight, reservation, runs
 from raysim.actors.preflight import SHARED, TEMPORARY, Found, Preflight, differing, lacking
 from raysim.estimate.memory import MemoryNeed
 from raysim.estimate.placement import Placement
@@ -149,6 +149,23 @@ def test_hosts_are_reserved_on_the_other_nodes(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(reservation.Lost):  # the node to avoid would have room for the third host
         reservation.Places(Placement([[0], [1], [2]], 1, 0, 0, avoid=[OTHER]))
     assert made["bundle_label_selector"] == [{"ray.io/node-id": f"!in({OTHER})"}] * 3
+
+
+def test_a_run_of_a_sweep_is_on_another_node(tiny: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, Any] = {}
+
+    class Stop(Exception):
+        pass
+
+    def options(**how: Any) -> None:
+        made.update(how)
+        raise Stop
+
+    monkeypatch.setattr(runs.ray, "remote", lambda _: SimpleNamespace(options=options))
+    for avoid, selector in (([OTHER], {"ray.io/node-id": f"!in({OTHER})"}), ([], None)):
+        with pytest.raises(Stop):
+            runs.RunActor(tiny(), None, None, lambda _: None, avoid)
+        assert made["label_selector"] == selector
 
 
 def test_a_cluster_is_looked_at_only_if_there_is_one(tiny: Callable[..., Any]) -> None:
