@@ -212,7 +212,7 @@ def _check_signature(kind: str, name: str, component: Callable[..., Any]) -> Cal
     given = (*wanted.takes, *(name for name in found[len(wanted.takes) :] if name in wanted.may_take))
     names = [name.lstrip("_") if own != FREE else own for own, name in zip(given, found, strict=False)]
     if names != list(given) or needed > len(given):
-        more = "".join(f" or, beside them, {name}" for name in wanted.may_take)
+        more = "".join(f" or, in addition, {name}" for name in wanted.may_take)
         takes = f"({', '.join(wanted.takes)}){more} and its keys, which are keyword-only"
         raise ConfigError(f"{kind} {show(name)}: found the parameters ({', '.join(found)}), allowed: {takes}")
     if lacking:

@@ -169,9 +169,9 @@ ON_THE_COMMAND_LINE = [
      "class_incremental, tasks: 2, classes: [[0, 1], [2], [3]]}: scenario.tasks: found 2, allowed: 3, one for each "
      "list of scenario.classes")),
     ([*CLASSES, "scenario.classes=[[0], [1]]", "scenario.first_task_classes=1"], ("scenario.first_task_classes=1: "
-     "found 1, allowed: null beside scenario.classes, which lists the first")),
+     "found 1, allowed: null with scenario.classes, which lists the first")),
     ([*CLASSES, "scenario.classes=[[0], [1]]", "scenario.class_order=seeded"], ("scenario.class_order=seeded: found "
-     "'seeded', allowed: natural beside scenario.classes, which has an order")),
+     "'seeded', allowed: natural with scenario.classes, which has an order")),
     ([*CLASSES, "scenario.tasks=1", "scenario.first_task_classes=2"], ("scenario.first_task_classes=2: found 2, "
      "allowed: null with scenario.tasks=1, a task of all classes")),
     ([*CLASSES, "scenario.first_task_classes=0"], ("scenario.first_task_classes=0: found 0, allowed: a whole number "

@@ -100,10 +100,10 @@ def test_without_a_split_a_part_of_each_class_is_drawn(tmp_path, said):
         ("[1]", r"line 3: found \[1\], allowed: a JSON object, such as \{text: ..., label: ...\}"),
         (
             '{"label": 1}',
-            r"line 3: found no key 'text' beside \['label'\], allowed: a text \(dataset.text is its key\)",
+            r"line 3: found no key 'text' among \['label'\], allowed: a text \(dataset.text is its key\)",
         ),
         ('{"text": 5, "label": 1}', "line 3: found 'text': 5, allowed: a text"),
-        ('{"text": "a"}', r"line 3: found no key 'label' beside \['text'\], allowed: a whole number or a name"),
+        ('{"text": "a"}', r"line 3: found no key 'label' among \['text'\], allowed: a whole number or a name"),
         ('{"text": "a", "label": 1.5}', "line 3: found 'label': 1.5, allowed: a whole number or a name"),
         ('{"text": "a", "label": true}', "line 3: found 'label': true"),
         ('{"text": "a", "label": "x"}', "line 3: found the label 'x', allowed: whole numbers, as the first line's"),
