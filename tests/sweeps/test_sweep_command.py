@@ -81,7 +81,7 @@ WRONG = {
     "a config": (["base.yaml"], "base.yaml:2: dataset: unknown key 'dataset'"),
     "no number": (["sweeps/sweep.yaml", "--jobs", "0"], "--jobs: found '0', allowed: a whole number >= 1"),
     "no word": (["sweeps/sweep.yaml", "--jobs", "two"], "--jobs: found 'two', allowed: a whole number >= 1"),
-    "jobs of one": (["sweeps/sweep.yaml", "--jobs", "2", "--local"], "--jobs: found 2 beside --local"),
+    "jobs of one": (["sweeps/sweep.yaml", "--jobs", "2", "--local"], "--jobs: found 2 with --local"),
     "a file as directory": (["sweeps/sweep.yaml", "--out", "base.yaml"], "base.yaml: this is a file"),
     "a wrong value": (["sweeps/sweep.yaml", "clients.count=0"], "clients.count=0: found 0, allowed: a whole number"),
 }
