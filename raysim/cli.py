@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def describe_mistake(error: ConfigError) -> str:
     """Return an error for standard error: in up to three lines on a terminal, and in one elsewhere."""
     if not has_terminal(sys.stderr):
-        return f"error: {error}"
+        return str(error)
     lines = (line.partition(": ") for line in error.lines())
     styles = {"error": "red", "help": "cyan"}
     return "\n".join(

@@ -1,9 +1,8 @@
 """A mistake on a terminal: what, where and help on lines of their own. Elsewhere the same words are on one line."""
 
-import os
 import re
 from collections.abc import Callable
-from typing import TextIO
+from functools import partial
 
 import pytest
 
@@ -12,28 +11,16 @@ from raysim.system.errors import ConfigError
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """A function that returns what a command writes to standard error where that is a terminal."""
-
-    def on_a_terminal(*argv: str) -> str:
-        leader, follower = os.openpty()
-        stream: TextIO
-        with os.fdopen(follower, "w") as stream:
-            monkeypatch.setattr("sys.stderr", stream)
-            assert main(argv) == 2
-        with os.fdopen(leader, "rb") as written:
-            return written.read1().decode().replace("\r\n", "\n")
-
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    return on_a_terminal
+def terminal(on_a_terminal: Callable[..., str]) -> Callable[..., str]:
+    """A function that returns what a wrong command writes to standard error where that is a terminal."""
+    return partial(on_a_terminal, "stderr", 2)
 
 
 def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-def test_a_mistake_has_three_lines_on_a_terminal(terminal: Callable[[str], str]) -> None:
+def test_a_mistake_has_three_lines_on_a_terminal(terminal: Callable[..., str]) -> None:
     shown = terminal("check", "quickstart", "training.lr=0.1")
     assert plain(shown) == (
         "error: unknown key 'lr'\n  --> training.lr=0.1\nhelp: did you mean 'training.optimizer.lr'?\n"
@@ -41,19 +28,19 @@ def test_a_mistake_has_three_lines_on_a_terminal(terminal: Callable[[str], str])
     assert shown.startswith("\x1b[1;31merror:\x1b[0m ")
 
 
-def test_without_a_guess_it_has_two(terminal: Callable[[str], str]) -> None:
+def test_without_a_guess_it_has_two(terminal: Callable[..., str]) -> None:
     shown = plain(terminal("check", "quickstart", "clients.count=0"))
     assert shown == "error: found 0, allowed: a whole number >= 1 and <= 1000000\n  --> clients.count=0\n"
 
 
-def test_a_mistake_of_the_command_line_has_one_or_two(terminal: Callable[[str], str]) -> None:
+def test_a_mistake_of_the_command_line_has_one_or_two(terminal: Callable[..., str]) -> None:
     assert plain(terminal("run", "quikstart")).splitlines()[1:] == [
         "help: did you mean 'quickstart'? `raysim configs` lists all"
     ]
 
 
 def test_there_are_no_colors_where_nobody_wants_them(
-    terminal: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    terminal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in terminal("check", "quickstart", "seed=x")
@@ -65,10 +52,10 @@ def test_there_are_no_colors_where_nobody_wants_them(
 def test_elsewhere_the_same_words_are_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "quickstart", "training.lr=0.1"]) == 2
     said = capsys.readouterr().err
-    assert said == "error: training.lr=0.1: unknown key 'lr'; did you mean 'training.optimizer.lr'?\n"
+    assert said == "training.lr=0.1: unknown key 'lr'; did you mean 'training.optimizer.lr'?\n"
 
 
 def test_what_a_user_wrote_cannot_add_lines() -> None:
     error = ConfigError("found 'a\nb'; did you mean 'c'?", "x=a\nb")
     assert error.lines() == ["error: found 'a\\nb'", "  --> x=a\\nb", "help: did you mean 'c'?"]
-    assert describe_mistake(error) == "error: x=a\\nb: found 'a\\nb'; did you mean 'c'?"
+    assert describe_mistake(error) == "x=a\\nb: found 'a\\nb'; did you mean 'c'?"

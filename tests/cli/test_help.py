@@ -1,10 +1,10 @@
 """The help and the lists: as wide as the terminal, in groups, with colors only on a terminal."""
 
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,22 +19,9 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def terminal(on_a_terminal: Callable[..., str]) -> Callable[..., str]:
     """A function that returns what a command writes to standard output where that is a terminal."""
-
-    def on_a_terminal(*argv: str) -> str:
-        leader, follower = os.openpty()
-        with os.fdopen(follower, "w") as stream:
-            monkeypatch.setattr("sys.stdout", stream)
-            assert main(argv) == 0
-            stream.flush()
-            os.set_blocking(leader, False)
-            with os.fdopen(leader, "rb") as written:
-                return (written.read() or b"").decode().replace("\r\n", "\n")
-
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    return on_a_terminal
+    return partial(on_a_terminal, "stdout", 0)
 
 
 def test_every_command_has_arguments_and_an_action() -> None:

@@ -342,4 +342,4 @@ print(sorted({{"torch", "ray", "numpy"}} & set(sys.modules)))
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines()[-1] == "[]"
-    assert ended.stderr == "error: training.local_epochs=no: found 'no', allowed: a whole number >= 1 or null\n"
+    assert ended.stderr == "training.local_epochs=no: found 'no', allowed: a whole number >= 1 or null\n"

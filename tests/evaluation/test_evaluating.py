@@ -128,7 +128,7 @@ def test_the_command_prints_the_accuracies_and_writes_them(
     assert shown[3] == f"mean  {50 * (first + second):5.1f}"
     assert shown[8].startswith("accuracy in % on the clients' own classes and tasks, class-IL: mean ")
     assert main(["evaluate", str(done.directory), "--out", str(out)]) == 2
-    assert capsys.readouterr().err == f"error: --out {out}: this is there already, allowed: a new file\n"
+    assert capsys.readouterr().err == f"--out {out}: this is there already, allowed: a new file\n"
     assert main(["evaluate", str(done.directory), "--out", str(tmp_path / "no/found.json")]) == 2
     assert "No such file or directory, allowed: a file that can be written" in capsys.readouterr().err
 

@@ -78,7 +78,7 @@ def test_an_interrupt_has_its_own_exit_status(sweep_file: Write, capsys: Capture
 WRONG = {
     "no config": ([], "required: CONFIG"),
     "no such file": (["gone.yaml"], "gone.yaml: there is no such file"),
-    "a config": (["base.yaml"], "base.yaml:2: dataset: unknown key 'dataset'"),
+    "a config": (["base.yaml"], "did you mean `raysim run base.yaml`?"),
     "no number": (["sweeps/sweep.yaml", "--jobs", "0"], "--jobs: found '0', allowed: a whole number >= 1"),
     "no word": (["sweeps/sweep.yaml", "--jobs", "two"], "--jobs: found 'two', allowed: a whole number >= 1"),
     "jobs of one": (["sweeps/sweep.yaml", "--jobs", "2", "--local"], "--jobs: found 2 with --local"),
