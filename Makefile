@@ -49,9 +49,10 @@ format: $(INSTALLED) ## put the code into its format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(INSTALLED) ## write what is generated in docs/: config.md, the methods' keys, the tables of choose.md
+docs: $(INSTALLED) ## write what is generated in docs/: config.md, the methods' keys, the tables of choose.md and results/
 	$(BIN)/python tools/config_reference.py
 	$(BIN)/python tools/method_chooser.py
+	$(BIN)/python tools/provenance.py
 
 site: $(INSTALLED) ## write the documentation as a site into site/, the gallery's figures made anew, and look at it
 	$(BIN)/python tools/gallery.py

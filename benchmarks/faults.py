@@ -87,18 +87,22 @@ def cases(seed: int) -> Iterator[tuple[tuple[str, ...], bool]]:
         yield from several
 
 
-def strike(kind: str, driver: psutil.Process, draws: random.Random) -> bool:
-    """Send the kind's signal to one of its processes. Return whether there was one."""
-    fits, sent = KINDS[kind]
-    found = [driver] if fits is None else []
-    for process in driver.children(recursive=True) if fits else ():
-        with suppress(psutil.Error):
-            if fits is not None and fits(process):
-                found.append(process)
-    if not found:
-        return False
-    with suppress(psutil.NoSuchProcess):
-        draws.choice(found).send_signal(sent)
+def strike(kinds: tuple[str, ...], driver: psutil.Process, draws: random.Random) -> bool:
+    """Send each kind's signal to one of its processes, if there is one of every kind. Return whether there was."""
+    below, struck = driver.children(recursive=True), []
+    for kind in kinds:
+        fits, sent = KINDS[kind]
+        found = [driver] if fits is None else []
+        for process in below if fits else ():
+            with suppress(psutil.Error):
+                if fits is not None and fits(process):
+                    found.append(process)
+        if not found:
+            return False
+        struck.append((draws.choice(found), sent))
+    for process, sent in struck:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(sent)
     return True
 
 
@@ -119,7 +123,7 @@ def carry_out(kinds: tuple[str, ...], early: bool, folder: Path, draws: random.R
                 if not struck and rounds(out) >= after:
                     time.sleep(draws.uniform(0, 4.0 if early else 0.1))
                     with suppress(psutil.Error):
-                        struck = [strike(kind, driver, draws) for kind in kinds].count(True) == len(kinds)
+                        struck = strike(kinds, driver, draws)
             if run.poll() is None:
                 run.kill()
                 return None, "it hung"

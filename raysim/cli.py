@@ -165,6 +165,8 @@ def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
     if not asked.quiet:
         print(summarise_outcomes(outcomes, plan))
         print(f"sweep directory: {plan.out}")
+        if any(outcome.status == "done" for outcome in outcomes):
+            print(f"report:          raysim report {plan.out}")
     for outcome in outcomes:
         if outcome.status == "failed":
             print(describe_outcome(outcome), file=sys.stderr)
@@ -212,6 +214,7 @@ def _new(parser: ArgumentParser, asked: Namespace) -> int:
 
     copy_config(asked.source, asked.file)
     print(single_line(f"{asked.file} is a copy of {asked.source}"))
+    print(single_line(f"next: edit it, then raysim check {asked.file}"))
     return 0
 
 

@@ -1,6 +1,7 @@
 """What a person finds who types `raysim.` and presses tab, or asks for help."""
 
 import pydoc
+import re
 import subprocess
 import sys
 import tomllib
@@ -31,8 +32,21 @@ def test_dir_and_version_need_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
-def test_the_version_is_written_once() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert "version" in project["project"]["dynamic"]
-    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "raysim.system.version.VERSION"}
-    assert f"version: {raysim.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+def test_the_version_and_the_name_are_the_distributions() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == raysim.__version__
+    assert project["name"] == "raysim-cfl"
+    assert project["scripts"] == {"raysim": "raysim.__main__:command"}
+    assert {"authors", "keywords", "urls"} < project.keys()
+
+
+def test_what_is_installed_by_name_has_the_distributions_name() -> None:
+    """On the package index, raysim is another project."""
+    files = [
+        *ROOT.glob("*.*"),
+        *(path for name in ("docs", "examples", "raysim") for path in (ROOT / name).rglob("*.*")),
+    ]
+    texts = [path.read_text() for path in files if path.suffix in (".md", ".py", ".toml", ".txt", ".yaml", ".ipynb")]
+    named = [found for text in texts for found in re.findall(r"pip install (?:--[\w-]+ )*['\"]?(raysim[\w-]*)", text)]
+    assert named
+    assert {*named} == {"raysim-cfl"}

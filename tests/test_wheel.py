@@ -40,7 +40,7 @@ def files_of(wheel: Path) -> set[str]:
 
 
 def test_it_has_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
-    own = {name for name in files_of(wheel) if not name.startswith(f"raysim-{PROJECT['version']}.dist-info/")}
+    own = {name for name in files_of(wheel) if not name.startswith(f"raysim_cfl-{PROJECT['version']}.dist-info/")}
     files = {path.relative_to(ROOT) for path in (ROOT / "raysim").rglob("*") if path.is_file()}
     files |= {"raysim" / path.relative_to(ROOT) for path in (ROOT / "configs").rglob("*.yaml")}
     assert own == {str(path) for path in files if "__pycache__" not in path.parts}
@@ -53,7 +53,7 @@ def test_its_configs_are_the_repositorys(wheel: Path) -> None:
 
 
 def test_it_has_the_licence_and_says_what_it_needs(wheel: Path) -> None:
-    about = f"raysim-{PROJECT['version']}.dist-info"
+    about = f"raysim_cfl-{PROJECT['version']}.dist-info"
     assert {f"{about}/licenses/LICENSE", f"{about}/licenses/NOTICE"} < files_of(wheel)
     with zipfile.ZipFile(wheel) as archive:
         metadata = archive.read(f"{about}/METADATA").decode()
@@ -93,6 +93,7 @@ def test_what_is_imported_is_declared() -> None:
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             found |= {module.split(".")[0] for module in modules}
     found -= {"raysim", "IPython"}  # which a notebook has, and nothing else imports
+    found -= {"pandas"}  # for types alone
     others = {names.get(name, name).replace("_", "-") for name in found - set(sys.stdlib_module_names)}
     declared = {re.split(r"[<>=\[]", line)[0] for line in PROJECT["dependencies"]}
     assert others <= declared, others - declared
@@ -103,4 +104,7 @@ def test_the_citation_is_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == PROJECT["version"]
     assert citation["license"] == PROJECT["license"]
-    assert {"cff-version", "message", "title", "authors"} < set(citation)
+    assert {"cff-version", "message", "title", "authors", "abstract", "url", "keywords"} < set(citation)
+    assert citation["authors"] == PROJECT["authors"]
+    assert citation["keywords"] == PROJECT["keywords"]
+    assert citation["url"] in PROJECT["urls"].values()

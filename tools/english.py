@@ -20,12 +20,15 @@ MOST_WORDS = 25
 PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md")
 CODE = ("raysim/**/*.py",)
 NOT_PROSE = re.compile(
-    r"^ *(?:```|~~~).*?^ *(?:```|~~~)|^(?: {4,}|\t).*?$|^ *\|.*?$|^#+ .*?$|<[^>]+>", re.DOTALL | re.MULTILINE
+    r"^ *(?:```|~~~).*?^ *(?:```|~~~)|^(?: {4,}|\t|>>> |\.\.\. ).*?$|^ *\|.*?$|^#+ .*?$|<[^>]+>",
+    re.DOTALL | re.MULTILINE,
 )
 SPAN = re.compile(r"`[^`]*`|\$[^$\n]+\$")
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 BLOCK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+]|\d+\.) )")
 SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[\"'(*A-Z`])")
+SECTION = re.compile(r"(?:Args|Attributes|Raises|Returns|Yields):\n")  # of a docstring, with a field on each line
+FIELD = re.compile(r"\n(?= {4}\S)")
 WORD = re.compile(r"[\w'’/%.-]*\w[\w'’%.-]*")
 
 
@@ -44,7 +47,7 @@ def prose_of(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             for block in BLOCK.split(ast.get_docstring(node) or ""):
-                yield from (block,) if not block.startswith("Args:") else block.splitlines()
+                yield from FIELD.split(block) if SECTION.match(block) else (NOT_PROSE.sub("", block),)
 
 
 def find_faults(block: str, phrases: dict[str, str]) -> Iterator[str]:

@@ -30,7 +30,7 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
     "Learn": ["concepts.md", "tutorial.md", "quickstart.md", "experiments.md", "writing_a_method.md"],
     "Choose": ["choose.md", "scenarios.md", "gallery.md", "leaderboard.md", "coming_from.md"],
     "Methods": ["methods/README.md", "methods/*.md"],
-    "Reference": ["config.md", "api.md", "metrics.md", "figures.md"],
+    "Reference": ["config.md", "command_line.md", "api.md", "metrics.md", "figures.md"],
     "Results": ["results/README.md", "results/*.md", "reproducing.md", "benchmarks.md"],
     "Explain": ["architecture.md", "checkpoints.md", "decisions/README.md", "decisions/*.md"],
     "Project": ["contributing.md", "releasing.md", "changelog.md"],

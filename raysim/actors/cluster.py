@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Timer
 
 import psutil
 import ray
@@ -27,6 +28,7 @@ from raysim.system.custom_code import find_own_code, refuse_main
 from raysim.system.errors import ConfigError, RunError, Unreachable
 
 TRIES = 2  # to start Ray
+LONGEST_START = 120  # seconds of a try
 STORE = 0.3  # of the memory for the object store, as in Ray (2.60)
 MOST_SHARED = 0.95  # of the shared memory for an object store of more than SMALL_STORE bytes, as in Ray
 SMALL_STORE = 10**10
@@ -132,7 +134,12 @@ def _start_ray(capacity: Capacity, dashboard: bool, folder: Path) -> Sequence[ps
     for tries in range(1, TRIES + 1):
         try:
             # `without_warnings` also hides what Ray's autoscaler prints when it receives a signal.
-            with interrupts.keep_termination(), without_warnings(), compat.rays_address(loopback=True):
+            with (
+                _limit_start(folder),
+                interrupts.keep_termination(),
+                without_warnings(),
+                compat.rays_address(loopback=True),
+            ):
                 ray.init(
                     "local",
                     num_cpus=int(capacity.cpus),
@@ -152,11 +159,27 @@ def _start_ray(capacity: Capacity, dashboard: bool, folder: Path) -> Sequence[ps
         except Exception as error:  # Ray raises all kinds
             if tries == TRIES or _is_unsupported(error):
                 raise RunError(f"Ray could not start ({error}); {_start_advice(error)}") from error
-            for process in _processes_of(folder):
-                with suppress(psutil.Error):
-                    process.kill()
+            _kill(folder)
             ray.shutdown()
     raise AssertionError
+
+
+@contextmanager
+def _limit_start(folder: Path) -> Iterator[None]:
+    """Kill the Ray processes in this folder if the start takes too long. Ray (2.60) waits forever for a stopped one."""
+    watch = Timer(LONGEST_START, _kill, [folder])
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+def _kill(folder: Path) -> None:
+    for process in _processes_of(folder):
+        with suppress(psutil.Error):
+            process.kill()
 
 
 def divide_memory(limit: int | None) -> tuple[int | None, int | None]:
@@ -317,7 +340,7 @@ def without_warnings() -> Iterator[None]:
 
 
 def present() -> Capacity:
-    """Return the current capacity of this process's cluster, whose nodes may change."""
+    """Return the current capacity of this process's cluster. Its nodes may change."""
     return combine(present_nodes().values())
 
 

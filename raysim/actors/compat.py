@@ -309,7 +309,7 @@ Without: the fork server ends, and Ray spawns the workers.
 
 
 def forked_start(command: str) -> dict[str, Any]:
-    """Return the options of an actor whose process a fork server starts.
+    """Return the options of an actor with a process that a fork server starts.
 
     What: `py_executable` of the runtime environment. The command asks the fork server to start the worker, and exits.
     Ray accepts this, as workers report their own process id.

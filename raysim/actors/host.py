@@ -86,7 +86,7 @@ class Host:
 
         Args:
             sealed, fetched: what `serialization.seal` returned. The last arguments are Transfers, one from each host
-                whose clients move here.
+                with clients that move here.
         """
         with convert_to_run_error(), self._slot:
             order, message, broadcasts = unseal(sealed, fetched)

@@ -178,7 +178,7 @@ def reach() -> None:
 
 
 def ask(request: Callable[[], object]) -> None:
-    """Make a request whose result is not needed. Ray would wait a minute for a cluster that has ended or is cut off."""
+    """Make a request without a result. Ray would wait a minute for a cluster that has ended or is cut off."""
 
     def try_to() -> None:
         with suppress(Exception):  # the cluster ends

@@ -1,4 +1,4 @@
-"""Clean up after a run whose process was killed. This script runs in a process that outlives the run's process.
+"""Clean up after a run if its process was killed. This script runs in a process that outlives the run's process.
 
     python reaper.py FOLDER
 

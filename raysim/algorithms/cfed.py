@@ -1,8 +1,8 @@
 """CFeD: some clients learn the new task, others review old tasks on data without labels. Ma et al., IJCAI 2022.
 
-"Continual federated learning based on knowledge distillation". Presets: the paper's code has review_share .4, weight .1
-and temperature 2, the defaults; in Fed-A-GEM's Table 1 the data without labels are CIFAR-100's for CIFAR-10 and the
-other way round, and the server distils nothing, as here.
+"Continual federated learning based on knowledge distillation". The defaults are those of the paper's code: review_share
+.4, weight .1 and temperature 2. In Fed-A-GEM's Table 1 the data without labels are CIFAR-100's for CIFAR-10 and the
+other way round. As here, the server distills nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_LABEL = -100
 
 @dataclass(frozen=True, kw_only=True)
 class CFeD(Method):
-    """CFeD: a part of the cohort distils the old model on unlabelled data (Ma et al., IJCAI 2022)."""
+    """CFeD: a part of the cohort distills the old model on unlabeled data (Ma et al., IJCAI 2022)."""
 
     review_share: Annotated[float, Ge(0), Le(1), doc("the part of a cohort that reviews, from task 2 on")] = 0.4
     weight: Annotated[float, Gt(0), doc("of a reviewer's loss; without effect under Adam")] = 0.1

@@ -15,7 +15,7 @@ from raysim.api import ClientHalf, MemoryUse, Method, Step
 
 @dataclass(frozen=True, kw_only=True)
 class Der(Method):
-    """DER (DER++ with beta > 0): distil the memory's stored logits (Buzzega et al., NeurIPS 2020, arXiv 2004.07211)."""
+    """DER (DER++ with beta > 0): distill the memory's logits (Buzzega et al., NeurIPS 2020, arXiv 2004.07211)."""
 
     alpha: Annotated[float, Ge(0), doc("weight of the distance between logits, eq. 6")] = 1.0
     beta: Annotated[float, Ge(0), doc("weight of the replayed labels' loss, DER++, eq. 7")] = 0.0

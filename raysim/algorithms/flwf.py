@@ -21,7 +21,7 @@ Teacher = tuple[Tensor, Tensor]  # its parameters [P] and float buffers [B]
 
 @dataclass(frozen=True, kw_only=True)
 class FLwF(Method):
-    """FLwF-2T: distil the client's last model and the server's (Usmanova et al., 2021, arXiv 2109.04197)."""
+    """FLwF-2T: distill the client's last model and the server's (Usmanova et al., 2021, arXiv 2109.04197)."""
 
     alpha: Annotated[float, Ge(0), Le(1), doc("weight of the cross-entropy on the new data")] = 1 / 3
     beta: Annotated[float, Ge(0), Le(1), doc("weight of the client's past model; the rest is the server's")] = 1 / 3

@@ -1,10 +1,11 @@
 """GLFC, also called FCIL: a loss balanced over old and new classes, and an old teacher. Dong et al., CVPR 2022.
 
 "Federated class-incremental learning", arXiv 2203.11473: the clients' core. A row's gradient at its label's logit has
-the size |sigmoid(z_y) - 1|; rows are weighted so that old and new classes are learned equally fast (L_GC), and
-the old model's outputs are targets for the old classes (L_RD). Exemplars are iCaRL's. The authors' server for proxies
-chooses the old model by images that it reconstructs from clients' gradients, so that clients need not know when a task
-ends; here they know, and the old model is the one that ended the previous task.
+the size |sigmoid(z_y) - 1|. Rows are weighted so that old and new classes are learned equally fast (L_GC). The old
+model's outputs are targets for the old classes (L_RD). Exemplars are iCaRL's.
+
+The authors have a proxy server, so that clients need not know when a task ends. It chooses the old model by images that
+it reconstructs from clients' gradients. Here clients know, and the old model is the one that ended the previous task.
 """
 
 from __future__ import annotations

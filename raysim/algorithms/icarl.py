@@ -1,9 +1,11 @@
 """iCaRL: exemplars near their class's mean, distillation, nearest means. Rebuffi et al., CVPR 2017, arXiv 1611.07725.
 
-"Incremental classifier and representation learning". With phi(x) = f(x) / ||f(x)||, f being what enters the network's
-head, a class is represented by the mean of phi over its exemplars, and a sample gets the class whose mean is nearest.
+"Incremental classifier and representation learning". Let f be the input of the network's head, and phi(x) = f(x) /
+||f(x)||. A class is represented by the mean of phi over its exemplars, and a sample gets the class with the nearest
+mean.
+
 Federated as in Fed-A-GEM's Table 1 and C-FLAG's Table 7: each client keeps exemplars of its own data, up to
-memory.capacity, the teacher is the global model that ended the last task, and means are over all clients' exemplars.
+memory.capacity. The teacher is the global model that ended the last task. Means are over all clients' exemplars.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""LwF: distil the last task's final model on the new data. Li and Hoiem, TPAMI 2018.
+"""LwF: distill the last task's final model on the new data. Li and Hoiem, TPAMI 2018.
 
-In a federation, as in the official code of TARGET (Zhang et al., ICCV 2023), the teacher is the global model. Presets:
-that code and, as its settings are C-FLAG's, C-FLAG's class-incremental rows: strength 3, temperature 2, and the
-cross-entropy over the new classes alone (training.logits=task). The defaults are Li and Hoiem's, without a warm-up of
-the head.
+In a federation, as in the official code of TARGET (Zhang et al., ICCV 2023), the teacher is the global model. C-FLAG's
+class-incremental rows use the settings of that code: strength 3, temperature 2, and the cross-entropy over the new
+classes alone (training.logits=task). The defaults are Li and Hoiem's, without a warm-up of the head.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from raysim.api import Broadcast, Client, ClientHalf, Method, Server, ServerHalf
 
 @dataclass(frozen=True, kw_only=True)
 class LwF(Method):
-    """LwF: distil the last task's final model on the new data (Li and Hoiem, TPAMI 2018, arXiv 1606.09282)."""
+    """LwF: distill the last task's final model on the new data (Li and Hoiem, TPAMI 2018, arXiv 1606.09282)."""
 
     strength: Annotated[float, Ge(0), doc("lambda_o, eq. 4: weight of the distillation loss")] = 1.0
     temperature: Annotated[float, Gt(0), doc("T, eq. 3: what both models' logits are divided by")] = 2.0
     t_squared: Annotated[bool, doc("multiply by T^2, so that gradients keep their size (Hinton et al.)")] = False
-    rows: Annotated[Literal["new", "all"], doc("all distils on rows that other methods add to the batch, too")] = "new"
+    rows: Annotated[Literal["new", "all"], doc("all distills on rows that other methods add to the batch, too")] = "new"
 
     neutral: ClassVar = {"strength": 0.0}
     needs: ClassVar = frozenset({"server_boundaries", "one_head", "classes"})
@@ -43,7 +42,7 @@ class LwF(Method):
             self.old = None if message is None else to_device(torch.tensor(message), client.model.device)
 
         def penalty(self, step: Step) -> Tensor:
-            """Return strength * KD(teacher, student; T) over the old classes' logits, renormalised among themselves."""
+            """Return strength * KD(teacher, student; T) over the old classes' logits, renormalized among themselves."""
             method, client = self.method, step.client
             rows = len(step.x) if method.rows == "all" else len(step.positions)
             if self.old is None or not method.strength or not rows:

@@ -1,7 +1,7 @@
 """NCCL: adapt each step's rates for the memory's and the batch's gradients. Han et al., UAI 2023.
 
 arXiv 2404.05555, at every client, with FedAvg's server: NCCL-FL of Keshri, Shah & Prasad (AISTATS 2025, arXiv
-2411.07959), from whose Table 1 the rates are, for one client and one step.
+2411.07959). The rates are those of their Table 1, for one client and one step.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from raysim.api import ClientHalf, MemoryUse, Method, Setting, Step
 class Nccl(Method):
     """NCCL: adaptive rates on memory and batch at every client's step (Han et al., UAI 2023, arXiv 2404.05555)."""
 
-    alpha: Annotated[float | None, Gt(0), doc("alpha, the rate on memory and batch; null is the training's")] = None
+    alpha: Annotated[
+        float | None, Gt(0), doc("alpha, the learning rate on memory and batch; null is the training's")
+    ] = None
     smoothness: Annotated[float, Gt(0), doc("L, how fast the losses' gradients change")] = 5.0
     sample_size: Annotated[int, Ge(1), doc("memory samples of a step's gradient, drawn anew for each step")] = 200
-    cap: Annotated[bool, doc("the batch's rate is at most alpha")] = True
+    cap: Annotated[bool, doc("the batch's learning rate is at most alpha")] = True
 
     needs: ClassVar = frozenset({"plain_sgd", "earlier_logits"})
     memory: ClassVar = MemoryUse(
@@ -64,9 +66,9 @@ class Nccl(Method):
 def adapt_step_rates(method: Nccl, memory: Tensor, batch: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
     """Return a and b, given F and g [P].
 
-    Interference, <F, g> <= 0: a = alpha (1 - <F, g> / |F|^2) and b = alpha, so that the step has as much along F as
-    alpha F. Transference: a = alpha and b = (1 - alpha L) <F, g> / (L |g|^2), where the bound on the memory's loss is
-    least. There is no `if` on a tensor, which would synchronize with the GPU.
+    Interference, <F, g> <= 0: a = alpha (1 - <F, g> / |F|^2) and b = alpha. The step then has as much along F as alpha
+    F. Transference: a = alpha and b = (1 - alpha L) <F, g> / (L |g|^2), where the bound on the memory's loss is least.
+    There is no `if` on a tensor, which would synchronize with the GPU.
     """
     inner, length, smoothness = memory.dot(batch), batch.dot(batch), method.smoothness
     against, same = inner <= 0, torch.full_like(inner, alpha)

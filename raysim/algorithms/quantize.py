@@ -62,8 +62,8 @@ class Quantize(Method):
 class QuantizedVector(Encoded):
     """A vector of `length` entries, each a whole number from -s to s of its bucket's step.
 
-    `steps` [buckets] are the norms over s; `codes` (uint8) the whole numbers plus s, in `bits` bits each, 8 / bits to a
-    byte, the first in the lowest.
+    `steps` [buckets] are the norms over s. `codes` (uint8) are the whole numbers plus s, in `bits` bits each: 8 / bits
+    to a byte, the first in the lowest.
     """
 
     steps: Tensor

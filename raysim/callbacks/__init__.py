@@ -5,4 +5,8 @@ from raysim.callbacks.early_stopping import EarlyStopping
 
 __all__ = ["CALLBACKS", "Callback", "EarlyStopping", "RunView"]
 
-CALLBACKS = {"early_stopping": "raysim.callbacks.early_stopping:EarlyStopping"}
+CALLBACKS = {
+    "early_stopping": "raysim.callbacks.early_stopping:EarlyStopping",
+    "mlflow": "raysim.callbacks.mlflow:MLflow",
+    "wandb": "raysim.callbacks.wandb:WeightsAndBiases",
+}

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ from raysim.system.errors import ConfigError
 
 BUNDLED = Path(__file__).parents[1] / "configs"  # in a checkout a link to the folder of that name at the root
 LONGEST = 84  # characters of a description
+SCHEMA = Path(__file__).with_name("raysim.schema.json")  # `make docs` writes it
+MODELINE = f"# yaml-language-server: $schema={SCHEMA.name}\n".encode()  # by which editors find the schema
+SWEEPS_KEY = re.compile(rb"^grid:", re.MULTILINE)
 
 
 def find_config(source: str | Path, folder: Path | None = None) -> Path:
@@ -53,15 +57,20 @@ def list_configs() -> Iterator[str]:
 
 
 def copy_config(source: str | Path, target: Path) -> None:
-    """Copy a config to a new file, with its comments.
+    """Copy a config to a new file, with its comments. The copy's first line leads editors to the schema in its folder.
+
+    A sweep has no schema, so it is copied as it is.
 
     Raises:
         ConfigError: there is no such config, the file is there already, or it cannot be written.
     """
     try:
         content = find_config(source).read_bytes()
+        described = not SWEEPS_KEY.search(content)
         with target.open("xb") as file:
-            file.write(content)
+            file.write(MODELINE * (described and MODELINE not in content) + content)
+        if described:
+            shutil.copyfile(SCHEMA, target.with_name(SCHEMA.name))
     except FileExistsError:
         raise ConfigError(f"{target}: this exists already and was left as it is, allowed: a new file") from None
     except (OSError, ValueError) as error:

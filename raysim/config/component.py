@@ -67,7 +67,7 @@ class Component(Block):
 
 
 class NamedComponent(Component):
-    """A component whose block has the name in the key `name`."""
+    """A component with its name in the key `name` of its block."""
 
     name: ComponentName
 

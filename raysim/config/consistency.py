@@ -69,7 +69,7 @@ def _rules(config: Config) -> Rules:
             tests = "{domains: [...]} with a stream of your own, whose samples it would not change"
             yield of_tests_only, "scenario.shift", f"{tests}; or scenario.kind=class_incremental"
     if scenario.blur:
-        yield scenario.tasks == 1, "scenario.blur", "0.0 with scenario.tasks=1, which has no neighbours"
+        yield scenario.tasks == 1, "scenario.blur", "0.0 with scenario.tasks=1, which has no neighbors"
         own_heads = "all with scenario.blur, where a client has samples of several domains at a time"
         yield config.heads > 1, "training.logits", own_heads
         streamed = scenario.windows is not None and scenario.windows.stream is not None

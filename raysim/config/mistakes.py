@@ -130,7 +130,7 @@ def _own_keys(kind: str, name: object) -> list[str]:
 
 
 def _explain_choice(keys: Keys, block: Values, names: list[str]) -> Mistake:
-    """Return the mistake of a block whose selecting key, such as kind, is missing or wrong."""
+    """Return the mistake of a block with a missing or wrong selecting key, such as kind."""
     allowed = f"allowed: {either(names)}"
     if keys[-1] not in block:
         return Mistake(keys, f"{REQUIRED}, {allowed}", missing=True)

@@ -242,7 +242,7 @@ class Config(Block):
 
     @property
     def domains(self) -> tuple[Domain, ...] | None:
-        """The data sets of the tasks, or None if all tasks are of one data set."""
+        """The datasets of the tasks, or None if all tasks are of one dataset."""
         shift = self.scenario.shift if isinstance(self.scenario, DomainIncremental) else None
         return shift.domains if isinstance(shift, Domains) else None
 

@@ -103,7 +103,7 @@ def _to_field(component: Component, parameter: inspect.Parameter, annotation: An
 
 
 def _accept_yaml(annotation: Any) -> Any:
-    """Return an annotation whose tuples, sets, paths and enums accept lists and strings, as YAML has no others."""
+    """Return an annotation with tuples, sets, paths and enums that accept YAML's lists and strings."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return Annotated[(_accept_yaml(parts[0]), *parts[1:])]

@@ -63,7 +63,7 @@ for _kind, (_pattern, _) in SCALARS.items():
 
 
 def read_yaml(path: str | Path) -> Document:
-    """Read a YAML file whose top level is a block of keys. Raises ConfigError."""
+    """Read a YAML file with a block of keys at the top level. Raises ConfigError."""
     file, lines = str(path), dict[Keys, int]()
     values = _parse(_read(file), lambda line: f"{file}:{line}", lines)
     if values is None:

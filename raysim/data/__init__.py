@@ -14,6 +14,7 @@ DATASETS: dict[str, str] = {
     "tiny_imagenet": "raysim.data.image_lists:tiny_imagenet",
     "image_folder": "raysim.data.custom_files:image_folder",
     "image_list": "raysim.data.image_lists:image_list",
+    "hugging_face": "raysim.data.hugging_face:hugging_face",
     "text_jsonl": "raysim.data.text:text_jsonl",
     "npz": "raysim.data.custom_files:npz",
     "synthetic": "raysim.data.builtin:synthetic",

@@ -47,7 +47,7 @@ def partition_rows(
     """
     if partition.by_ids and ids is None:
         raise ConfigError(
-            f"partition.kind: {partition.named} deals by client ids, and the data set has none, allowed: one that says "
+            f"partition.kind: {partition.named} deals by client ids, and the dataset has none, allowed: one that says "
             "whose each training sample is (npz: an array client_train; image_list: client_ids; your own: "
             "Split(x, y, clients)), or another partition"
         )
@@ -81,7 +81,7 @@ def _find_problem(parts: Any, rows: int, clients: int) -> str | None:
 
 
 def iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[Rows]:
-    """At random, in parts whose sizes differ by at most one.
+    """At random, in parts of sizes that differ by at most one.
 
     Raises:
         ConfigError: there are fewer rows than clients.
@@ -99,8 +99,8 @@ def shards(
 ) -> list[Rows]:
     """Sorted by class and cut into near-equal shards, which are assigned at random (McMahan et al., 2017).
 
-    A shard may straddle classes: with two shards of MNIST a client holds 1 to 4 digits (McMahan et al. 2017; the
-    official code of Fed-A-GEM).
+    A shard may straddle classes: with two shards of MNIST a client holds 1 to 4 digits. The official code of Fed-A-GEM
+    does the same.
 
     Raises:
         ConfigError: there are fewer rows than shards.
@@ -125,8 +125,8 @@ def dirichlet(
 ) -> list[Rows]:
     """Each class in proportions drawn from Dir(alpha) over the clients, until all hold `min_samples` samples.
 
-    With `balanced`, a client that holds its even share (rows / clients) gets nothing of the classes that follow
-    (NIID-Bench, Li et al. 2022; the official codes of TARGET and Fed-A-GEM).
+    With `balanced`, a client that holds its even share (rows / clients) gets nothing of the following classes.
+    NIID-Bench (Li et al. 2022) and the official codes of TARGET and Fed-A-GEM do the same.
 
     Raises:
         ConfigError: `min_samples` is impossible, or was not reached in TRIES draws.
@@ -248,7 +248,7 @@ def natural(
     """By the data's client ids: a client per id, or per group of ids (LEAF's users, Caldas et al., 2018).
 
     With as many clients as ids, client k has the k-th id in ascending order. With fewer clients, the ids are put in
-    random order. `grouped` then assigns them to the clients in groups whose sizes differ by at most one id. `left_out`
+    random order. `grouped` then assigns them to the clients in groups. Their sizes differ by at most one id. `left_out`
     assigns one id to each client and omits the samples of the other ids.
 
     Raises:

@@ -85,7 +85,7 @@ class Source:
 
         Args:
             rows: int64 [B].
-            task: the task whose map transforms the samples, one number or int64 [B].
+            task: the task with the map that transforms the samples, one number or int64 [B].
             drawn: the augmentation from `draw`, int64 [B, 3 + ...]; None disables augmentation.
         """
         x = self._transform(self.x.index_select(0, rows), task).view(-1, *self.shape)

@@ -22,7 +22,7 @@ from raysim.system.state import Stateful
 
 @dataclass(frozen=True)
 class _Cohort:
-    """Dispatches whose updates are applied together."""
+    """Dispatches with updates that are applied together."""
 
     numbers: tuple[int, ...]  # the dispatches' numbers, ascending
     clients: tuple[int, ...]  # the client of each dispatch
@@ -157,8 +157,8 @@ class AsynchronousUpdates(Stateful):
 
         FedAsync: rate * s * (client's model - current model). The client's model is the one it received plus its delta.
 
-        Both mix the float buffers, such as BatchNorm's statistics, as FedAsync mixes parameters: toward the mean of the
-        clients' buffers, with a rate of at most 1.
+        Both mix the float buffers, such as BatchNorm's statistics, as FedAsync mixes parameters. They move toward the
+        mean of the clients' buffers, with a rate of at most 1.
         """
         sizes = [self._size(dispatch) for dispatch in update.arrivals]
         discounted = [self._discount(d) * size for d, size in zip(update.arrivals, sizes, strict=True)]

@@ -42,8 +42,8 @@ def check_methods(config: Config) -> dict[str, Method]:
     """Return the methods if they are compatible with each other and with the run.
 
     Raises:
-        ConfigError: two methods override an exclusive hook, a hook would never be called because another method
-            replaces the local loop, or the run does not meet a need.
+        ConfigError: two methods override an exclusive hook, or the run does not meet a need. Also if a hook would never
+            be called because another method replaces the local loop.
     """
     methods = make_methods(config)
     for half in (ClientHalf, *(h for h in EXCLUSIVE if h is not ClientHalf)):
@@ -130,7 +130,7 @@ def _unmet(name: str, method: Method, config: Config) -> Iterator[str]:
 
 
 def _check_half(half: type[Half], name: str, method: Method) -> None:
-    """Refuse a half whose constructor draws random numbers, or whose state a checkpoint cannot hold."""
+    """Refuse a half with a constructor that draws random numbers, or with state that a checkpoint cannot hold."""
     with guard_globals(f"methods.{name}: making its {half.side} half", half.side, ConfigError):
         instance = half(name, method)
     try:

@@ -28,8 +28,8 @@ class Started:
 class Dispatched(NamedTuple):
     """One client's trip: it received the model, trained, and returned.
 
-    Its `fate` is "used" if the server applied the update, "discarded" if the update was too old, "unused" if the run
-    ended before, and "dropped" if the client dropped out.
+    Its `fate` is "used" if the server applied the update, and "discarded" if the update was too old. It is "unused" if
+    the run ended before, and "dropped" if the client dropped out.
     """
 
     client: int

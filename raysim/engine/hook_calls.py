@@ -1,7 +1,7 @@
 """Calls of methods' hooks, with checks that a hook leaves the module and the method's state in order.
 
-A hook that moves or converts the module, or that stores an object which no checkpoint can hold, would otherwise end a
-run hours later, or change its result without an error.
+A hook may move or convert the module, or store an object that no checkpoint can hold. Without the checks, this would
+end a run hours later, or change its result without an error.
 """
 
 from collections import Counter
@@ -24,11 +24,11 @@ COPY = "a hook that leaves the module as it is; {}.network_at() returns a separa
 class HookCalls:
     """Calls hooks, and checks the module and the half's state after user-defined ones.
 
-    After a hook of the local loop, both are checked on calls 1, 2, 4, 8, ..., as a check takes as long as a step of a
-    small model. The module is also checked after every other hook and after every phase.
+    After a hook of the local loop, both are checked on calls 1, 2, 4, 8, ... A check takes as long as a step of a small
+    model. The module is also checked after every other hook and after every phase.
 
     Args:
-        model: the model whose module hooks can change.
+        model: the model. Hooks can change its module.
         profile: measures the seconds of each hook.
     """
 
@@ -37,6 +37,7 @@ class HookCalls:
         self._module = model.module
         self._expected = _describe_module(model.module)
         self._calls: Counter[tuple[str, str]] = Counter()  # by half and hook
+        self._own: dict[tuple[type[Half], str], bool] = {}  # whether a hook is user-defined
 
     def __call__(self, half: Half, hook: str, *arguments: Any) -> Any:
         """Return the hook's result.
@@ -45,7 +46,9 @@ class HookCalls:
             RunError: the hook has stored something that a checkpoint cannot hold.
             WrongResult: the hook has changed the module.
         """
-        watched = is_own(getattr(type(half), hook))
+        watched = self._is_own(half, hook)
+        if not (watched or self.profile.on):
+            return getattr(half, hook)(*arguments)
         modes = self._modes() if watched and hook in INSIDE_THE_LOOP else None
         with self.profile.part(f"{half.side}: {half.name}.{hook}"):
             result = getattr(half, hook)(*arguments)
@@ -58,7 +61,7 @@ class HookCalls:
 
         `modes` is the mode of each layer before the call. None ignores the modes.
         """
-        if not is_own(getattr(type(half), hook)):
+        if not self._is_own(half, hook):
             return
         self._calls[half.name, hook] += 1
         count = self._calls[half.name, hook]
@@ -78,6 +81,12 @@ class HookCalls:
         if own and (change := self._change()):
             names = ", ".join(half.name for half in own)
             raise WrongResult(f"methods: a hook of {names} has {change}, allowed: {COPY.format('client')}")
+
+    def _is_own(self, half: Half, hook: str) -> bool:
+        key = type(half), hook
+        if key not in self._own:
+            self._own[key] = is_own(getattr(*key))
+        return self._own[key]
 
     def _modes(self) -> list[bool]:
         return [layer.training for layer in self._module.modules()]

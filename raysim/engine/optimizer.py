@@ -1,7 +1,7 @@
 """Local optimizers on one flat vector. Each phase makes a new optimizer, which may inherit the last one's attributes.
 
 Adam calls torch's function. SGD is written out, which saves 10 us per step. The classes torch.optim.SGD, Adam and AdamW
-compute the same bits, but import torch's compiler at their first step: 2 s and 150 MB in every host.
+compute the same bits. But they import torch's compiler at their first step: 2 s and 150 MB in every host.
 """
 
 from collections.abc import Callable, Mapping

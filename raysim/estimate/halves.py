@@ -16,7 +16,7 @@ ROUNDS = (1, 1)  # one of each of two tasks
 
 
 def measure_halves(config: Config, federation: Federation, model: FlatModel, batches: Ints) -> tuple[Ints, Ints]:
-    """Return the bytes that methods keep at clients with so many batches, and their largest tables (int64 [n]).
+    """Return the bytes that methods keep at clients with n batches each, and their largest tables (int64 [n]).
 
     The two rehearsals show a constant part and a part per batch. User-defined methods are left out: what they
     do besides computing should happen in the run alone.
@@ -29,7 +29,7 @@ def measure_halves(config: Config, federation: Federation, model: FlatModel, bat
 
 
 def _measure(config: Config, federation: Federation, model: FlatModel, batches: int) -> Ints:
-    """Return the bytes that one client with so many batches keeps, and those of its largest table.
+    """Return the bytes that one client with this many batches keeps, and those of its largest table.
 
     A method that fails here is the run's to refuse; it counts as nothing.
     """

@@ -63,14 +63,19 @@ SERVER_UPDATE_VECTORS = 4
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """The bytes of a run's parts, beside its processes' libraries.
+    """The bytes of a run's parts, without its processes' libraries.
 
-    `data` are the samples; `coordinator` and `host` what each of these processes holds, `working` what hosts take more
-    while they compute, those that do so at a time, who also evaluate; `clients` what a host holds for each client that
-    it owns. `gpu` is what a host with a share of a GPU has there beside its clients: the samples, vectors of the
-    model's length, and a batch's activations.
-    `savings()` are the bytes that methods would keep less at a knob of theirs, all clients together, by KEY=VALUE.
-    `forked` is how actors start.
+    Attributes:
+        data: the samples.
+        coordinator: what the coordinator holds.
+        host: what each host holds.
+        working: what hosts take more while they compute or evaluate, those that do so at a time.
+        gpu: what a host with a share of a GPU has there, without its clients: samples, vectors of the model's length,
+            and a batch's activations.
+        clients: what a host holds for each client that it owns.
+        savings: returns the bytes that methods would keep less with another hyperparameter, all clients together, by
+            KEY=VALUE.
+        forked: how actors start.
     """
 
     data: int = 0
@@ -111,11 +116,11 @@ class MemoryNeed:
         return self.process + self.host + sum(self.clients[client] for client in clients)
 
     def gpu_with(self, clients: Sequence[int]) -> int:
-        """Return the bytes of one host with these clients on its GPU, beside what CUDA itself takes."""
+        """Return the bytes of one host with these clients on its GPU, without what CUDA itself takes."""
         return self.gpu + sum(self.clients[client] for client in clients)
 
     def total(self, actors: int, at_once: int) -> int:
-        """Return the bytes of a run with so many hosts, of which so many compute at a time; all on one node.
+        """Return the bytes of a run with this many hosts, of which `at_once` compute at a time; all on one node.
 
         The data are in the driver and once in the object store.
         """
@@ -134,7 +139,7 @@ class MemoryNeed:
 
 
 def processes_alone(config: Config) -> MemoryNeed:
-    """Return what a run takes whose data and clients are not known."""
+    """Return what a run takes with unknown data and clients."""
     return MemoryNeed(forked=config.resources.forks)
 
 

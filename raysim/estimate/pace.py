@@ -29,9 +29,15 @@ ROUND_ON_RAY, CALL = 0.0026, 0.0026  # of a round, and of each call to a host, w
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of one core: of a gradient step with all that the methods do beside it; of what they do once before a
-    client's first phase of a task, for each batch of that phase's epoch; of the evaluation of a sample. Seconds that
-    pass beside these: of a round, with --local and on Ray, and of a call to a host there.
+    """Seconds of one core, and seconds that pass in addition.
+
+    Seconds of one core:
+
+    - of a gradient step, with all that the methods do in addition;
+    - of what the methods do once before a client's first local training of a task, for each batch of its epoch;
+    - of the evaluation of a sample.
+
+    Seconds that pass in addition: of a round, with --local and on Ray, and of a call to a host there.
     """
 
     step: float

@@ -201,9 +201,9 @@ def in_small(
     rounds: Sequence[int],
     resources: Resources | None = None,
 ) -> tuple[Config, Federation]:
-    """Return the config and the federation of a rehearsal: one client with so many batches of each task.
+    """Return the config and the federation of a rehearsal: one client with this many batches of each task.
 
-    It trains one epoch, or one step more than an epoch has if the config counts steps: this shows which of the two a
+    It trains one epoch, or one step more than an epoch has if the config counts steps. This shows which of the two a
     method follows. It is on the CPU unless `resources` are given.
     """
     rows, ends, unlabelled = batches * batch_size, np.cumsum(rounds).tolist(), federation.unlabelled

@@ -51,7 +51,7 @@ class ProtocolMetrics(MetricKeys):
     """The entry of one protocol in summary.json. All values are fractions, or None if undefined.
 
     `accuracy` is a[t][i], T x T. Another metric's name, unit and direction come first. If the evaluation is per client,
-    a[t][i] is the clients' mean, and `worst` and `std` are matrices of the worst client and the standard deviation.
+    a[t][i] is the clients' mean. `worst` and `std` are then matrices of the worst client and the standard deviation.
     """
 
     accuracy: list[list[float]]

@@ -180,15 +180,16 @@ def accuracies(scores: Scores, federation: Federation) -> dict[str, list[float]]
 def client_accuracies(scores: Scores, federation: Federation) -> dict[str, list[float | None]]:
     """Return each client's accuracy on its mix of tasks and classes, by protocol; None if no sample counts.
 
-    Fairness in federated learning is the spread of the clients' accuracies and their minimum. q-FFL (Li et al., Fair
-    Resource Allocation in Federated Learning, ICLR 2020, arXiv 1905.10497) measures it on the clients' test samples.
+    Fairness in federated learning is the spread of the clients' accuracies and their minimum. The measure of q-FFL uses
+    the clients' test samples (Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020, arXiv 1905.10497).
     Here the test sets are common, so a client's accuracy is
 
         sum_{t,c} p_k(t, c) a(t, c)
 
-    a(t, c) is the accuracy on the test samples of class c in task t. p_k(t, c) is the fraction of task t and class c in
-    client k's training samples of the whole run. This is the expected accuracy on test samples in the client's
-    proportions. The scores are of one model, or of each client's personalized model: int64 [clients, tasks, classes].
+    The accuracy a(t, c) is that on the test samples of class c in task t. The weight p_k(t, c) is the fraction of task
+    t and class c in client k's training samples of the whole run. This is the expected accuracy on test samples in the
+    client's proportions. The scores are of one model, or of each client's personalized model: int64 [clients, tasks,
+    classes].
     """
     class_counts, result = federation.class_counts(), dict[str, list[float | None]]()
     for protocol, right in scores.items():
@@ -209,9 +210,9 @@ def class_accuracies(right: Counts, federation: Federation) -> npt.NDArray[np.fl
 def mean_client_accuracies(scores: Scores, federation: Federation) -> tuple[dict[str, list[float]], dict[str, Spread]]:
     """Return the clients' mean accuracy by protocol and task, and their spread; fractions.
 
-    A client's accuracy on task i is sum_c p_k(c | i) a_k(i, c), where p_k(c | i) is the fraction of class c in client
-    k's training samples of task i in the whole run. Classes without test samples are omitted. So the whole test set is
-    used, and nothing is drawn. A task's mean and spread are over the clients that hold samples of it.
+    A client's accuracy on task i is sum_c p_k(c | i) a_k(i, c). The weight p_k(c | i) is the fraction of class c in
+    client k's training samples of task i in the whole run. Classes without test samples are omitted. So the whole test
+    set is used, and nothing is drawn. A task's mean and spread are over the clients that hold samples of it.
 
     The scores are of one model for all clients (int64 [tasks, classes]), or of each client's personalized model (int64
     [clients, tasks, classes]). Some client holds samples of every task: the federation checks this.

@@ -32,8 +32,8 @@ SHOWN = 6  # number of tasks shown by name
 def estimate_run(config: Config, cluster: bool = False) -> LabelledLines:
     """Yield lines about a run as (label, text). Data are loaded, never downloaded.
 
-    If the config names a cluster, it is asked for its capacity. What a run needs and is not here is named: a cluster
-    that answers, GPUs, the files of data that declare their size; all else is estimated.
+    If the config names a cluster, it is asked for its capacity. Requirements that are missing here are named: a cluster
+    that answers, GPUs, the files of data that declare their size. All else is estimated.
 
     Args:
         config: the resolved config.
@@ -299,4 +299,4 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: Cost, 
     lasting = in_hours(training / busy + evaluating / cores + rounds)
     alone = in_hours(training + evaluating + cost.rounds * measured.round)
     also = f"{in_milliseconds(rounds / cost.rounds)} more a round"
-    return f"about {lasting} beside starting, {_count(busy, 'host')} at a time, or {alone} with --local: {each}; {also}"
+    return f"about {lasting} plus startup, {_count(busy, 'host')} at a time, or {alone} with --local: {each}; {also}"

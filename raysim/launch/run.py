@@ -67,7 +67,7 @@ def run(
         local: run every client in this process, without Ray.
         callbacks: names or objects of callbacks, in addition to those of the config.
         progress: show a bar on a terminal or in a notebook, and lines elsewhere, as the command line does.
-        resume: resume from the newest checkpoint in `out`, or start the run if there is none; only resources, logging,
+        resume: resume from the newest checkpoint in `out`, or start the run if there is none. Only resources, logging,
             checkpoint and callbacks may differ from the directory's config. The result of a finished run is returned as
             it is.
         trust: with `resume`, import custom components that only the directory's config names.
@@ -117,8 +117,9 @@ def run(
             Footprint() as footprint,
             _start_here(prepared, display) if local else _start_on_ray(prepared, display, session) as start,
         ):
-            for line in describe_start(resolved, federation.availability.rounds, directory, places, local):
-                display.say(line)  # now that nothing of the config or the machine is wrong
+            if getattr(display, "console", None) is not None:  # a custom display need not have it
+                for line in describe_start(resolved, federation.availability.rounds, directory, places, local):
+                    display.say(line)  # now that nothing of the config or the machine is wrong
             execution = Execution(resolved, federation, told, directory, display, start)
             steps = execution.steps(began, footprint, _interruptible(execution.recovery, display, log))
             try:
@@ -140,7 +141,7 @@ def _interruptible(recovery: Recovery, display: RunDisplay, log: Path | None) ->
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A run whose parts suit each other; `places` are its hosts', if a cluster is started for it."""
+    """A run with compatible parts; `places` are those of its hosts, if a cluster is started for it."""
 
     config: Config
     federation: Federation

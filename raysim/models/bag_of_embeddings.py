@@ -27,7 +27,7 @@ class BagOfEmbeddings(nn.Module):
 
 
 def mean_of_tokens(x: Tensor, ids: Tensor) -> Tensor:
-    """Return the mean [B, W] of the vectors [B, L, W] whose ids [B, L] are not padding; zeros if all are padding."""
+    """Return the mean [B, W] of the vectors [B, L, W], without padding ids [B, L]; zeros if all are padding."""
     is_token = (ids != PADDING_ID).unsqueeze(-1)
     return (x * is_token).sum(1) / is_token.sum(1).clamp(min=1)
 

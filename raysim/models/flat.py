@@ -37,7 +37,7 @@ class Weights:
 
 
 class FlatModel:
-    """A module whose tensors are views of flat vectors, so that one operation on a vector changes the whole model.
+    """A module with tensors that are views of flat vectors, so that one operation on a vector changes the whole model.
 
     Frozen parameters and boolean buffers (constants) are in no vector and are not sent, as every host builds the same.
 

@@ -31,7 +31,7 @@ class Graphs:
     one place deeper. Graphs of one depth share their memory.
 
     Args:
-        model: the model, whose vectors stay where they are.
+        model: the model. Its vectors stay where they are.
     """
 
     def __init__(self, model: FlatModel) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class TaskHeads(nn.Module):
-    """A linear layer for each task, each with separate initial weights. `active` is the task whose layer is used."""
+    """A linear layer for each task, each with separate initial weights. `active` is the task in use."""
 
     def __init__(self, head: nn.Linear, tasks: int) -> None:
         super().__init__()

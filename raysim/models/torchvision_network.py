@@ -49,7 +49,7 @@ def torchvision_network(
         Annotated[int, Ge(1), Le(4096)] | None, doc("height and width made of the images; null leaves them")
     ] = 224,
     normalize: Annotated[
-        bool, doc("whether they are normalised with ImageNet's mean and deviation, not by dataset.normalize")
+        bool, doc("whether they are normalized with ImageNet's mean and deviation, not by dataset.normalize")
     ] = True,
 ) -> nn.Module:
     """Any classifier of torchvision by `architecture`, resized input; its files of weights fit (model.weights).

@@ -30,7 +30,7 @@ class Classification(Objective):
         return outputs.argmax(-1)
 
     def measure(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Return 1 for each sample whose class is predicted, else 0: [n, 1]."""
+        """Return 1 for each sample with a correct prediction, else 0: [n, 1]."""
         return (predictions == targets).double()[:, None]
 
     def value(self, sums: Sequence[Fraction], samples: int) -> Fraction:

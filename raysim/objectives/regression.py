@@ -18,8 +18,8 @@ from raysim.objectives.objective import Metric, Objective
 class Regression(Objective):
     """Numbers for each sample: mean squared error; R2, the mean over several numbers.
 
-    R2 = 1 - sum_i (y_i - f_i)^2 / sum_i (y_i - mean y)^2 over a task's test samples. 1 is perfect, 0 is as good as the
-    mean target, and there is no lower bound.
+    R2 = 1 - sum_i (y_i - f_i)^2 / sum_i (y_i - mean y)^2 over a task's test samples. A value of 1 is perfect, and 0 is
+    as good as the mean target. There is no lower bound.
     """
 
     metric = Metric("R2", range=(None, 1.0))

@@ -1,2 +1,4 @@
-"""The records of a run in its directory: rounds, TensorBoard's files, checkpoints, the model and the summary, written
-by one recorder of its events, and reading them again."""
+"""Write a run's records into its directory and read them again.
+
+The recorder of the run's events writes rounds, TensorBoard's files, checkpoints, the model and the summary.
+"""

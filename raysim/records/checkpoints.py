@@ -1,7 +1,7 @@
-"""Checkpoints on disk: a file of client records, one of the server, and a manifest, whose rename is the commit.
+"""Checkpoints on disk: a file of client records, one of the server, and a manifest. Its rename is the commit.
 
-DIR/checkpoints/000040/ holds clients.bin (the records one after the other), server.bin and manifest.json: where each
-record is, the files' checksums, what the run's directory contained, and the identity of the run.
+DIR/checkpoints/000040/ holds clients.bin (the records one after the other), server.bin and manifest.json. The manifest
+says where each record is. It has the files' checksums, what the run's directory contained, and the identity of the run.
 """
 
 import hashlib

@@ -85,7 +85,7 @@ def timeline_image(timeline: npt.NDArray[np.int64]) -> Image:
 
 
 def draw_timeline(figure: Figure, axes: Axes, timeline: npt.NDArray[np.int64]) -> None:
-    """Draw the timeline (int64 [clients, rounds], -1 where a client is absent) with its colour bar of tasks."""
+    """Draw the timeline (int64 [clients, rounds], -1 where a client is absent) with its color bar of tasks."""
     from matplotlib.colors import BoundaryNorm
     from matplotlib.ticker import MaxNLocator
 

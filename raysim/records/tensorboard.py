@@ -23,9 +23,10 @@ BOARD = "events.out.*"
 class Board:
     """Writer of events.out.* into a run directory. The step of a scalar is the round, that of an image the task.
 
-    The files begin, with their first round, with the run's config: as text, as the columns of HPARAMS, whose metrics
-    are the scalars' last values, and with the charts of CUSTOM SCALARS. The averages come first in the alphabet, as
-    HPARAMS shows the first five scalars. What may be the same in every round is written from where it changes.
+    With their first round, the files begin with the run's config, as text and as the columns of HPARAMS. They also
+    begin with the charts of CUSTOM SCALARS. The metrics of HPARAMS are the scalars' last values. HPARAMS shows the
+    first five scalars, so the averages come first in the alphabet. What may be the same in every round is written from
+    where it changes.
 
     Args:
         directory: of the run.

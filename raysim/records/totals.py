@@ -16,8 +16,8 @@ OF_ROUNDS_AND_TASKS = ("round_seconds", "untrained", "matrices", "spreads")
 class Totals:
     """The figures so far, all plain numbers and lists, so that JSON keeps them exactly.
 
-    `matrices` are the accuracy matrices by protocol, `spreads` matrices of the clients' worst and std, `untrained` the
-    accuracies before the first round; `participation` counts each client's updates.
+    `matrices` are the accuracy matrices by protocol, and `spreads` matrices of the clients' worst and std. `untrained`
+    has the accuracies before the first round. `participation` counts each client's updates.
     """
 
     participation: list[int]

@@ -1,3 +1,4 @@
-"""`raysim report`: finished runs read and grouped into settings, their tables and plots, published figures beside
-them, and one file per format that a report is written in.
+"""`raysim report`: read finished runs, group them into settings, and write tables, plots and published figures.
+
+There is one file per format of a report.
 """

@@ -71,7 +71,7 @@ class Gain:
 
 
 def find_gains(paper: PublishedPaper, rows: Sequence[ComparedRow]) -> list[Gain]:
-    """Return the gains in a column that the paper claims and whose two methods were measured."""
+    """Return the gains in a column that the paper claims, if both methods were measured."""
     column = rows[0][0]
     quantity = QUANTITIES[column.metric][0]
     pairs = [

@@ -1,5 +1,8 @@
-"""The files of a report: documents, which are the templates filled in; report.csv, one row per run in summary.json's
-units; means.csv, the result tables with all their digits."""
+"""The files of a report.
+
+Documents are the templates filled in. report.csv has one row per run in summary.json's units. means.csv has the result
+tables with all their digits.
+"""
 
 import csv
 import io

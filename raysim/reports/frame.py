@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from raysim.records.result import Result
 from raysim.reports.reading import find_runs
 from raysim.reports.write import Runs
+from raysim.system.importing import import_extra
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-NEEDED = "raysim.frame needs pandas: pip install 'raysim-cfl[pandas]'"
 
 
 def frame(runs: Runs | Sequence[Runs]) -> DataFrame:
@@ -26,15 +25,12 @@ def frame(runs: Runs | Sequence[Runs]) -> DataFrame:
         runs: directories with finished runs at any depth below them, or results of runs; one or several.
 
     Raises:
-        ImportError: pandas is not installed.
-        ConfigError: no finished run was found.
+        ConfigError: pandas is not installed, or no finished run was found.
     """
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(NEEDED) from error
+    pandas = import_extra("pandas", "pandas")
     several = [runs] if isinstance(runs, Runs) else runs
-    return pandas.DataFrame([row for result in _results(several) for row in _rows(result)])
+    made: DataFrame = pandas.DataFrame([row for result in _results(several) for row in _rows(result)])
+    return made
 
 
 def _results(runs: Sequence[Runs]) -> Iterator[Result]:

@@ -1,9 +1,9 @@
 """Group the runs to compare: by setting, then by methods. The seeds of a group are its replicates.
 
-Two runs are of the same setting if their configs differ only in the methods, the seed, and keys that change no result
-(the name, the resources, ...). In a sweep, a row of its axis `methods` may set further keys, such as a tuned learning
-rate. Such a key is part of the row and not of the setting. Groups and settings have the order of their sweep, or else
-of their methods and keys.
+Two runs are of the same setting if their configs differ only in the methods, the seed, and keys that do not change
+results. Examples of such keys are the name and the resources. In a sweep, a row of its axis `methods` may set further
+keys, such as a tuned learning rate. Such a key is part of the row and not of the setting. Groups and settings have the
+order of their sweep, or else of their methods and keys.
 """
 
 import json

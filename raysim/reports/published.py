@@ -20,7 +20,7 @@ class _Strict(BaseModel):
 
 
 class PublishedSetting(_Strict):
-    """`config` is null where raysim has no such data set or scenario: no run can be of this setting."""
+    """`config` is null if raysim has no such dataset or scenario: no run can be of this setting."""
 
     config: dict[str, object] | None
     stated: dict[str, object] = {}

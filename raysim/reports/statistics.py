@@ -92,7 +92,7 @@ def correct_by_holm(found: Sequence[float | None]) -> list[float | None]:
 
 
 def mark_best(column: Sequence[Mapping[int, float]], higher_is_better: bool) -> list[Mark]:
-    """Mark the best mean of a column, whose values are by seed, if it is significant.
+    """Mark the best mean of a column, if it is significant; the column's values are by seed.
 
     It is `best` if it differs significantly from all others (paired test, corrected over the column). Otherwise it and
     those that do not differ are `tied`. If none differs, or there is one seed, nothing is marked.

@@ -56,7 +56,7 @@ class RunOutcome:
 class SweepPlan:
     """The runs of a sweep, all valid, and the progress of each in the sweep's directory.
 
-    `renew` plans it again, which decides the runs whose trials have been done since.
+    `renew` plans it again, after trials are done: then the runs that depend on them are known.
     """
 
     name: str

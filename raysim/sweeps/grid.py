@@ -61,12 +61,12 @@ def expand_sweep(
 ) -> tuple[str, list[Cell]]:
     """Return the name and the runs of a sweep, a YAML file or a mapping; its first axis varies slowest.
 
-    An override of a config key holds for all runs; one of an axis, which is a value, a value's name or a list of them,
-    restricts that axis to the values that it names; one of grid or tune changes the file.
+    An override of a config key holds for all runs. An override of an axis is a value, a value's name or a list of them,
+    and restricts that axis to these values. An override of grid or tune changes the file.
 
     Where values are tuned, the trials come first: each candidate with the first seed, rated on validation samples.
-    `choose` is given the sweep's name and the trials of a value, and returns the place of the best; None if that is not
-    known yet.
+    `choose` receives the sweep's name and the trials of a value. It returns the place of the best, or None if that is
+    not known yet.
 
     Raises:
         ConfigError: the file, an override or a run's config is wrong, two runs are the same, or there are too many.
@@ -124,7 +124,7 @@ def _base(document: Document, file: SweepFile) -> Document:
 def _read_skipped(
     document: Document, axes: Mapping[str, Axis], place: int, names: Mapping[str, object]
 ) -> dict[str, set[str]]:
-    """Return, by axis, the names of the values whose combinations are no runs."""
+    """Return, by axis, the names of the values with combinations to skip."""
     at = ("skip", place)
     if strange := [name for name in names if name not in axes]:
         raise document.error((*at, strange[0]), f"found no axis of the grid, allowed: {either(axes)}")

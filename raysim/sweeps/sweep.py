@@ -82,7 +82,7 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
         ConfigError: the resources are not available, or nothing can be written; nothing was started.
     """
     if local and jobs is not None:
-        raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
+        raise ConfigError(f"--jobs: found {jobs} with --local, which is one run at a time; allowed: one of the two")
     runs = _Runs(plan.out, display)
     with (
         torch_untouched(),
@@ -229,7 +229,7 @@ def _around(footprint: Footprint | None) -> Iterator[None]:
 def _place(
     plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisplay, on_loss: Callable[[], None]
 ) -> Iterator[_Place]:
-    """Yield the place of the runs: this process, or a cluster, before whose replacement `on_loss` is called."""
+    """Yield the place of the runs: this process, or a cluster. Before a cluster is replaced, `on_loss` is called."""
     to_do = plan.to_do
     addresses = {cell.config.resources.address for cell in to_do}
     if len(addresses) > 1:

@@ -76,7 +76,7 @@ def job_memory() -> int | None:
 def count_killed() -> int:
     """Return a number that grows whenever the kernel kills a process of this job for lack of memory.
 
-    A process in a group of version 1 that is beside this process's group is not counted.
+    A process in a group of version 1 next to this process's group is not counted.
     """
     groups = [*_own_groups("memory")]
     limits = [*map(_memory_limit, groups)]

@@ -27,7 +27,7 @@ def read_whole(path: Path) -> bytes:
     """Return the content of a file.
 
     Raises:
-        OSError: the file cannot be read, or it is a pipe or a device, whose content may have no end.
+        OSError: the file cannot be read, or it is a pipe or a device. Their content may have no end.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "this is no regular file, but a pipe or a device", str(path))

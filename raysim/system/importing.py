@@ -1,4 +1,4 @@
-"""Imports of torch without the garbage collector, and of torchvision with a clear error."""
+"""Imports of torch without the garbage collector, and of torchvision and optional packages with a clear error."""
 
 import gc
 import importlib
@@ -36,3 +36,21 @@ def import_torchvision(module: str, needed_by: str) -> Any:
         problem = f"torchvision cannot be imported ({reason}); install the torchvision that fits your torch: "
         problem += "pip install --upgrade torch torchvision"
         raise ConfigError(f"{needed_by}: {problem}") from error
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Return a module of an optional package.
+
+    Args:
+        module: its name.
+        extra: the extra of raysim-cfl that installs the package.
+
+    Raises:
+        ConfigError: the package is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        words = f"the package {package} cannot be imported ({error}); pip install 'raysim-cfl[{extra}]'"
+        raise ConfigError(words) from error

@@ -114,7 +114,7 @@ def block_hangups() -> Iterator[None]:
 def _handle(handlers: Mapping[signal.Signals, Callable[[int, Any], object]]) -> Iterator[None]:
     """Set handlers of signals in this context; outside the main thread, where none can be set, do nothing.
 
-    What this process was told to ignore (nohup) stays ignored, but for SIGINT, which background jobs ignore by default.
+    What this process was told to ignore (nohup) stays ignored, except SIGINT, which background jobs ignore by default.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

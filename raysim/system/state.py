@@ -31,7 +31,7 @@ INSTEAD: Mapping[type, str] = {
 
 
 class Stateful:
-    """An object whose attributes are its state. A checkpoint stores all of them except those in `transient`.
+    """An object with attributes that are its state. A checkpoint stores all of them except those in `transient`.
 
     A new attribute is therefore stored by default. An attribute may also be an object of another class that has the
     methods `state` and `restore`. The constructor must make such an object: it is restored in place.
@@ -41,7 +41,7 @@ class Stateful:
     """The attributes that a checkpoint omits: the constructor makes them again, or they last for one round at most."""
 
     def state(self) -> dict[str, Any]:
-        """Return all attributes that are not transient. Objects with a state of their own are replaced by it."""
+        """Return all attributes that are not transient. Objects with a separate state are replaced by it."""
         return {name: state_of(value) for name, value in vars(self).items() if name not in self.transient}
 
     def restore(self, state: Mapping[str, Any]) -> None:

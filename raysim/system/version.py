@@ -1,3 +1,3 @@
-"""The version of raysim, which pyproject.toml reads here."""
+"""The version of raysim; pyproject.toml and CITATION.cff have the same."""
 
 VERSION = "0.1.0"

@@ -146,6 +146,27 @@ def test_a_start_that_fails_is_tried_again(started: Started) -> None:
     assert said.endswith("then start the run again")
 
 
+def test_a_process_that_is_stopped_while_ray_starts_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ray would wait for it without end."""
+    killed = threading.Event()
+    tries: list[int] = []
+
+    def init(*_: object, **__: object) -> None:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            assert killed.wait(60)
+            raise ENDED
+
+    stopped = SimpleNamespace(kill=killed.set)
+    monkeypatch.setattr(cluster, "LONGEST_START", 0.1)
+    monkeypatch.setattr(cluster, "_processes_of", lambda folder: [stopped] if folder == tmp_path else [])
+    monkeypatch.setattr(cluster.ray, "init", init)
+    monkeypatch.setattr(cluster.ray, "shutdown", lambda: None)
+    monkeypatch.setattr(compat, "vital_processes", lambda _: [Process("raylet")])
+    cluster._start_ray(Capacity(1, 0, None), False, tmp_path)
+    assert tries == [0, 1]
+
+
 def test_an_option_that_ray_does_not_know_is_not_tried_again(started: Started) -> None:
     tries, said = started(UNKNOWN, ["raylet"])
     assert tries == 1

@@ -1,11 +1,12 @@
 """The configs that raysim comes with: found by name, listed, copied; a file's path wins over a name."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from raysim.config import load
+from raysim.config import build_json_schema, load
 from raysim.config.bundled import bundled_names, copy_config, find_config, list_configs
 from raysim.engine.compatibility import check_methods
 from raysim.sweeps.grid import expand_sweep
@@ -83,8 +84,19 @@ def test_a_copied_sweep_is_the_sweep(name: str, tmp_path: Path) -> None:
 
 def test_a_copy_has_the_comments_and_is_a_config(tmp_path: Path) -> None:
     copy_config("papers/special_pacs", tmp_path / "mine.yaml")
-    assert (tmp_path / "mine.yaml").read_bytes() == (CONFIGS / "papers" / "special_pacs.yaml").read_bytes()
+    first, _, rest = (tmp_path / "mine.yaml").read_text().partition("\n")
+    assert first == "# yaml-language-server: $schema=raysim.schema.json"
+    assert rest == (CONFIGS / "papers" / "special_pacs.yaml").read_text()
     check_methods(load("mine.yaml"))
+
+
+def test_an_editor_finds_the_schema_beside_a_copy(tmp_path: Path) -> None:
+    copy_config("quickstart", tmp_path / "mine.yaml")
+    copy_config(tmp_path / "mine.yaml", tmp_path / "other.yaml")
+    assert (tmp_path / "other.yaml").read_text().count("yaml-language-server") == 1
+    assert json.loads((tmp_path / "raysim.schema.json").read_text()) == build_json_schema()
+    copy_config("sweeps/methods", tmp_path / "sweep.yaml")
+    assert (tmp_path / "sweep.yaml").read_bytes() == (CONFIGS / "sweeps" / "methods.yaml").read_bytes()
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

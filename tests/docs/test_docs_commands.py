@@ -102,6 +102,7 @@ TRIED = {
     "evaluate": _as_it_stands,
     "configs": _as_it_stands,
     "new": _as_it_stands,
+    "completion": _as_it_stands,
 }
 
 

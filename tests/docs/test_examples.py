@@ -75,7 +75,10 @@ class Rows(dict[str, Any]):
 
 
 def test_a_hugging_face_data_set_is_the_data_of_a_run(example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stand-in for the package, which raysim does not need."""
+    """With a stand-in for the package, which is an extra."""
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(raysim.ConfigError, match=r"the package datasets .*; pip install 'raysim-cfl\[hugging_face\]'$"):
+        build_federation(load("examples/hugging_face.yaml", {"dataset.root": str(tmp_path)}))
     asked = []
 
     def load_dataset(path: str, *, split: str, cache_dir: str, download_config: Any) -> Rows:

@@ -1,8 +1,7 @@
-"""The examples that speak to trackers and searches, with small stand-ins for them: what they are told, and when."""
+"""The example of a search and the notebook, with a small stand-in for the search's package."""
 
 import importlib
 import json
-import math
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -22,107 +21,10 @@ def example(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         package = ModuleType(name)
         vars(package).update(parts)
         monkeypatch.setitem(sys.modules, name, package)
-        monkeypatch.delitem(sys.modules, f"examples.with_{name}", raising=False)
         monkeypatch.delitem(sys.modules, f"examples.search_with_{name}", raising=False)
-        return importlib.import_module(f"examples.{'search_' if name == 'optuna' else ''}with_{name}")
+        return importlib.import_module(f"examples.search_with_{name}")
 
     return load
-
-
-def accuracies(directory: Path) -> dict[int, list[float]]:
-    lines = [json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines()]
-    return {line["round"]: line["evaluation"]["domain_il"] for line in lines if "evaluation" in line}
-
-
-class Tracked:
-    """A run of Weights & Biases."""
-
-    def __init__(self, **given: Any) -> None:
-        self.given, self.summary, self.ended = given, dict[str, Any](), list[int]()
-        self.logged: dict[int, dict[str, Any]] = {}
-
-    def log(self, numbers: dict[str, Any], step: int) -> None:
-        self.logged[step] = numbers
-
-    def finish(self, exit_code: int) -> None:
-        self.ended.append(exit_code)
-
-
-def test_weights_and_biases(example: Any, tiny: Any, tmp_path: Path) -> None:
-    begun: list[Tracked] = []
-
-    def init(**given: Any) -> Tracked:
-        begun.append(Tracked(**given))
-        return begun[-1]
-
-    script = example("wandb", init=init)
-    named = {"callbacks": {"examples.with_wandb:WeightsAndBiases": {"project": "mine"}}}
-    result = raysim.run(tiny(logging__tensorboard=False), named, tmp_path / "run", True)
-    (run,) = begun
-    assert (run.given["project"], run.given["mode"]) == ("mine", "offline")
-    assert run.given["id"] == (tmp_path / "run" / "wandb-id.txt").read_text()
-    assert run.given["config"]["training"]["optimizer"]["lr"] == 0.1
-    assert [*run.logged] == [1, 2, 3, 4]
-    found = accuracies(tmp_path / "run")
-    assert [run.logged[2]["domain_il/task_1"], run.logged[2]["domain_il/task_2"]] == found[2]
-    assert run.logged[2]["domain_il/so_far"] == found[2][0]
-    assert run.logged[4]["domain_il/so_far"] == pytest.approx(sum(found[4]) / 2)
-    assert run.summary["domain_il/average_accuracy"] == result.evaluation["domain_il"]["average_accuracy"]
-    assert run.ended == [0]
-    assert script.WeightsAndBiases(mode="disabled").mode == "disabled"
-
-
-class Store:
-    """MLflow's client, and what it keeps."""
-
-    kept: dict[str, Any]
-
-    def __init__(self, uri: str) -> None:
-        Store.kept = {"uri": uri, "experiments": {}, "params": {}, "metrics": {}, "tags": {}, "ended": []}
-
-    def get_experiment_by_name(self, name: str) -> Any:
-        return self.kept["experiments"].get(name)
-
-    def create_experiment(self, name: str) -> str:
-        self.kept["experiments"][name] = SimpleNamespace(experiment_id="7")
-        return "7"
-
-    def create_run(self, experiment: str, run_name: str) -> Any:
-        assert experiment == "7"
-        self.kept["name"] = run_name
-        return SimpleNamespace(info=SimpleNamespace(run_id="r"))
-
-    def log_batch(self, run: str, metrics: Any = (), params: Any = ()) -> None:
-        self.kept["params"] |= dict(params)
-        for key, value, _, step in metrics:
-            self.log_metric(run, key, value, step)
-
-    def log_metric(self, run: str, key: str, value: float, step: int = 0) -> None:
-        assert math.isfinite(value)
-        self.kept["metrics"].setdefault(key, []).append((step, value))
-
-    def set_tag(self, run: str, key: str, value: str) -> None:
-        self.kept["tags"][key] = value
-
-    def set_terminated(self, run: str, status: str) -> None:
-        self.kept["ended"].append(status)
-
-
-def test_mlflow(example: Any, tiny: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    entities = ModuleType("mlflow.entities")
-    vars(entities).update(Metric=lambda *fields: fields, Param=lambda *fields: fields)
-    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
-    example("mlflow", MlflowClient=Store)
-    named = {"callbacks": {"examples.with_mlflow:MLflow": {"uri": "sqlite:///x.db"}}}
-    result = raysim.run(tiny(logging__tensorboard=False), named, tmp_path / "run", True)
-    kept = Store.kept
-    assert (kept["uri"], kept["name"], kept["ended"]) == ("sqlite:///x.db", "tiny-0", ["FINISHED"])
-    assert kept["params"]["training.optimizer.lr"] == "0.1"
-    assert [step for step, _ in kept["metrics"]["loss"]] == [1, 2, 3, 4]
-    found = accuracies(tmp_path / "run")
-    assert kept["metrics"]["domain_il/task_2"] == [(round, row[1]) for round, row in found.items()]
-    average = result.evaluation["domain_il"]["average_accuracy"]
-    assert kept["metrics"]["domain_il/average_accuracy"] == [(0, average)]
 
 
 class Pruned(Exception):

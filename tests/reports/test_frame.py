@@ -50,7 +50,7 @@ def test_results_and_several_directories_are_taken(runs: Path) -> None:
 
 def test_without_pandas_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"^raysim\.frame needs pandas: pip install 'raysim-cfl\[pandas\]'$"):
+    with pytest.raises(raysim.ConfigError, match=r"^the package pandas .*; pip install 'raysim-cfl\[pandas\]'$"):
         raysim.frame(tmp_path)
 
 

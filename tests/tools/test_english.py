@@ -40,6 +40,20 @@ def test_docstrings_are_prose(tmp_path):
     assert [block.strip() for block in english.prose_of(code)] == ["A module.", "A function.", "Args:", "x: beside."]
 
 
+def test_each_field_of_a_docstring_is_a_block_of_its_own(tmp_path):
+    """One sentence of 30 words in a field is found, and two fields of 15 words each are not one of 30."""
+    field = "x: " + " ".join(["word"] * 14)
+    code = tmp_path / "code.py"
+    code.write_text(f'"""A module.\n\nAttributes:\n    {field}\n    {field}\n        {field}\n"""\n')
+    assert [len([*english.find_faults(block, {})]) for block in english.prose_of(code)] == [0, 0, 0, 1]
+
+
+def test_indented_lines_and_examples_of_a_docstring_are_code(tmp_path):
+    code = tmp_path / "code.py"
+    code.write_text('"""A module.\n\n    beside = 1\n\n>>> beside\n... beside\n\nThe end.\n"""\n')
+    assert "".join(english.prose_of(code)).split() == ["A", "module.", "The", "end."]
+
+
 @pytest.mark.parametrize(
     ("limit", "words", "status", "after"),
     [("1", "beside", 0, "1"), ("1", "beside beside", 1, "1"), ("2", "beside", 1, "1"), ("1", "besides", 1, "")],

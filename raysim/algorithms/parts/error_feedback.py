@@ -12,7 +12,7 @@ def encode_with_feedback(
 ) -> Encoded:
     """Return C(p) for p = vector + e, and keep p - C(p) as the next e, in `residuals` under the vector's name.
 
-    EF-SGD, Algorithm 2 of Karimireddy et al., ICML 2019, arXiv 1901.09847, whose gamma g is a client's update here. It
+    EF-SGD, Algorithm 2 of Karimireddy et al., ICML 2019, arXiv 1901.09847. Its gamma g is a client's update here. It
     converges where C is a contraction, E ||C(p) - p||^2 <= (1 - delta) ||p||^2 with a delta > 0.
     """
     wanted = vector + residuals[name] if name in residuals else vector

@@ -1,7 +1,8 @@
 """Exemplars near their class's mean, and a teacher: what iCaRL and GLFC have in common.
 
-Rebuffi et al., CVPR 2017, Algorithms 3 to 5. Each client keeps exemplars of its own data, up to memory.capacity; the
-teacher is the global model that ended the last task. phi(x) = f(x) / ||f(x)||, f being what enters the network's head.
+Rebuffi et al., CVPR 2017, Algorithms 3 to 5. Each client keeps exemplars of its own data, up to memory.capacity. The
+teacher is the global model that ended the last task. As features, phi(x) = f(x) / ||f(x)||, f being the input of the
+network's head.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def binary_loss(
 
 
 def herd(features: Tensor, size: int) -> Tensor:
-    """Return the indices (int64) of up to `size` rows of features [n, d] whose running mean stays nearest to the mean.
+    """Return the indices (int64) of up to `size` rows of features [n, d]: their running mean stays nearest to the mean.
 
     Algorithm 4: always choose the unchosen row that brings the mean of the chosen rows nearest; the first of equals.
     Two samples of a class are equally far from their mean, up to rounding, so distances within CLOSE count as equal.

@@ -15,12 +15,12 @@ class Components:
 
     A gradient is kept and compared with a later one of its component. So it must depend on the model alone:
     - a component's samples are drawn once for each task, their augmentation once for each local training;
-    - dropout draws the same mask for a component during a local training, and another one in the next (without dropout,
-      another model than FedAvg's would be trained);
+    - dropout draws the same mask for a component during a local training, and another one in the next. Without dropout,
+      another model than FedAvg's would be trained;
     - BatchNorm uses the component's own statistics, in train mode, as in every local training.
 
     Args:
-        client: the client, whose current model is evaluated.
+        client: the client. Its current model is evaluated.
         phase: the number of the local training that they are for: the current one, or the one after an exchange.
     """
 

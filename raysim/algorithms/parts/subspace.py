@@ -1,6 +1,6 @@
 """Subspaces of layers' inputs, for GPM and FOT: extending a basis, and removing its span from an update.
 
-A layer multiplies its weight W [outputs, d] with inputs of size d. With M [d, m] orthonormal, a change of W that is
+A layer multiplies its weight W [outputs, d] with inputs of size d. Let M [d, m] be orthonormal. A change of W that is
 orthogonal to M's columns does not change W x for any x in their span. Only M M^T counts, so signs of singular vectors
 do not matter.
 """
@@ -29,9 +29,9 @@ def projected_layers(model: FlatModel, head: HeadUse) -> dict[str, int]:
 def extend_basis(basis: Tensor, moment: Tensor, threshold: float) -> Tensor:
     """Return M [d, m + r] with the fewest new directions that hold `threshold` of the energy. Saha et al., eq. 8 and 9.
 
-    `moment` is R R^T [d, d] of the inputs R [d, n], in double precision, so its trace is their energy ||R||^2. With
-    P = I - M M^T, the new directions are the first left singular vectors of P R, i.e. eigenvectors of P R R^T P, and
-    r is the smallest number with ||M M^T R||^2 + (the first r squared singular values of P R) >= threshold ||R||^2.
+    `moment` is R R^T [d, d] of the inputs R [d, n], in double precision, so its trace is their energy ||R||^2. Let P =
+    I - M M^T. The new directions are the first left singular vectors of P R, i.e. eigenvectors of P R R^T P. The number
+    r is the smallest with ||M M^T R||^2 + (the first r squared singular values of P R) >= threshold ||R||^2.
     """
     old = basis.to(moment)
     total = moment.trace()

@@ -45,9 +45,9 @@ VIRTUAL_TIME = PlotAxis("virtual-time", "virtual time (s)", lambda rounds: [r.vi
 def draw_over_rounds(scene: Scene) -> Iterator[Drawing]:
     """Yield the plots over the course of the runs, if they have at least two evaluations.
 
-    One is of each task. Others are of the average over bytes, over seconds, over rounds (if there are more evaluations
-    than those after tasks, which have another plot), and over virtual time (if it differs from counting rounds, because
-    of the clients' speed, bandwidth or schedule).
+    One is of each task. Others are of the average over bytes and over seconds. There is one over rounds if there are
+    more evaluations than those after tasks, which have another plot. There is one over virtual time if it differs from
+    counting rounds, because of the clients' speed, bandwidth or schedule.
 
     Raises:
         ConfigError: a rounds.jsonl is missing or broken.

@@ -1,22 +1,21 @@
-"""Weights & Biases: raysim run configs/quickstart.yaml 'callbacks={examples.with_wandb:WeightsAndBiases: {}}'.
+"""Weights & Biases: `callbacks: {wandb: {}}`. Offline by default: `wandb sync` then sends what was written."""
 
-Needs `pip install wandb`. Nothing is sent by default: `wandb sync` sends what was written offline.
-"""
-
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Annotated, Any, Literal
 from uuid import uuid4
 
-import wandb
 from annotated_types import doc
 
-from raysim.callbacks import Callback, RunView
+from raysim.callbacks.callback import Callback, RunView
+from raysim.config import Config
 from raysim.engine.events import RoundDone
 from raysim.records.result import Result
+from raysim.system.importing import import_extra
 
 
 class WeightsAndBiases(Callback):
-    """Logs rounds, accuracies and the summary to Weights & Biases."""
+    """Logs rounds, accuracies and the summary to Weights & Biases (the extra wandb)."""
 
     def __init__(
         self,
@@ -28,13 +27,17 @@ class WeightsAndBiases(Callback):
         self.mode = mode
         self.run: Any = None
 
+    def check(self, config: Config, protocols: Sequence[str]) -> None:
+        """Raise ConfigError if wandb is not installed."""
+        import_extra("wandb", "wandb")
+
     def on_start(self, run: RunView) -> None:
         """Begin a run with the config, or continue the run that is resumed."""
         name, config = f"{run.config.name}-{run.config.seed}", run.config.model_dump()
         folder, known = str(run.directory), run.directory / "wandb-id.txt"
         number = known.read_text() if run.round and known.exists() else uuid4().hex[:8]
         known.write_text(number)
-        self.run = wandb.init(
+        self.run = import_extra("wandb", "wandb").init(
             project=self.project, mode=self.mode, name=name, config=config, dir=folder, id=number, resume="allow"
         )
 

@@ -1,7 +1,4 @@
-"""A Hugging Face dataset as a run's data, with its column of client ids: examples/hugging_face.yaml has FEMNIST.
-
-It needs `pip install datasets`, which raysim does not. Images and labels are read once, when a run starts.
-"""
+"""Datasets of the Hugging Face hub as a run's data. Images and labels are read once, when a run starts."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +8,7 @@ from annotated_types import Ge, doc
 from PIL import Image
 
 from raysim.data.dataset import Dataset, Split, channels_first
+from raysim.system.importing import import_extra
 
 
 def hugging_face(
@@ -26,15 +24,16 @@ def hugging_face(
     size: Annotated[int, Ge(1), doc("height and width that the images are made")] = 32,
     grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
 ) -> Dataset:
-    """Images of a Hugging Face dataset, resized to `size` x `size`."""
-    import datasets
+    """Images of a Hugging Face dataset, resized to `size` x `size` (the extra hugging_face)."""
+    datasets = import_extra("datasets", "hugging_face")
 
     where = datasets.DownloadConfig(local_files_only=not download)
 
     def read(wanted: str, client: str | None) -> tuple[Split, Any]:
         rows = datasets.load_dataset(path, split=wanted, cache_dir=str(root / "hugging_face"), download_config=where)
         mode = "L" if grey else "RGB"
-        x = np.stack([np.asarray(shown.convert(mode).resize((size, size), Image.BILINEAR)) for shown in rows[image]])
+        resized = (shown.convert(mode).resize((size, size), Image.Resampling.BILINEAR) for shown in rows[image])
+        x = np.stack([np.asarray(one) for one in resized])
         ids = None if client is None else np.array(rows[client])
         return Split(channels_first(x), np.array(rows[label], dtype=np.int64), ids), rows.features[label]
 

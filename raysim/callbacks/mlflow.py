@@ -1,22 +1,20 @@
-"""MLflow: raysim run configs/quickstart.yaml 'callbacks={examples.with_mlflow:MLflow: {}}', then `mlflow ui`.
-
-Needs `pip install mlflow`. By default everything goes to a file below the working directory.
-"""
+"""MLflow: `callbacks: {mlflow: {}}`. By default everything goes to a file below the working directory."""
 
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from annotated_types import doc
-from mlflow import MlflowClient
-from mlflow.entities import Metric, Param
 
-from raysim.callbacks import Callback, RunView
+from raysim.callbacks.callback import Callback, RunView
+from raysim.config import Config
 from raysim.engine.events import RoundDone
 from raysim.records.result import Result
+from raysim.system.importing import import_extra
 
 
 class MLflow(Callback):
-    """Logs parameters, metrics by round and the run's files to MLflow."""
+    """Logs the config, and metrics by round, to MLflow (the extra mlflow)."""
 
     def __init__(
         self,
@@ -24,17 +22,25 @@ class MLflow(Callback):
         uri: Annotated[str, doc("where MLflow keeps runs: a file, a folder or a server")] = "sqlite:///mlflow.db",
         experiment: Annotated[str, doc("the experiment that the run belongs to")] = "raysim",
     ) -> None:
-        self.client = MlflowClient(uri)
+        self.uri = uri
+        self.client: Any = None
+        self.entities: Any = None
         self.experiment = experiment
         self.id = ""
 
+    def check(self, config: Config, protocols: Sequence[str]) -> None:
+        """Raise ConfigError if MLflow is not installed."""
+        import_extra("mlflow", "mlflow")
+
     def on_start(self, run: RunView) -> None:
         """Begin a run with the config's keys as parameters."""
+        self.client = import_extra("mlflow", "mlflow").MlflowClient(self.uri)
+        self.entities = import_extra("mlflow.entities", "mlflow")
         known = self.client.get_experiment_by_name(self.experiment)
         experiment = known.experiment_id if known else self.client.create_experiment(self.experiment)
         name = f"{run.config.name}-{run.config.seed}"
         self.id = self.client.create_run(experiment, run_name=name).info.run_id
-        parameters = [Param(key, str(value)) for key, value in flat(run.config.model_dump()).items()]
+        parameters = [self.entities.Param(key, str(value)) for key, value in flat(run.config.model_dump()).items()]
         self.client.log_batch(self.id, params=parameters)
 
     def on_round(self, run: RunView, done: RoundDone) -> None:
@@ -43,7 +49,9 @@ class MLflow(Callback):
         for protocol, accuracies in (done.evaluation or {}).items():
             numbers |= {f"{protocol}/task_{task}": value for task, value in enumerate(accuracies, 1)}
         now = int(time.time() * 1000)
-        metrics = [Metric(name, value, now, done.round) for name, value in numbers.items() if value is not None]
+        metrics = [
+            self.entities.Metric(name, value, now, done.round) for name, value in numbers.items() if value is not None
+        ]
         self.client.log_batch(self.id, metrics=metrics)
 
     def on_end(self, run: RunView, result: Result) -> None:

@@ -1,0 +1,24 @@
+"""The table at the foot of a page of results says where the results come from, as the runs do."""
+
+from pathlib import Path
+
+import provenance
+import pytest
+
+
+@pytest.mark.parametrize("page", provenance.pages(), ids=lambda page: page.stem)
+def test_it_is_that_of_the_runs(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == provenance.insert_provenance(text), "run `make docs`"
+
+
+def test_every_page_of_results_but_the_index_has_one() -> None:
+    folder = provenance.ROOT / "docs" / "results"
+    assert {page.name for page in folder.glob("*.md")} - {page.name for page in provenance.pages()} == {"README.md"}
+
+
+def test_versions_and_seeds_are_read_from_the_runs() -> None:
+    """results/re_fed: seeds 0 to 4, of which 3 and 4 were run with another torch."""
+    row = provenance.render_provenance("<!-- results/re_fed -->").splitlines()[2]
+    assert "| 0, 1, 2, 3, 4 |" in row
+    assert "| 2.14.1, 2.15.0 |" in row

@@ -1,0 +1,62 @@
+"""Where the tables of results come from: a table at the foot of each page with results. `make docs` writes it.
+
+A page with marks `<!-- results/NAME ... -->` has a row for each sweep: its runs, seeds, versions, commits and hours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from raysim.reports.reading import FinishedRun, find_runs
+
+ROOT = Path(__file__).parents[1]
+MARK = re.compile(r"<!-- (results/[^\n]*?) -->")
+OPENS, CLOSES = "<!-- provenance, written by make docs -->", "<!-- end of provenance -->"
+
+
+def pages() -> list[Path]:
+    """Return the pages of docs/results/ that have tables of results."""
+    return [page for page in sorted((ROOT / "docs" / "results").glob("*.md")) if MARK.search(page.read_text("utf-8"))]
+
+
+def render_provenance(page: str) -> str:
+    """Return the table for a page's sweeps."""
+    sweeps = dict.fromkeys(
+        word.removeprefix("results/") for mark in MARK.findall(page) for word in mark.split() if "results/" in word
+    )
+    rows = [" | ".join(_cells(name)) for name in sweeps]
+    head = ["| sweep | runs | seeds | raysim commits | torch | Ray | hours |", "|---|---|---|---|---|---|---|"]
+    return "\n".join([*head, *(f"| {row} |" for row in rows)])
+
+
+def _cells(sweep: str) -> Iterator[str]:
+    runs = find_runs([ROOT / "results" / sweep], [])
+    yield f"`{sweep}`"
+    yield str(len(runs))
+    yield _join(str(seed) for seed in sorted({run.summary.seed for run in runs}))
+    yield _join(sorted({_version(run, "git", 8) for run in runs}))
+    yield _join(sorted({_version(run, "torch").partition("+")[0] for run in runs}))
+    yield _join(sorted({_version(run, "ray") for run in runs}))
+    yield f"{sum(run.summary.seconds for run in runs) / 3600:.1f}"
+
+
+def _version(run: FinishedRun, of: str, letters: int | None = None) -> str:
+    found = run.summary.versions.get(of)
+    return str(found)[:letters] if found else "not recorded"
+
+
+def _join(words: Iterable[str]) -> str:
+    return ", ".join(words)
+
+
+def insert_provenance(page: str) -> str:
+    """Return the page with its present table at its foot."""
+    body = page.partition("## Provenance")[0].rstrip()
+    return f"{body}\n\n## Provenance\n\n{OPENS}\n\n{render_provenance(page)}\n\n{CLOSES}\n"
+
+
+if __name__ == "__main__":
+    for each in pages():
+        each.write_text(insert_provenance(each.read_text(encoding="utf-8")), encoding="utf-8")
