@@ -40,7 +40,7 @@ class RunProcess(Driven):
             simulation.stopping = self._stopping
             for event in simulation.events():
                 if not isinstance(event, RoundDone):
-                    footprint.sample()  # at the start and at the end, as a run may be shorter than the interval
+                    footprint.sample()  # at the start and at the end, because a run may be shorter than the interval
                 if notice := self._draining.notice():
                     simulation.save()
                     yield Notice(notice), footprint.peak_bytes
@@ -117,7 +117,7 @@ def lasting_cluster(
     ended.
 
     Args:
-        begin: starts or joins the cluster, in this session or, if None, in a new one.
+        begin: starts or joins the cluster, in the given session or, if it is None, in a new session.
         session: the session of the first cluster.
         on_loss: drops everything that belongs to the old cluster, before it is replaced.
     """
