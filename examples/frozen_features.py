@@ -3,7 +3,7 @@
 python examples/frozen_features.py MODEL TEXTS OUT.npz [KEY=VALUE ...]
 
 MODEL is a Hugging Face model by its name or folder, such as distilbert-base-uncased, which the package transformers
-loads; TEXTS are JSON lines as the data set text_jsonl takes them. The model stays as it is, so that what clients train
+loads; TEXTS are JSON lines as the dataset text_jsonl takes them. The model stays as it is, so that what clients train
 is what they put on its features: in Fed-A-GEM a linear layer on DistilBERT, on YahooQA (Dai et al., TMLR 2024, section
 5.2). configs/papers/fed_a_gem_yahooqa.yaml runs that. KEY=VALUE are the parameters of `encode`.
 """
@@ -38,7 +38,7 @@ def encode(
         model: the name or the folder of a Hugging Face model.
         texts: the file of all texts, or of those to train on.
         out: the npz file.
-        test: the file of the texts to test on; otherwise see the data set text_jsonl, whose split is taken.
+        test: the file of the texts to test on; otherwise see the dataset text_jsonl, whose split is taken.
         keys: those of the text, the label and the split in a line.
         pooling: first is the first token's output, on which DistilBERT's own classifier stands; mean is that of all.
         length: how many of the model's tokens of a text are read.

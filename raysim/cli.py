@@ -133,9 +133,9 @@ def _check(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.launch.check import estimate_run
 
     if asked.json:
-        _print_json(dict(estimate_run(config)))
+        _print_json(dict(estimate_run(config, asked.cluster)))
         return 0
-    for label, text in estimate_run(config):
+    for label, text in estimate_run(config, asked.cluster):
         print(*fit_lines([f"{label:<12} {text}"], sys.stdout), sep="\n")
     return 0
 
@@ -165,6 +165,8 @@ def _sweep(parser: ArgumentParser, asked: Namespace) -> int:
     if not asked.quiet:
         print(summarise_outcomes(outcomes, plan))
         print(f"sweep directory: {plan.out}")
+        if any(outcome.status == "done" for outcome in outcomes):
+            print(f"report:          raysim report {plan.out}")
     for outcome in outcomes:
         if outcome.status == "failed":
             print(describe_outcome(outcome), file=sys.stderr)

@@ -104,6 +104,8 @@ def _run(parser: ArgumentParser) -> None:
 
 def _check(parser: ArgumentParser) -> None:
     parser.add_config()
+    words = "also check the software, the memory and the free space of each node at resources.address"
+    parser.add_argument("--cluster", action="store_true", help=words)
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of all configs instead")
     parser.add_argument("--json", action="store_true", help=JSON)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import psutil
 import ray
 
-from raysim.actors import cluster
+from raysim.actors import cluster, compat, liveness
 from raysim.actors.workers import ask_nodes
 from raysim.system.capacity import MIB, Capacity, job_memory
 from raysim.system.errors import ConfigError
@@ -106,10 +106,10 @@ class Preflight:
         Raises:
             ConfigError: this machine's node has other software, or failed to answer. The coordinator must run there.
         """
-        new = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in self.nodes]
+        new = [node for node in liveness.answer(ray.nodes) if node["Alive"] and node["NodeID"] not in self.nodes]
         stores = {node["NodeID"]: (int(node["Resources"].get("object_store_memory", 0)),) for node in new}
         answers, failures = ask_nodes(look_around, stores)
-        present, here, said = cluster.present_nodes(), versions(), []
+        present, here, said = liveness.answer(cluster.present_nodes), versions(), []
         drivers = ray.get_runtime_context().get_node_id()
         for key, address in ((node["NodeID"], node["NodeManagerAddress"]) for node in new):
             if key not in present:  # the node has left since
@@ -127,11 +127,11 @@ class Preflight:
         return said
 
     def capacity(self) -> Capacity:
-        """Return the capacity of the nodes that are fit, with no more memory than was available."""
-        fit = []
-        for key, has in cluster.present_nodes().items():
+        """Return the capacity of the nodes that are fit and stay, with no more memory than was available."""
+        fit, leaving = [], {*liveness.answer(compat.draining_nodes)}
+        for key, has in liveness.answer(cluster.present_nodes).items():
             found = self.nodes[key].found if key in self.nodes else None
-            if found is not None and key not in self.unfit:
+            if found is not None and key not in self.unfit and key not in leaving:
                 available = max(0, found.memory - self._data)
                 fit.append(replace(has, memory=min(available, has.memory or available)))
         return cluster.combine(fit)

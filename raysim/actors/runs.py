@@ -1,5 +1,7 @@
 """Runs of a sweep: each is one actor with all its clients. The cluster is replaced if it is lost."""
 
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -17,7 +19,7 @@ from raysim.estimate.concurrency import CPUS_OF_A_RUN
 from raysim.federation.federation import Federation
 from raysim.records.checkpoints import SavedCheckpoint
 from raysim.system.capacity import Capacity
-from raysim.system.errors import Lost, convert_to_run_error
+from raysim.system.errors import Lost, RunError, convert_to_run_error
 from raysim.system.footprint import Footprint
 
 FEWER = "with fewer runs at a time (--jobs) each has more memory"
@@ -87,22 +89,44 @@ class RunActor(RemoteRun):
         # Report a first event at once, so that a driver of several runs does not wait for this one alone.
         super().__init__(actor, bool(config.callbacks), [Stage("starting")])
         self._note_peak = note_peak
+        self._patience = takes.patience
+        self._latest = time.monotonic() + takes.patience  # the time by which the actor should have started
+
+    @property
+    def late(self) -> bool:
+        """Whether the actor should have started by now."""
+        return time.monotonic() > self._latest
 
     def _completed(self, sent: tuple[Event, int]) -> Event:
         event, peak = sent
+        self._latest = math.inf
         self._note_peak(peak)
         return event
 
+    def _silence(self) -> Iterator[Event]:
+        if self.late:
+            raise RunError(
+                f"the run's process has not started for {self._patience:g} s (resources.patience): see `ray status`, "
+                "whether other programs hold its resources"
+            )
+        return iter(())
+
 
 def wait_for_any(attempts: Sequence[RunActor | None]) -> int:
-    """Wait for an event, and return its run's index. A run that has not started (None) comes first."""
+    """Wait for an event, and return the index of its run. Runs without an attempt (None) come first, late runs last."""
     if None in attempts:
         return attempts.index(None)
-    coming = [attempt.coming for attempt in attempts if attempt is not None]
-    try:
-        return coming.index(liveness.wait(coming))
-    except Lost:  # the cluster has ended; the run reports it
-        return 0
+    begun = [attempt for attempt in attempts if attempt is not None]
+    coming = [attempt.coming for attempt in begun]
+    while True:
+        try:
+            liveness.CURRENT.check()
+        except Lost:  # the cluster has ended; the run reports it
+            return 0
+        if ready := liveness.wait_a_second(coming):
+            return coming.index(ready[0])
+        if late := [place for place, attempt in enumerate(begun) if attempt.late]:
+            return late[0]
 
 
 @contextmanager

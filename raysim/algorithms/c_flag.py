@@ -38,8 +38,10 @@ class CFlag(Method):
     """C-FLAG: delayed gradients, a step on all memories, adaptive rates (Keshri et al., AISTATS 2025, 2411.07959)."""
 
     sample_size: Annotated[int, Ge(1), doc("memory samples of a client's gradient of f_i, drawn in each round")] = 200
-    alpha: Annotated[float | None, Ge(0), doc("alpha, the rate on the memories; null is beta, as in the paper")] = None
-    beta: Annotated[float | None, Gt(0), doc("beta, the rate on new data; null is the training's")] = None
+    alpha: Annotated[
+        float | None, Ge(0), doc("alpha, the learning rate on the memories; null is beta, as in the paper")
+    ] = None
+    beta: Annotated[float | None, Gt(0), doc("beta, the learning rate on new data; null is the training's")] = None
     smoothness: Annotated[float, Gt(0), doc("L, how fast the losses' gradients change")] = 5.0
     adaptive: Annotated[Literal["average", "worst", "off"], doc("Table 1's case; Algorithm 3 prints worst")] = "worst"
     interference: Annotated[Literal["exact", "as_printed"], doc("as_printed: alpha_i as in Table 1")] = "exact"

@@ -23,7 +23,7 @@ NO_LABEL = -100
 
 @dataclass(frozen=True, kw_only=True)
 class CFeD(Method):
-    """CFeD: a part of the cohort distils the old model on unlabelled data (Ma et al., IJCAI 2022)."""
+    """CFeD: a part of the cohort distills the old model on unlabeled data (Ma et al., IJCAI 2022)."""
 
     review_share: Annotated[float, Ge(0), Le(1), doc("the part of a cohort that reviews, from task 2 on")] = 0.4
     weight: Annotated[float, Gt(0), doc("of a reviewer's loss; without effect under Adam")] = 0.1

@@ -1,4 +1,4 @@
-"""DANN+FL: learn features that do not tell cached samples from new ones. Ganin et al., JMLR 2016.
+"""DANN+FL: learn features that do not distinguish cached samples from new ones. Ganin et al., JMLR 2016.
 
 "Domain-adversarial training of neural networks", arXiv 1505.07818. It is a baseline of Re-Fed's tables (Li et al., CVPR
 2024), which say "DANN in local training" and no more. Here a client's two domains are its cache of earlier tasks, drawn
@@ -42,7 +42,7 @@ from raysim.api import (
 
 @dataclass(frozen=True, kw_only=True)
 class Dann(Method):
-    """DANN+FL: features that do not tell cached samples from new ones (Ganin et al., JMLR 2016, arXiv 1505.07818)."""
+    """DANN+FL: features that do not distinguish cached samples from new ones (Ganin et al., JMLR 2016, 1505.07818)."""
 
     strength: Annotated[float, Ge(0), doc("what lambda grows to in a task")] = 1.0
     hidden: Annotated[Sequence[Annotated[int, Ge(1)]], doc("widths of the discriminator's layers")] = (100, 100)

@@ -18,10 +18,10 @@ from raysim.api import Client, ClientHalf, Method, Step, Weights
 
 @dataclass(frozen=True, kw_only=True)
 class Ditto(Method):
-    """Ditto: a personal model at each client, pulled to the global one (Li et al., ICML 2021, arXiv 2012.04221)."""
+    """Ditto: a personalized model per client, pulled to the global one (Li et al., ICML 2021, arXiv 2012.04221)."""
 
     lam: Annotated[float, Ge(0), doc("lambda: at 0 a client trains alone, a large one keeps to the global model")] = 1.0
-    rate: Annotated[float | None, Gt(0), doc("eta of the personal model; null is the phase's learning rate")] = None
+    rate: Annotated[float | None, Gt(0), doc("eta of the personalized model; null is the round's learning rate")] = None
 
     neutral: ClassVar[Mapping[str, object]] = {}  # no setting changes the global model
 

@@ -13,7 +13,7 @@ from raysim.api import Method
 class FedTrack(Method):
     """FedTrack: steps along delayed gradients that track the federation's (Mitra et al., CDC 2021)."""
 
-    beta: Annotated[float | None, Gt(0), doc("the rate; null is the training's")] = None
+    beta: Annotated[float | None, Gt(0), doc("the learning rate; null is the training's")] = None
     order: Annotated[Literal["random", "cyclic", "reshuffled"], doc("the component that a step takes")] = "random"
     table: Annotated[Literal["rebuild", "keep"], doc("rebuild: one more pass in every round")] = "rebuild"
     mode: ClassVar = "iag"

@@ -27,13 +27,13 @@ from raysim.api import Client, ClientHalf, Delta, Method, Plan, Request, Server,
 
 @dataclass(frozen=True, kw_only=True)
 class Fot(Method):
-    """FOT: updates orthogonal to what entered each layer in earlier tasks, on the server (Bakman et al., ICLR 2024)."""
+    """FOT: updates orthogonal to each layer's inputs in earlier tasks, on the server (Bakman et al., ICLR 2024)."""
 
     epsilon: Annotated[float, Ge(0), Le(1), doc("the share of the sketched energy that the directions hold")] = 0.94
     increment: Annotated[float, Ge(0), doc("what epsilon grows by at every further task, up to 1")] = 0.0
     columns: Annotated[int, Ge(1), doc("k of a layer's sketch, in multiples of d; with more it is less random")] = 1
     samples: Annotated[int | None, Ge(1), doc("samples of the task that a client sketches; null is all")] = None
-    head: Annotated[HeadUse, doc("free leaves the last layer out, as where each task has its own")] = "project"
+    head: Annotated[HeadUse, doc("free omits the last layer, as for tasks with separate heads")] = "project"
 
     neutral: ClassVar = {"epsilon": 0.0}
     replies: ClassVar = {"sketch": "sum"}

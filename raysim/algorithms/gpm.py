@@ -27,12 +27,12 @@ Thresholds = Annotated[Sequence[Annotated[float, Ge(0), Le(1)]], MinLen(1)]
 
 @dataclass(frozen=True, kw_only=True)
 class Gpm(Method):
-    """GPM: steps orthogonal to what entered each layer in earlier tasks (Saha et al., ICLR 2021, arXiv 2103.09762)."""
+    """GPM: steps orthogonal to each layer's inputs in earlier tasks (Saha et al., ICLR 2021, arXiv 2103.09762)."""
 
     threshold: Annotated[Thresholds, doc("the share of energy kept, by layer; the last is for the rest")] = (0.95, 0.99)
     per_task: Annotated[float, Ge(0), doc("what the thresholds grow by at every further task, up to 1")] = 0.0
-    samples: Annotated[int, Ge(1), doc("samples of a task whose inputs are looked at")] = 125
-    head: Annotated[HeadUse, doc("free leaves the last layer out, as where each task has its own")] = "project"
+    samples: Annotated[int, Ge(1), doc("samples of a task that the basis is computed from")] = 125
+    head: Annotated[HeadUse, doc("free omits the last layer, as for tasks with separate heads")] = "project"
     freeze_rest: Annotated[bool, doc("from task 2 on, whether biases and normalization keep their values")] = True
 
     neutral: ClassVar = {"threshold": (0.0,)}

@@ -21,10 +21,12 @@ from raysim.api import ClientHalf, MemoryUse, Method, Setting, Step
 class Nccl(Method):
     """NCCL: adaptive rates on memory and batch at every client's step (Han et al., UAI 2023, arXiv 2404.05555)."""
 
-    alpha: Annotated[float | None, Gt(0), doc("alpha, the rate on memory and batch; null is the training's")] = None
+    alpha: Annotated[
+        float | None, Gt(0), doc("alpha, the learning rate on memory and batch; null is the training's")
+    ] = None
     smoothness: Annotated[float, Gt(0), doc("L, how fast the losses' gradients change")] = 5.0
     sample_size: Annotated[int, Ge(1), doc("memory samples of a step's gradient, drawn anew for each step")] = 200
-    cap: Annotated[bool, doc("the batch's rate is at most alpha")] = True
+    cap: Annotated[bool, doc("the batch's learning rate is at most alpha")] = True
 
     needs: ClassVar = frozenset({"plain_sgd", "earlier_logits"})
     memory: ClassVar = MemoryUse(

@@ -27,10 +27,11 @@ class EarlyStopping(Callback):
         str, doc("accuracy (the tests' mean so far, of any objective), loss (of training), a method's record")
     ] = ACCURACY
     protocol: Annotated[str | None, doc("by which the accuracy is measured; null is the run's first")] = None
-    patience: Annotated[int, Ge(1), doc("so many in a row that are no better end the run")] = 5
-    min_delta: Annotated[float, Ge(0), doc("by more than this it must become better")] = 0.0
+    patience: Annotated[int, Ge(1), doc("evaluations in a row without improvement, after which the run ends")] = 5
+    min_delta: Annotated[float, Ge(0), doc("improvements of at most this do not count")] = 0.0
     mode: Annotated[
-        Literal["auto", "max", "min"], doc("what is better; auto knows it of the tests' metric and of the loss")
+        Literal["auto", "max", "min"],
+        doc("which direction is better; auto knows it for the tests' metric and the loss"),
     ] = "auto"
 
     _so_far: int = field(default=0, init=False)

@@ -17,6 +17,7 @@ from raysim.config.component import Component
 from raysim.config.consistency import contradictions
 from raysim.config.document import Document, Given, Keys, Mistake, first_mistake, to_plain, walk
 from raysim.config.error_text import shorten, show
+from raysim.config.lookup import table
 from raysim.config.mistakes import explain_errors
 from raysim.config.reference import build_json_schema
 from raysim.config.schema import LARGEST_FLOAT32, Config
@@ -141,7 +142,8 @@ def parse_overrides(overrides: Sequence[str] | Mapping[str, object]) -> Iterator
     for order, text in enumerate(map(str, overrides)):
         key, equals, value_text = text.partition("=")
         if not equals:
-            raise ConfigError(f"{shorten(text)}: found no '=', allowed: KEY=VALUE, such as seed=1")
+            near = f"; did you mean 'methods={text}'?" if text in table("method") else ""
+            raise ConfigError(f"found no '=', allowed: KEY=VALUE, such as seed=1{near}", shorten(text))
         given = Given(split_key(key, text), text, order)
         yield given, parse_value(value_text, given)
 

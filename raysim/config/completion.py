@@ -74,7 +74,7 @@ class Completion:
                 made[name] = self._own_keys(kind, name, dict(given or {}), at, at, [])
         return made
 
-    def _own_keys(self, kind: str, name: str, given: Values, keys: Keys, at: Keys, beside: list[str]) -> Values:
+    def _own_keys(self, kind: str, name: str, given: Values, keys: Keys, at: Keys, common: list[str]) -> Values:
         """Return a component's keys with their defaults.
 
         Args:
@@ -83,7 +83,7 @@ class Completion:
             given: the given keys.
             keys: the place of its block.
             at: the place of its name.
-            beside: the keys of every component of the kind.
+            common: the keys of every component of the kind.
         """
         try:
             block = keys_of(resolve(kind, name))
@@ -91,13 +91,13 @@ class Completion:
             self.mistakes.append(Mistake(at, str(error)))
             return {}
         known = keys_in(block)
-        if taken := [key for key in known if key in beside]:
+        if taken := [key for key in known if key in common]:
             words = f"{kind} {show(name)} has a keyword-only parameter '{taken[0]}', which is a key of every {kind}"
             self.mistakes.append(Mistake(at, words))
             return {}
         for key in given:
             if key not in known:
-                siblings, at_key = [*beside, *known], (*keys, key)
+                siblings, at_key = [*common, *known], (*keys, key)
                 meant = find_meant(self._root, self._values, at_key, siblings)
                 words = describe_unknown("key", key, siblings, f" of {show(name)}", meant=meant)
                 self.mistakes.append(Mistake(at_key, words))

@@ -36,7 +36,7 @@ class ChannelStatistics(Block):
 class Domain(NamedComponent):
     """An additional dataset: its name and its keys. The other keys are those of `dataset`."""
 
-    what = "data set"
+    what = "dataset"
 
     def same_as(self, dataset: DatasetConfig) -> bool:
         """Return whether a dataset has this name and these keys."""
@@ -46,7 +46,7 @@ class Domain(NamedComponent):
 class DatasetConfig(NamedComponent):
     """The clients' data."""
 
-    what = "data set"
+    what = "dataset"
     root: str | None = None
     """The folder of the files, which must exist; null is $RAYSIM_DATA or ~/.cache/raysim."""
     download: bool = True
@@ -57,13 +57,13 @@ class DatasetConfig(NamedComponent):
         Literal["none", "standard"] | ChannelStatistics,
         Allowed("none, standard or {mean: [...], std: [...]}"),
     ] = "none"
-    """none leaves pixels from 0 to 1; standard uses the mean and standard deviation of the data set."""
+    """none leaves pixels from 0 to 1; standard uses the mean and standard deviation of the dataset."""
     augment: Annotated[
         tuple[Augment, ...], Field(strict=False), Allowed("a list of crop, flip or your own as package.module:name")
     ] = ()
     """Random changes of the training images: crop (after padding by 4), flip (sideways), then custom ones in order."""
     unlabelled: Domain | None = None
-    """A second data set, of samples of the same shape, for methods that learn without labels (cfed): its name and its
+    """A second dataset, of samples of the same shape, for methods that learn without labels (cfed): its name and its
     keys. Its training samples, not augmented, are divided among the clients at random in equal parts."""
 
 
@@ -73,9 +73,9 @@ class Domains(Block):
     domains: Annotated[
         tuple[Domain, ...],
         Field(strict=False, min_length=1),
-        Allowed("a list of data sets, at least 1: names, or blocks with a name and its own keys"),
+        Allowed("a list of at least 1 dataset: names, or blocks with a name and its own keys"),
     ]
-    """The data sets in the order of the tasks: names, or blocks with a name and its keys. `dataset` is one of them. The
+    """The datasets in the order of the tasks: names, or blocks with a name and its keys. `dataset` is one of them. The
     others' images are resized to its size (bilinear), and to RGB if some are RGB. Its root, download, train_samples (of
     each), normalize and augment hold for all."""
 

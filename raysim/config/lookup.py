@@ -56,7 +56,7 @@ KINDS = {
         listed="methods",
         about="what clients and server do beyond FedAvg",
     ),
-    "data set": Kind("raysim.data:DATASETS", ("root", "download"), listed="datasets", about="the clients' data"),
+    "dataset": Kind("raysim.data:DATASETS", ("root", "download"), listed="datasets", about="the clients' data"),
     "model": Kind("raysim.models:MODELS", ("shape", "classes"), listed="models", about="the networks"),
     "task scenario": Kind(
         "raysim.data.scenario:SCENARIOS", ("dataset", "tasks", "generator"), listed="scenarios", about="what a task is"
@@ -212,7 +212,7 @@ def _check_signature(kind: str, name: str, component: Callable[..., Any]) -> Cal
     given = (*wanted.takes, *(name for name in found[len(wanted.takes) :] if name in wanted.may_take))
     names = [name.lstrip("_") if own != FREE else own for own, name in zip(given, found, strict=False)]
     if names != list(given) or needed > len(given):
-        more = "".join(f" or, beside them, {name}" for name in wanted.may_take)
+        more = "".join(f" or, in addition, {name}" for name in wanted.may_take)
         takes = f"({', '.join(wanted.takes)}){more} and its keys, which are keyword-only"
         raise ConfigError(f"{kind} {show(name)}: found the parameters ({', '.join(found)}), allowed: {takes}")
     if lacking:

@@ -54,7 +54,7 @@ class DomainIncremental(_Scenario):
     kind: Literal["domain_incremental"]
     """Tasks differ in what the images look like."""
     shift: Literal["rotation", "permutation"] | Domains = "rotation"
-    """What differs between tasks: the images' angle, the order of their pixels, or the data set, as in {domains:
+    """What differs between tasks: the images' angle, the order of their pixels, or the dataset, as in {domains:
     [mnist, usps]}."""
 
     def contradictions(self) -> Iterator[Mistake]:
@@ -113,11 +113,11 @@ class ClassIncremental(_Scenario):
         if listed is not None:
             each = f"{len(listed)}, one for each list of scenario.classes"
             yield len(listed) != self.tasks, "tasks", str(self.tasks), each
-            beside = "null beside scenario.classes, which lists the first"
+            beside = "null with scenario.classes, which lists the first"
             yield first is not None, "first_task_classes", str(first), beside
-            order = "natural beside scenario.classes, which has an order"
+            order = "natural with scenario.classes, which has an order"
             yield self.class_order != "natural", "class_order", show(self.class_order), order
-            drawn = "listed or null beside scenario.classes, which says when each class comes"
+            drawn = "listed or null with scenario.classes, which says when each class comes"
             yield isinstance(repetition, Repetition), "repetition", "a block", drawn
         else:
             drawn = "{probability: 0.2} or null without scenario.classes, which lists them"

@@ -31,7 +31,7 @@ class Windows(Block):
     """What a client does after its last window: leave (drop), or keep that window (repeat)."""
     stream: Annotated[OwnStream | None, Allowed("your own as package.module:function or null")] = None
     """A custom stream, package.module:function: function(client, start) iterates over a client's samples (x, y) from a
-    position on; null is the data set's training samples."""
+    position on; null is the dataset's training samples."""
     windows: Count | None = None
     """The number of the stream's windows to train on; null without a stream."""
 

@@ -48,10 +48,10 @@ def friedman(
     train: Annotated[int, Ge(2), doc("training samples")] = 1000,
     test: Annotated[int, Ge(2), doc("test samples")] = 400,
     third: Annotated[
-        tuple[Annotated[float, Ge(0)], Annotated[float, Le(1)]], doc("where x3 lies: parts make domains")
+        tuple[Annotated[float, Ge(0)], Annotated[float, Le(1)]], doc("the interval of x3: parts make domains")
     ] = (0.0, 1.0),
     noise: Annotated[float, Ge(0), Le(1e6), doc("standard deviation of a target around the function")] = 1.0,
-    seed: Annotated[int, Ge(0), doc("what the data are made from")] = 0,
+    seed: Annotated[int, Ge(0), doc("the seed of the data")] = 0,
 ) -> Dataset:
     """Friedman's first regression problem, generated from `seed`: 10 features, one target (Friedman 1991).
 
@@ -90,7 +90,7 @@ def synthetic(
     train: Annotated[int, Ge(1), doc("training samples in all")] = 1000,
     test: Annotated[int, Ge(1), doc("test samples in all")] = 200,
     noise: Annotated[float, Gt(0), Le(1e6), doc("standard deviation of a sample around its class's mean")] = 1.0,
-    seed: Annotated[int, Ge(0), doc("what the data are made from")] = 0,
+    seed: Annotated[int, Ge(0), doc("the seed of the data")] = 0,
     clients: Annotated[
         int, Ge(0), doc("how many client ids its training samples have, drawn uniformly; 0 is none")
     ] = 0,

@@ -115,9 +115,7 @@ def _find_label(dataset: Dataset, name: int | str, key: str) -> int:
         return name
     if name in names:
         return names.index(str(name))
-    by_name = (
-        f" or the data set's names of classes{nearest(name, names)}" if names else ", as the data set has no names"
-    )
+    by_name = f" or the dataset's names of classes{nearest(name, names)}" if names else ", as the dataset has no names"
     raise ConfigError(f"{key}: found the class {show(name)}, allowed: {numbers}{by_name}")
 
 
@@ -150,6 +148,6 @@ def _block(dataset: Dataset, labels: Labels, shown: npt.NDArray[np.bool_]) -> Ta
     if not len(train) or not len(test):
         raise ConfigError(
             f"scenario.tasks: the task of {name} has {len(train)} training and {len(test)} test samples; "
-            "have fewer tasks, or a data set with samples of every class"
+            "have fewer tasks, or a dataset with samples of every class"
         )
     return Task(name, tuple(int(label) for label in labels), None, train, test)

@@ -30,9 +30,7 @@ def image_folder(
     path: Annotated[
         str, doc("the folder with a folder for each class, or with train and test; relative, it starts at dataset.root")
     ],
-    size: Annotated[
-        int, Ge(1), Le(4096), doc("height and width that the images are made, whatever their proportions")
-    ] = 32,
+    size: Annotated[int, Ge(1), Le(4096), doc("height and width of the resized images, for any proportions")] = 32,
     grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
     classes: Annotated[
         Annotated[tuple[str, ...], MinLen(1)] | None, doc("the folders that are used; null is all")
@@ -40,7 +38,7 @@ def image_folder(
     test_fraction: Annotated[
         float, Gt(0), Lt(1), doc("the part of each class for testing, without train and test")
     ] = 0.2,
-    seed: Annotated[int, Ge(0), doc("what that part is drawn from, apart from the run's seed")] = 0,
+    seed: Annotated[int, Ge(0), doc("the seed of that part, independent of the run's seed")] = 0,
 ) -> Dataset:
     """Images in a folder per class (`path`, below the root), resized to `size` x `size`: PACS, Office-31, DomainNet.
 

@@ -27,13 +27,11 @@ def image_list(
     path: Annotated[str, doc("the folder in which the lists' paths begin; relative, it starts at dataset.root")],
     train: Annotated[str, doc("the text file of the images to train on; relative, it starts at dataset.root")],
     test: Annotated[str, doc("the text file of the images to test on; relative, it starts at dataset.root")],
-    size: Annotated[
-        int, Ge(1), Le(4096), doc("height and width that the images are made, whatever their proportions")
-    ] = 32,
+    size: Annotated[int, Ge(1), Le(4096), doc("height and width of the resized images, for any proportions")] = 32,
     grey: Annotated[bool, doc("whether the images become grey; else RGB")] = False,
     first_label: Annotated[int, Ge(0), doc("the first class's label in the lists: 0 in DomainNet's, 1 in PACS's")] = 0,
     client_ids: Annotated[
-        bool, doc("whether lines end with a third column: the id, without spaces, of whose the image is")
+        bool, doc("whether lines end with a third column: the client id of the image, without spaces")
     ] = False,
 ) -> Dataset:
     """Images in two text files of lines `path label`: official splits, as of DomainNet, DN4IL and PACS.
@@ -65,7 +63,7 @@ def tiny_imagenet(
     download: bool,
     *,
     path: Annotated[str, doc("the unpacked folder; relative, it starts at dataset.root")] = "tiny-imagenet-200",
-    size: Annotated[int, Ge(1), Le(4096), doc("height and width that the images are made")] = 64,
+    size: Annotated[int, Ge(1), Le(4096), doc("height and width of the resized images")] = 64,
 ) -> Dataset:
     """Tiny-ImageNet 64 x 64 RGB, 200 classes, 100000 + 10000 images, in its original folder (Le and Yang 2015).
 

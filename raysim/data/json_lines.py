@@ -87,7 +87,7 @@ def _read(key: str, file: Path, text: str, label: str, split: str) -> list[_Row]
 
 
 def _describe_value(row: Mapping[str, object], key: str) -> str:
-    return f"{show(key)}: {show(row[key])}" if key in row else f"no key {show(key)} beside {show([*row])}"
+    return f"{show(key)}: {show(row[key])}" if key in row else f"no key {show(key)} among {show([*row])}"
 
 
 def _lines(key: str, file: Path) -> Iterator[tuple[int, bytes]]:

@@ -49,11 +49,11 @@ def load_dataset(
     """
     name = getattr(function, "__name__", repr(function))
     try:
-        with locate_errors(f"data set {name}"):
+        with locate_errors(f"dataset {name}"):
             dataset = function(resolve_root(root), download, **keys)
         return check_dataset(dataset, place_of(function) if is_own(function) else name)
     except OSError as error:
-        raise MissingData(f"data set {name}: its files cannot be read: {error}"[:300]) from error
+        raise MissingData(f"dataset {name}: its files cannot be read: {error}"[:300]) from error
 
 
 def download(
@@ -82,29 +82,29 @@ def check_dataset(dataset: Dataset, name: str) -> Dataset:
             0..classes-1 and ids in 0..vocabulary-1. Class names, if given, must match the classes in number.
     """
     if not isinstance(dataset, Dataset):
-        raise ConfigError(f"data set {name}: got {type(dataset).__name__}; return a raysim.data.dataset.Dataset")
+        raise ConfigError(f"dataset {name}: got {type(dataset).__name__}; return a raysim.data.dataset.Dataset")
     for part, split in (("train", dataset.train), ("test", dataset.test)):
         arrays = () if not isinstance(split, Split) else (split.x, split.y, *[split.clients][split.clients is None :])
         if not arrays or not all(isinstance(array, np.ndarray) for array in arrays):
             kinds = ", ".join(type(array).__name__ for array in arrays or (split,))
-            raise ConfigError(f"data set {name}, {part} split: found {kinds}; use Split(x, y) of numpy arrays")
+            raise ConfigError(f"dataset {name}, {part} split: found {kinds}; use Split(x, y) of numpy arrays")
     if not isinstance(dataset.classes, int) or dataset.classes < 1:
-        raise ConfigError(f"data set {name}: classes is {dataset.classes!r}; it must be a whole number, at least 1")
-    require_memory(dataset.classes * CLASS_BYTES, f"data set {name}", f"{dataset.classes} classes")
+        raise ConfigError(f"dataset {name}: classes is {dataset.classes!r}; it must be a whole number, at least 1")
+    require_memory(dataset.classes * CLASS_BYTES, f"dataset {name}", f"{dataset.classes} classes")
     if dataset.names is not None and len(dataset.names) != dataset.classes:
-        raise ConfigError(f"data set {name}: {len(dataset.names)} names for {dataset.classes} classes; name each once")
+        raise ConfigError(f"dataset {name}: {len(dataset.names)} names for {dataset.classes} classes; name each once")
     for part, split in (("train", dataset.train), ("test", dataset.test)):
-        _check_split(split, f"data set {name}, {part} split", dataset.classes)
+        _check_split(split, f"dataset {name}, {part} split", dataset.classes)
     train, test = dataset.train.x, dataset.test.x
     if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
         raise ConfigError(
-            f"data set {name}: training samples are {train.dtype} {train.shape[1:]}, test samples are {test.dtype} "
+            f"dataset {name}: training samples are {train.dtype} {train.shape[1:]}, test samples are {test.dtype} "
             f"{test.shape[1:]}; they must be alike"
         )
     y, y_of_tests = dataset.train.y, dataset.test.y
     if y.shape[1:] != y_of_tests.shape[1:] or y.dtype != y_of_tests.dtype:
         raise ConfigError(
-            f"data set {name}: training targets are {y.dtype} {y.shape[1:]}, test targets are {y_of_tests.dtype} "
+            f"dataset {name}: training targets are {y.dtype} {y.shape[1:]}, test targets are {y_of_tests.dtype} "
             f"{y_of_tests.shape[1:]}; they must be alike"
         )
     return _check_ids(dataset, name) if train.dtype == np.int64 else dataset
@@ -116,8 +116,8 @@ def _check_ids(dataset: Dataset, name: str) -> Dataset:
     lowest, highest = min(int(x.min()) for x in samples), max(int(x.max()) for x in samples)
     ids = dataset.vocabulary or highest + 1
     if lowest < 0 or highest >= ids:
-        raise ConfigError(f"data set {name}: ids (int64) run from {lowest} to {highest}; allowed are 0..{ids - 1}")
-    require_memory(ids * CLASS_BYTES, f"data set {name}", f"{ids} ids")
+        raise ConfigError(f"dataset {name}: ids (int64) run from {lowest} to {highest}; allowed are 0..{ids - 1}")
+    require_memory(ids * CLASS_BYTES, f"dataset {name}", f"{ids} ids")
     return replace(dataset, vocabulary=ids)
 
 

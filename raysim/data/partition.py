@@ -47,7 +47,7 @@ def partition_rows(
     """
     if partition.by_ids and ids is None:
         raise ConfigError(
-            f"partition.kind: {partition.named} deals by client ids, and the data set has none, allowed: one that says "
+            f"partition.kind: {partition.named} deals by client ids, and the dataset has none, allowed: one that says "
             "whose each training sample is (npz: an array client_train; image_list: client_ids; your own: "
             "Split(x, y, clients)), or another partition"
         )

@@ -56,7 +56,7 @@ def rotations(dataset: Dataset, tasks: int, generator: np.random.Generator) -> l
     if len(dataset.shape) != 3:
         raise ConfigError(
             f"scenario.shift: rotation needs images (C, H, W), the samples have shape {dataset.shape}; "
-            "use permutation, or another data set"
+            "use permutation, or another dataset"
         )
     angles = [float(generator.uniform(0, 180)) for _ in range(tasks)]
     return [_domain(dataset, f"rotation {angle:.1f}", rotation_map(dataset.shape, angle)) for angle in angles]

@@ -46,7 +46,7 @@ def text_jsonl(
     test_fraction: Annotated[
         float, Gt(0), Lt(1), doc("the part of each class for testing, where no line says so")
     ] = 0.2,
-    seed: Annotated[int, Ge(0), doc("what that part is drawn from, apart from the run's seed")] = 0,
+    seed: Annotated[int, Ge(0), doc("the seed of that part, independent of the run's seed")] = 0,
 ) -> Dataset:
     """Texts in JSON lines with a text and a label (`path`, below the root), as ids of words: int64 [N, length].
 

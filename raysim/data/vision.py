@@ -127,13 +127,13 @@ def open_quietly(files: TorchvisionSet, root: Path, download: bool, options: dic
     Raises:
         ConfigError: torchvision cannot be imported, the files are missing or damaged, or the download failed.
     """
-    datasets = import_torchvision("datasets", f"data set {files.name}")
+    datasets = import_torchvision("datasets", f"dataset {files.name}")
     with _quiet():
         try:
             with staged_download(files.name, root, files.where) if download else contextlib.nullcontext(root) as folder:
                 return getattr(datasets, files.kind)(folder, download=download, **options)
         except ImportError as error:
-            raise ConfigError(f"data set {files.name}: needs a package that cannot be imported ({error})") from error
+            raise ConfigError(f"dataset {files.name}: needs a package that cannot be imported ({error})") from error
         except FAILURES as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             reason = (lines[-1] if lines else type(error).__name__)[:200]
@@ -148,7 +148,7 @@ def missing_files_error(files: TorchvisionSet, root: Path, failure: str | None) 
     failed = f" and downloading failed ({failure})" if failure else ""
     or_allow = "" if failure else "set dataset.download to true, or "
     return MissingData(
-        f"data set {files.name}: no complete, sound files in {root} (looked for {files.where}){failed}; {or_allow}"
+        f"dataset {files.name}: no complete, sound files in {root} (looked for {files.where}){failed}; {or_allow}"
         f"put them there from {files.site}, or point dataset.root or RAYSIM_DATA to where they are",
         files.declared,
     )

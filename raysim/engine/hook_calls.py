@@ -37,6 +37,7 @@ class HookCalls:
         self._module = model.module
         self._expected = _describe_module(model.module)
         self._calls: Counter[tuple[str, str]] = Counter()  # by half and hook
+        self._own: dict[tuple[type[Half], str], bool] = {}  # whether a hook is user-defined
 
     def __call__(self, half: Half, hook: str, *arguments: Any) -> Any:
         """Return the hook's result.
@@ -45,7 +46,9 @@ class HookCalls:
             RunError: the hook has stored something that a checkpoint cannot hold.
             WrongResult: the hook has changed the module.
         """
-        watched = is_own(getattr(type(half), hook))
+        watched = self._is_own(half, hook)
+        if not (watched or self.profile.on):
+            return getattr(half, hook)(*arguments)
         modes = self._modes() if watched and hook in INSIDE_THE_LOOP else None
         with self.profile.part(f"{half.side}: {half.name}.{hook}"):
             result = getattr(half, hook)(*arguments)
@@ -58,7 +61,7 @@ class HookCalls:
 
         `modes` is the mode of each layer before the call. None ignores the modes.
         """
-        if not is_own(getattr(type(half), hook)):
+        if not self._is_own(half, hook):
             return
         self._calls[half.name, hook] += 1
         count = self._calls[half.name, hook]
@@ -78,6 +81,12 @@ class HookCalls:
         if own and (change := self._change()):
             names = ", ".join(half.name for half in own)
             raise WrongResult(f"methods: a hook of {names} has {change}, allowed: {COPY.format('client')}")
+
+    def _is_own(self, half: Half, hook: str) -> bool:
+        key = type(half), hook
+        if key not in self._own:
+            self._own[key] = is_own(getattr(*key))
+        return self._own[key]
 
     def _modes(self) -> list[bool]:
         return [layer.training for layer in self._module.modules()]

@@ -111,7 +111,7 @@ class ClientHost:
         return reply
 
     def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
-        """Have one client carry out the order, and add its part to the reply. The caller has loaded the server's model."""
+        """Have one client carry out the order, and add its part to the reply. The server's model must be loaded."""
         if order.op == "train":
             client.begin_phase(order.phase_of(client.id), order.shares[client.id])
             self._train(client, order, reply)

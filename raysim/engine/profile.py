@@ -20,14 +20,14 @@ class Profile:
     """
 
     def __init__(self, on: bool, device: torch.device) -> None:
-        self._on = on
+        self.on = on
         self._device = device
         self._seconds: dict[str, float] = defaultdict(float)
         self._inside: list[float] = []  # by open part: the seconds of the parts inside it
 
     def part(self, name: str) -> AbstractContextManager[None]:
         """Return a context. Time in the context counts for this part."""
-        return self._timed(name) if self._on else NOTHING
+        return self._timed(name) if self.on else NOTHING
 
     def add(self, seconds: Mapping[str, float]) -> None:
         """Add the seconds that another process measured."""

@@ -171,7 +171,7 @@ def check_alone(config: Config, capacity: Capacity, need: MemoryNeed) -> str:
 def _smaller(need: MemoryNeed) -> str:
     """Return what takes less, whatever the actors."""
     less = [f"set {knob}, which keeps {nbytes / GIB:.1f} GiB less, or " for knob, nbytes in need.savings().items()]
-    smaller = f"{''.join(less)}take a smaller model, data set, memory.capacity or clients.count"
+    smaller = f"{''.join(less)}take a smaller model, dataset, memory.capacity or clients.count"
     return f"{smaller}, or set resources.memory=warn to start it all the same"
 
 

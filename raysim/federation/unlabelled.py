@@ -35,7 +35,7 @@ def assign_unlabeled(second: Dataset, first: Dataset, config: Config) -> Unlabel
     if shape != first.shape:
         raise ConfigError(
             f"dataset.unlabelled: found samples of shape {shape}, allowed: {first.shape}, as in dataset; choose "
-            "another data set, or bring its samples to that shape"
+            "another dataset, or bring its samples to that shape"
         )
     if (first.vocabulary is None) != (second.vocabulary is None) or (second.vocabulary or 0) > (first.vocabulary or 0):
         kinds = ["numbers" if s.vocabulary is None else f"ids up to {s.vocabulary - 1}" for s in (second, first)]

@@ -299,4 +299,4 @@ def _time(config: Config, federation: Federation, model: FlatModel, cost: Cost, 
     lasting = in_hours(training / busy + evaluating / cores + rounds)
     alone = in_hours(training + evaluating + cost.rounds * measured.round)
     also = f"{in_milliseconds(rounds / cost.rounds)} more a round"
-    return f"about {lasting} beside starting, {_count(busy, 'host')} at a time, or {alone} with --local: {each}; {also}"
+    return f"about {lasting} plus startup, {_count(busy, 'host')} at a time, or {alone} with --local: {each}; {also}"

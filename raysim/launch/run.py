@@ -117,8 +117,9 @@ def run(
             Footprint() as footprint,
             _start_here(prepared, display) if local else _start_on_ray(prepared, display, session) as start,
         ):
-            for line in describe_start(resolved, federation.availability.rounds, directory, places, local):
-                display.say(line)  # now that nothing of the config or the machine is wrong
+            if getattr(display, "console", None) is not None:  # a custom display need not have it
+                for line in describe_start(resolved, federation.availability.rounds, directory, places, local):
+                    display.say(line)  # now that nothing of the config or the machine is wrong
             execution = Execution(resolved, federation, told, directory, display, start)
             steps = execution.steps(began, footprint, _interruptible(execution.recovery, display, log))
             try:

@@ -76,7 +76,7 @@ def check_model(
         ids = f", ids (int64) from 0 to {vocabulary - 1:,}" if vocabulary else ""
         raise ConfigError(
             f"model.name: {config.model.name} cannot take samples of shape {shape}{ids}: {describe_error(error)}; "
-            "choose a model that fits the data set"
+            "choose a model that fits the dataset"
         ) from error
     actual = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
     expected = (2, *config.objective.make().output_shape(shape, classes))

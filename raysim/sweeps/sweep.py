@@ -82,7 +82,7 @@ def carry_out(plan: SweepPlan, local: bool, jobs: int | None, display: SweepDisp
         ConfigError: the resources are not available, or nothing can be written; nothing was started.
     """
     if local and jobs is not None:
-        raise ConfigError(f"--jobs: found {jobs} beside --local, which is one run at a time; allowed: one of the two")
+        raise ConfigError(f"--jobs: found {jobs} with --local, which is one run at a time; allowed: one of the two")
     runs = _Runs(plan.out, display)
     with (
         torch_untouched(),

@@ -17,7 +17,7 @@ import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
 
 import raysim
-from raysim.actors import coordinator, failures, liveness, runner, serialization, workers
+from raysim.actors import coordinator, failures, liveness, runner, runs, serialization, workers
 from raysim.actors.coordinator import Coordinator, Remote, Start
 from raysim.actors.deferred_sums import HeldSums
 from raysim.actors.host import Host, Ready
@@ -217,6 +217,28 @@ def test_a_host_that_died_before_the_coordinator_watched_is_explained_by_the_dri
         made._places = SimpleNamespace(give_back=lambda: None)
         with pytest.raises(Lost, match=rf"^the host of client 3 died: {said}$"):
             list(made.events())
+
+
+def test_a_sweeps_run_that_does_not_start_ends_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its events are asked for while the other run has none. Once it has started, it may be silent for long."""
+
+    def attempt(name: str) -> RunActor:
+        made = object.__new__(RunActor)
+        made.coming, made._actor, made._first = name, None, ()
+        made._patience, made._latest, made._note_peak = 7, now[0] + 7, lambda nbytes: None
+        return made
+
+    now = [100.0]
+    monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(liveness, "wait_a_second", lambda coming: now.insert(0, now[0] + 1) or [])
+    other, late = attempt("the other"), attempt("the late one")
+    assert other._completed(("an event", 1)) == "an event"
+    assert runs.wait_for_any([other, late]) == 1
+    assert now[0] == 108
+    with pytest.raises(RunError, match=r"^the run's process has not started for 7 s \(resources\.patience\): see "):
+        next(late.events())
+    now.insert(0, 10_000.0)
+    assert [*other._silence()] == []
 
 
 def test_one_whose_node_is_gone_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

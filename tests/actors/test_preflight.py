@@ -1,16 +1,16 @@
 """Which nodes suit a run: judged from what their tasks would return, without Ray."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from raysim.actors import cluster, preflight, reservation, runs
+from raysim.actors import cluster, compat, preflight, reservation, runs
 from raysim.actors.preflight import SHARED, TEMPORARY, Found, Preflight, differing, lacking
+from raysim.cli import main
 from raysim.estimate.memory import MemoryNeed
 from raysim.estimate.placement import Placement
-from raysim.launch.check import estimate_run
 from raysim.system.capacity import GIB, MIB
 from raysim.system.errors import ConfigError
 
@@ -48,7 +48,9 @@ def test_a_node_needs_room_for_the_data_where_its_store_is_and_memory_for_a_host
 def there(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A function that sets what the nodes of a cluster answer, and the config of a run there."""
 
-    def answer(wanted: str = "refuse", cpus: float = 2, **answers: Found | str) -> Preflight:
+    def answer(
+        wanted: str = "refuse", cpus: float = 2, leaving: Sequence[str] = (), **answers: Found | str
+    ) -> Preflight:
         ids = {"driver": DRIVER, "other": OTHER}
         table = [
             {
@@ -70,6 +72,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             return good, {key: answer for key, answer in told.items() if isinstance(answer, str)}
 
         monkeypatch.setattr(preflight.ray, "nodes", lambda: table)
+        monkeypatch.setattr(compat, "draining_nodes", lambda: [ids[name] for name in leaving])
         driver = SimpleNamespace(get_node_id=lambda: DRIVER)
         monkeypatch.setattr(preflight.ray, "get_runtime_context", lambda: driver)
         monkeypatch.setattr(preflight, "ask_nodes", ask)
@@ -109,6 +112,12 @@ def test_what_ray_counts_is_the_most_even_if_more_is_available(there: Callable[.
         raise ConfigError("too few")
 
 
+def test_a_node_that_is_about_to_leave_gets_no_host(there: Callable[..., Any]) -> None:
+    nodes = there(driver=found(), other=found(), leaving=["other"])
+    assert nodes.ask() == []
+    assert len(nodes.capacity().nodes) == 1
+
+
 def test_memory_is_only_warned_of_where_the_config_says_so(there: Callable[..., Any]) -> None:
     little = {"driver": found(), "other": found(memory=GIB)}
     assert len(there("refuse", **little).ask()) == 1
@@ -138,7 +147,7 @@ def test_this_machine_is_fit_for_what_runs_on_it() -> None:
 def test_hosts_are_reserved_on_the_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[str, Any] = {}
 
-    def group(bundles: Any, **how: Any) -> Any:
+    def group(bundles: Any, strategy: str, **how: Any) -> Any:
         made.update(how)
         return SimpleNamespace(wait=lambda _: False, bundle_specs=bundles)
 
@@ -168,6 +177,14 @@ def test_a_run_of_a_sweep_is_on_another_node(tiny: Callable[..., Any], monkeypat
         assert made["label_selector"] == selector
 
 
-def test_a_cluster_is_looked_at_only_if_there_is_one(tiny: Callable[..., Any]) -> None:
-    with pytest.raises(ConfigError, match=r"^resources\.address: found null, allowed with --cluster: the address"):
-        list(estimate_run(tiny(), cluster=True))
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("null", "resources.address: found null, allowed with --cluster: the address of a cluster"),
+        ("127.0.0.1:1", "resources.address: no cluster answers at 127.0.0.1:1 "),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_refused(address: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --cluster, the command would say what the hosts request."""
+    assert main(["check", "quickstart", f"resources.address={address}", "--cluster"]) == 2
+    assert told in capsys.readouterr().err

@@ -143,7 +143,7 @@ WRONG = {
     "a wrong type": (["run", "tiny.yaml", "seed=abc"], "found 'abc', allowed: a whole number"),
     "a bad value": (["run", "tiny.yaml", "clients.count=0"], "found 0, allowed: a whole number >= 1"),
     "an unknown method": (["run", "tiny.yaml", "methods={fedprx: {}}"], "did you mean 'fedprox'?"),
-    "an unknown data set": (["run", "tiny.yaml", "dataset.name=digitss"], "did you mean 'digits'?"),
+    "an unknown dataset": (["run", "tiny.yaml", "dataset.name=digitss"], "did you mean 'digits'?"),
     "an unknown model": (["run", "tiny.yaml", "model={name: mpl}"], "did you mean 'mlp'?"),
     "a module that is not there": (["run", "tiny.yaml", "model={name: 'ours:net'}"], "the module ours cannot be"),
     "a name that is not there": (["run", "tiny.yaml", "model={name: 'mine.parts:lime'}"], "did you mean 'line'?"),
@@ -179,6 +179,10 @@ WRONG = {
     "a directory with a null byte": (
         ["run", "tiny.yaml", "--out", "a\0b"],
         "--out a\\x00b: found a null byte, allowed",
+    ),
+    "a look at no cluster": (
+        ["check", "tiny.yaml", "--cluster"],
+        "found null, allowed with --cluster: the address of a",
     ),
     "an empty command": (
         [""],

@@ -1,9 +1,11 @@
 """The help and the lists: as wide as the terminal, in groups, with colors only on a terminal."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from raysim.command_line import COMMANDS
 from raysim.config.lookup import KINDS
 from raysim.config.reference import find_components
 
+ROOT = Path(__file__).parents[2]
 Captured = pytest.CaptureFixture[str]
 
 
@@ -36,6 +39,16 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 def test_every_command_has_arguments_and_an_action() -> None:
     assert COMMANDS.keys() == ACTIONS.keys()
+
+
+def test_every_option_in_the_documentation_is_there() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    lines = (line for page in pages for line in re.findall(r"raysim [a-z]+ [^`\n]*", page.read_text()))
+    asked = {(line.split()[1], option) for line in lines for option in re.findall(r"(?<=\s)--[a-z]+", line)}
+    asked = {(command, option) for command, option in asked if command in COMMANDS}
+    assert ("check", "--cluster") in asked
+    known = {(name, option) for name in COMMANDS for option in COMMANDS[name].parser(name)._option_string_actions}
+    assert asked <= known
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

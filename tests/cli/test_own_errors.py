@@ -133,12 +133,12 @@ OWN: dict[str, object] = {
 }
 MINE = "ZeroDivisionError: mine"
 FAILURES: dict[str, tuple[dict[str, object], str, str, str]] = {
-    "a data set": ({"dataset": {"name": f"{__name__}:broken_data"}}, MINE, "broken_data", "data set broken_data"),
-    "a data set that ends the process": (
+    "a dataset": ({"dataset": {"name": f"{__name__}:broken_data"}}, MINE, "broken_data", "dataset broken_data"),
+    "a dataset that ends the process": (
         {"dataset": {"name": f"{__name__}:quitting_data"}},
         "SystemExit: 0",
         "quitting_data",
-        "data set quitting_data",
+        "dataset quitting_data",
     ),
     "a model": ({"model": {"name": f"{__name__}:model"}}, MINE, "Net.forward", "client 0, round 1"),
     "a stream": (

@@ -24,7 +24,7 @@ training:
 def tables() -> Iterator[None]:
     """Put the tests' own tables in the place of raysim's."""
     with pytest.MonkeyPatch.context() as patch:
-        for kind, name in (("data set", "DATASETS"), ("model", "MODELS"), ("method", "METHODS")):
+        for kind, name in (("dataset", "DATASETS"), ("model", "MODELS"), ("method", "METHODS")):
             patch.setitem(lookup.KINDS, kind, replace(lookup.KINDS[kind], table=f"named_components:{name}"))
         yield
 

@@ -71,14 +71,14 @@ IN_THE_FILE = [
     ("clients: {count: 4}", "clients: &c {count: *c}", "run.yaml:6: nested more than 50 deep"),
     ("clients: {count: 4}", "clients: {count: 4}\n---\na: 1", ("run.yaml:7: broken YAML: a second document begins here "
      "(---), allowed: one document")),
-    ("{name: digits}", "{name: digist}", ("run.yaml:2: dataset.name: unknown data set 'digist'; did you mean 'digits'? "
+    ("{name: digits}", "{name: digist}", ("run.yaml:2: dataset.name: unknown dataset 'digist'; did you mean 'digits'? "
      f"allowed: digits, archive, gone, broken, {OWN}")),
     ("{name: digits}", "{name: 3}", f"run.yaml:2: dataset.name: found 3, allowed: a name that raysim knows, {OWN}"),
     ("{name: digits}", "{root: x}", ("run.yaml:2: dataset.name: this key is required and missing, allowed: a name that "
      f"raysim knows, {OWN}")),
     ("{name: digits}", "[digits]", ("run.yaml:2: dataset: found ['digits'], allowed: a name, or a block with the keys "
      "name, root, download, train_samples, normalize, augment, unlabelled and its own")),
-    ("{name: digits}", "digist", ("run.yaml:2: dataset: unknown data set 'digist'; did you mean 'digits'? allowed: "
+    ("{name: digits}", "digist", ("run.yaml:2: dataset: unknown dataset 'digist'; did you mean 'digits'? allowed: "
      f"digits, archive, gone, broken, {OWN}")),
     ("{name: digits}", "archive", "run.yaml:2: dataset.path: this key is required and missing, allowed: a string"),
     ("{name: digits}", "{name: archive}", ("run.yaml:2: dataset.path: this key is required and missing, allowed: a "
@@ -123,6 +123,7 @@ CLASSES = ["scenario={kind: class_incremental, tasks: 2}"]
 
 ON_THE_COMMAND_LINE = [
     (["seed"], "seed: found no '=', allowed: KEY=VALUE, such as seed=1"),
+    (["der"], "der: found no '=', allowed: KEY=VALUE, such as seed=1; did you mean 'methods=der'?"),
     (["=3"], "=3: found the key '', allowed: a dotted key such as seed=1"),
     (["a..b=3"], "a..b=3: found the key 'a..b', allowed: a dotted key such as seed=1"),
     (["seed =3"], "seed =3: found the key 'seed ', allowed: a dotted key such as seed=1"),
@@ -161,17 +162,17 @@ ON_THE_COMMAND_LINE = [
     (["model.name=named_components:not_a_function"], ("model.name=named_components:not_a_function: model "
      "'named_components:not_a_function': found 3, allowed: a function or a class")),
     (["model.name=a b:c"], "model.name=a b:c: found 'a b:c', allowed: a model of your own as package.module:name"),
-    (["dataset.name=gone"], ("dataset.name=gone: data set 'gone': the module module_that_is_not_there cannot be "
+    (["dataset.name=gone"], ("dataset.name=gone: dataset 'gone': the module module_that_is_not_there cannot be "
      "imported: ModuleNotFoundError: No module named 'module_that_is_not_there'")),
-    (["dataset.name=broken"], ("dataset.name=broken: data set 'broken': the module named_broken cannot be imported: "
+    (["dataset.name=broken"], ("dataset.name=broken: dataset 'broken': the module named_broken cannot be imported: "
      "RuntimeError: two\\nlines")),
     (["scenario={kind: class_incremental, tasks: 2, classes: [[0, 1], [2], [3]]}"], ("scenario={kind: "
      "class_incremental, tasks: 2, classes: [[0, 1], [2], [3]]}: scenario.tasks: found 2, allowed: 3, one for each "
      "list of scenario.classes")),
     ([*CLASSES, "scenario.classes=[[0], [1]]", "scenario.first_task_classes=1"], ("scenario.first_task_classes=1: "
-     "found 1, allowed: null beside scenario.classes, which lists the first")),
+     "found 1, allowed: null with scenario.classes, which lists the first")),
     ([*CLASSES, "scenario.classes=[[0], [1]]", "scenario.class_order=seeded"], ("scenario.class_order=seeded: found "
-     "'seeded', allowed: natural beside scenario.classes, which has an order")),
+     "'seeded', allowed: natural with scenario.classes, which has an order")),
     ([*CLASSES, "scenario.tasks=1", "scenario.first_task_classes=2"], ("scenario.first_task_classes=2: found 2, "
      "allowed: null with scenario.tasks=1, a task of all classes")),
     ([*CLASSES, "scenario.first_task_classes=0"], ("scenario.first_task_classes=0: found 0, allowed: a whole number "

@@ -93,8 +93,8 @@ def signatures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        ("data set", "data"),
-        ("data set", "instance"),
+        ("dataset", "data"),
+        ("dataset", "instance"),
         ("task scenario", "scenario"),
         ("rate schedule", "schedule"),
         *((kind, kind) for kind in ("model", "sampler", "stream", "partition", "augmentation", "optimizer")),

@@ -1,4 +1,4 @@
-"""The data sets of other targets than labels that need no files."""
+"""The datasets of other targets than labels that need no files."""
 
 from pathlib import Path
 

@@ -136,11 +136,11 @@ EACH = "allowed: each of the 4 classes once"
         (None, {"tasks": 2, "class_order": [3, 2, 1]}, (f"scenario.class_order: found no class 0, {EACH}; add what is "
          "missing")),
         (None, {"tasks": 2, "classes": [[0, 1], [2, 4]]}, ("scenario.classes: found the class 4, allowed: 0 to 3, as "
-         "the data set has no names")),
+         "the dataset has no names")),
         (None, {"tasks": 2, "classes": [[0, 1], [2, "dog"]]}, ("scenario.classes: found the class 'dog', allowed: 0 to "
-         "3, as the data set has no names")),
+         "3, as the dataset has no names")),
         (ANIMALS, {"tasks": 2, "classes": [[0, 1], [2, "dgo"]]}, ("scenario.classes: found the class 'dgo', allowed: 0 "
-         "to 3 or the data set's names of classes; did you mean 'dog'?")),
+         "to 3 or the dataset's names of classes; did you mean 'dog'?")),
     ],
 )  # fmt: skip
 def test_what_is_no_division_of_the_classes_is_refused(

@@ -43,7 +43,7 @@ def test_each_broken_rule_is_named(words, part):
     with pytest.raises(ConfigError) as error:
         check_dataset(dataset, "mine")
     assert words in str(error.value)
-    assert f"data set mine, {part} split" in str(error.value)
+    assert f"dataset mine, {part} split" in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -54,7 +54,7 @@ def test_the_splits_must_be_alike(x):
 
 
 def test_there_is_a_name_for_each_class():
-    with pytest.raises(ConfigError, match="data set mine: 1 names for 2 classes; name each once"):
+    with pytest.raises(ConfigError, match="dataset mine: 1 names for 2 classes; name each once"):
         check_dataset(Dataset(GOOD, GOOD, classes=2, names=("a",)), "mine")
     check_dataset(Dataset(GOOD, GOOD, classes=2, names=("a", "b")), "mine")
 
@@ -151,7 +151,7 @@ def test_a_users_data_set_is_called_with_its_keys_and_checked(tmp_path):
 
     with pytest.raises(
         ConfigError,
-        match=r"data set .*mine \(.*test_dataset.py:\d+\), train split: labels run from 0 to 1; allowed are 0\.\.0",
+        match=r"dataset .*mine \(.*test_dataset.py:\d+\), train split: labels run from 0 to 1; allowed are 0\.\.0",
     ):
         load_dataset(mine, str(tmp_path), True, {"size": 3})
     assert asked == {"root": tmp_path, "download": True, "size": 3}

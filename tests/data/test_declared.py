@@ -1,4 +1,4 @@
-"""What data sets declare to hold is known without their files, and takes no memory."""
+"""What datasets declare to hold is known without their files, and takes no memory."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from raysim.data.mnist import emnist
 from raysim.federation.federation import build_federation
 
 GREY, RGB = (1, 28, 28), (3, 32, 32)
-HELD = {  # as the data sets' own papers and pages say
+HELD = {  # as the datasets' own papers and pages say
     "mnist": (GREY, 60000, 10000, 10),
     "fashion_mnist": (GREY, 60000, 10000, 10),
     "kmnist": (GREY, 60000, 10000, 10),
@@ -25,8 +25,8 @@ HELD = {  # as the data sets' own papers and pages say
 
 @pytest.mark.parametrize("name", HELD)
 def test_what_is_downloaded_is_declared(name, tmp_path):
-    with pytest.raises(MissingData, match=f"data set {name}: no complete, sound files in ") as found:
-        load_dataset(resolve("data set", name), str(tmp_path), False, {})
+    with pytest.raises(MissingData, match=f"dataset {name}: no complete, sound files in ") as found:
+        load_dataset(resolve("dataset", name), str(tmp_path), False, {})
     assert found.value.declared == Declared(*HELD[name])
 
 
@@ -50,7 +50,7 @@ def test_emnists_splits_differ(tmp_path):
 def test_files_of_the_users_own_declare_nothing(tmp_path):
     for name in ("image_folder", "npz"):
         with pytest.raises(MissingData) as found:
-            load_dataset(resolve("data set", name), str(tmp_path), False, {"path": "nowhere"})
+            load_dataset(resolve("dataset", name), str(tmp_path), False, {"path": "nowhere"})
         assert found.value.declared is None
 
 
@@ -76,7 +76,7 @@ def test_domains_of_which_some_are_missing_are_joined_without_values(tmp_path):
             "training": {"rounds_per_task": 1},
         }
     )
-    with pytest.raises(MissingData, match=r"^scenario\.shift\.domains\.1: data set usps: no complete"):
+    with pytest.raises(MissingData, match=r"^scenario\.shift\.domains\.1: dataset usps: no complete"):
         build_federation(config, download=False)
     made = build_federation(config, download=False, pretend=True)
     assert made.dataset.missing == ("usps", "svhn")

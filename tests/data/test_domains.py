@@ -1,4 +1,4 @@
-"""Domains: data sets as tasks, made alike, by themselves and from the config."""
+"""Domains: datasets as tasks, made alike, by themselves and from the config."""
 
 import numpy as np
 import pytest
@@ -207,19 +207,19 @@ def test_it_reads_back_as_it_was_written(config):
 
 
 def test_defaults_count_when_the_data_set_is_looked_for(tiny):
-    """emnist alone and emnist with the default split written out are the same data set."""
+    """emnist alone and emnist with the default split written out are the same dataset."""
     scenario = {"kind": "domain_incremental", "tasks": 1, "shift": {"domains": [{"name": "emnist"}]}}
     tiny(dataset={"name": "emnist", "split": "balanced"}, scenario=scenario)
     with pytest.raises(ConfigError, match=r"found 'emnist digits', allowed: one of .*, \['emnist balanced'\]"):
         tiny(dataset={"name": "emnist", "split": "digits"}, scenario=scenario)
 
 
-LIST = "a list of data sets, at least 1: names, or blocks with a name and its own keys"
+LIST = "a list of at least 1 dataset: names, or blocks with a name and its own keys"
 WRONG = [
     ({"tasks": 4}, "scenario.tasks: found 4, allowed: 3, one for each of scenario.shift.domains"),
     (
         {"domains": ["digist", "digits", "digits"]},
-        "scenario.shift.domains.0: unknown data set 'digist'; did you mean 'digits'? `raysim list datasets` lists all",
+        "scenario.shift.domains.0: unknown dataset 'digist'; did you mean 'digits'? `raysim list datasets` lists all",
     ),
     (
         {"domains": ["digits", "npz", "digits"]},

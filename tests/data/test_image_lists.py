@@ -300,4 +300,4 @@ def test_what_tiny_imagenet_lacks_is_named(tiny: Path) -> None:
         image.unlink()
     assert f"{folder}/train/n01443537/images holds no images" in refusal(tiny_imagenet, tiny, {})
     (folder / "wnids.txt").unlink()
-    assert "data set tiny_imagenet: its files cannot be read: [Errno 2]" in refusal(tiny_imagenet, tiny, {})
+    assert "dataset tiny_imagenet: its files cannot be read: [Errno 2]" in refusal(tiny_imagenet, tiny, {})

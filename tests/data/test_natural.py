@@ -105,7 +105,7 @@ def test_in_every_task_a_client_has_its_own_samples(writers: dict[str, Any], tmp
     [
         (
             {"dataset": {"name": "digits"}},
-            "partition.kind: natural deals by client ids, and the data set has none, allow",
+            "partition.kind: natural deals by client ids, and the dataset has none, allow",
         ),
         (
             {"partition.per": "task"},

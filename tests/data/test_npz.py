@@ -105,7 +105,7 @@ def test_an_array_that_is_declared_larger_than_its_file_is_named(tmp_path):
 
 def test_a_label_that_makes_a_head_too_large_is_named(tmp_path):
     save(tmp_path / "mine.npz", FINE, y_train=np.array([0, 1, 2, 0, 1, 10**12]))
-    with pytest.raises(ConfigError, match=r"data set npz: found 1000000000001 classes, which takes 931,322\.6 GiB"):
+    with pytest.raises(ConfigError, match=r"dataset npz: found 1000000000001 classes, which takes 931,322\.6 GiB"):
         load_dataset(npz, str(tmp_path), False, {"path": "mine.npz"})
 
 

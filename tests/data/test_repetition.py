@@ -136,7 +136,7 @@ CONFIG: dict[str, Any] = {
         ),
         (
             {"scenario.classes": [[0]] * 4},
-            "scenario.repetition: found a block, allowed: listed or null beside scenario.classes",
+            "scenario.repetition: found a block, allowed: listed or null with scenario.classes",
         ),
         (
             {"scenario.repetition.introduced_by": 1, "scenario.first_task_classes": 3},

@@ -100,10 +100,10 @@ def test_without_a_split_a_part_of_each_class_is_drawn(tmp_path, said):
         ("[1]", r"line 3: found \[1\], allowed: a JSON object, such as \{text: ..., label: ...\}"),
         (
             '{"label": 1}',
-            r"line 3: found no key 'text' beside \['label'\], allowed: a text \(dataset.text is its key\)",
+            r"line 3: found no key 'text' among \['label'\], allowed: a text \(dataset.text is its key\)",
         ),
         ('{"text": 5, "label": 1}', "line 3: found 'text': 5, allowed: a text"),
-        ('{"text": "a"}', r"line 3: found no key 'label' beside \['text'\], allowed: a whole number or a name"),
+        ('{"text": "a"}', r"line 3: found no key 'label' among \['text'\], allowed: a whole number or a name"),
         ('{"text": "a", "label": 1.5}', "line 3: found 'label': 1.5, allowed: a whole number or a name"),
         ('{"text": "a", "label": true}', "line 3: found 'label': true"),
         ('{"text": "a", "label": "x"}', "line 3: found the label 'x', allowed: whole numbers, as the first line's"),
@@ -162,9 +162,9 @@ def test_ids_are_checked(tmp_path):
     assert found([0, 4], [1, 2]).vocabulary == 5
     assert found([0, 4], vocabulary=9).vocabulary == 9
     for rows, stated, words in (([-1, 2], None, "from -1 to 2"), ([0, 5], 5, r"from 0 to 5; allowed are 0\.\.4")):
-        with pytest.raises(ConfigError, match=rf"data set mine: ids \(int64\) run {words}"):
+        with pytest.raises(ConfigError, match=rf"dataset mine: ids \(int64\) run {words}"):
             found(rows, vocabulary=stated)
-    with pytest.raises(ConfigError, match=r"data set mine: found 1000000000001 ids, which takes 931,322\.6 GiB"):
+    with pytest.raises(ConfigError, match=r"dataset mine: found 1000000000001 ids, which takes 931,322\.6 GiB"):
         found([0, 10**12])
 
 

@@ -122,7 +122,7 @@ def test_a_run_trains_on_it(tiny, simulate, methods):
 
 
 def test_it_gives_the_bits_of_the_same_samples_in_a_data_set(tiny, simulate):
-    """The data set's own samples, handed over one by one; in one window, so that nothing is shuffled beforehand."""
+    """The dataset's own samples, handed over one by one; in one window, so that nothing is shuffled beforehand."""
     one = {"kind": "class_incremental", "tasks": 1}
     windows = {"window": 12, "windows": 1, "rounds_per_window": 3, "stream": "test_user_stream:again"}
     config = tiny(scenario=one | {"boundaries": {"asynchronous": windows}}, training__rounds_per_task=None,

@@ -11,7 +11,7 @@ from raysim.system.errors import ConfigError
 
 
 def numbered(samples):
-    """A data set whose training sample n shows the number n; the test samples show -1."""
+    """A dataset whose training sample n shows the number n; the test samples show -1."""
     y = np.arange(samples, dtype=np.int64) % 2
     x = np.arange(samples, dtype=np.float32)[:, None]
     return Dataset(Split(x, y), Split(-np.ones((3, 1), np.float32), y[:3]), 2, ("even", "odd"))

@@ -93,7 +93,7 @@ def test_cifar100_takes_the_fine_labels(tmp_path, monkeypatch):
 def test_a_damaged_cifar_counts_as_missing(tmp_path, monkeypatch):
     write_cifar(tmp_path / "cifar-10-batches-py", datasets.CIFAR10, "labels", monkeypatch)
     (tmp_path / "cifar-10-batches-py" / "data_batch_2").write_bytes(b"cut")
-    with pytest.raises(ConfigError, match=r"data set cifar10: no complete, sound files in .*cifar-10-batches-py"):
+    with pytest.raises(ConfigError, match=r"dataset cifar10: no complete, sound files in .*cifar-10-batches-py"):
         cifar10(tmp_path, False)
 
 
@@ -111,7 +111,7 @@ def test_usps_is_read_from_its_text(tmp_path):
 def test_a_cut_usps_file_is_named(tmp_path):
     for name in ("usps.bz2", "usps.t.bz2"):
         (tmp_path / name).write_bytes(bz2.compress(b"1 1:0.5\n" * 500)[:-12])
-    with pytest.raises(ConfigError, match="data set usps: no complete, sound files"):
+    with pytest.raises(ConfigError, match="dataset usps: no complete, sound files"):
         usps(tmp_path, False)
 
 
@@ -164,7 +164,7 @@ def test_a_torchvision_that_cannot_be_imported_is_named(tmp_path, load, monkeypa
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    with pytest.raises(ConfigError, match=f"data set {load.__name__}: torchvision cannot be imported"):
+    with pytest.raises(ConfigError, match=f"dataset {load.__name__}: torchvision cannot be imported"):
         load(tmp_path, False)
 
 

@@ -4,7 +4,7 @@ import json
 
 from raysim.config import Config
 
-HERE = ("digits", "synthetic", "digit_attributes", "friedman")  # data sets that need no files
+HERE = ("digits", "synthetic", "digit_attributes", "friedman")  # datasets that need no files
 CLASSES = {"cifar100": 100}
 
 

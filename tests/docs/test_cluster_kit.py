@@ -19,6 +19,7 @@ from packaging.specifiers import SpecifierSet
 from pages import ROOT
 
 from raysim.config import load
+from raysim.system.version import VERSION
 
 KIT = ROOT / "examples" / "cluster"
 RECIPE = KIT / "Dockerfile"
@@ -103,7 +104,7 @@ def test_a_manifest_has_only_known_fields(name: str) -> None:
 def test_clusters_have_the_pinned_ray_a_token_and_containers_of_the_recipes_image() -> None:
     image = re.search(r"-t (raysim:\S+)", RECIPE.read_text(encoding="utf-8"))
     assert image is not None
-    assert image[1] == f"raysim:{PROJECT['version']}"
+    assert image[1] == f"raysim:{VERSION}"
     for cluster in clusters():
         assert cluster["rayVersion"] == PINS["ray"]
         assert cluster["authOptions"] == {"mode": "token"}
@@ -131,7 +132,7 @@ def test_rays_launcher_takes_its_file() -> None:
     schema = json.loads(resources.files("ray.autoscaler").joinpath("ray-schema.json").read_text(encoding="utf-8"))
     config = yaml.safe_load((KIT / "launcher.yaml").read_text(encoding="utf-8"))
     jsonschema.validate(config, schema)
-    assert config["docker"]["image"] == f"raysim:{PROJECT['version']}"
+    assert config["docker"]["image"] == f"raysim:{VERSION}"
     for commands in (config["head_start_ray_commands"], config["worker_start_ray_commands"]):
         assert commands[-1].startswith("RAY_AUTH_MODE=token ray start ")
     with pytest.raises(jsonschema.ValidationError):

@@ -1,4 +1,4 @@
-"""The examples that make data sets of texts: DBpedia's topics, and a frozen transformer's features."""
+"""The examples that make datasets of texts: DBpedia's topics, and a frozen transformer's features."""
 
 import csv
 import importlib

@@ -69,7 +69,7 @@ def test_every_method_trains_on_texts(asked, texts, simulate, name):
 
 @pytest.mark.parametrize("dtype", ["int64", "float32", "uint8"])
 def test_samples_reach_the_model_as_they_are(asked, host_of, tmp_path, dtype):
-    """Steps and replayed batches are rows of the data set: ids whole, features as they are, pixels by 255."""
+    """Steps and replayed batches are rows of the dataset: ids whole, features as they are, pixels by 255."""
     x = np.random.default_rng(0).integers(0, 9, (24, 5)).astype(dtype)
     arrays = {"x_train": x, "y_train": np.arange(24) % 4, "x_test": x[:8], "y_test": np.arange(8) % 4}
     np.savez(tmp_path / "some.npz", **arrays)

@@ -144,7 +144,12 @@ def test_a_notebook_has_one_that_is_drawn_in_its_place(
 def test_progress_on_no_terminal_is_lines(tiny: Any, tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     config = tiny(logging={"tensorboard": False})
     raysim.run(config, out=tmp_path / "run", local=True, progress=True)
-    assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()] == ["task 1", "task 2"]
+    assert [line.split(",")[0].split(" ")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "tiny",
+        "running",
+        "task",
+        "task",
+    ]
     raysim.run(config, out=tmp_path / "quiet", local=True)
     assert capsys.readouterr().out == ""
 

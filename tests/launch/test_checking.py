@@ -37,7 +37,7 @@ def test_it_says_what_would_start_and_what_that_costs(check):
     assert said["memory"].endswith(" of the 8.0 GiB here, a host up to 36.0 MiB")
     hosts, each = "2 hosts at a time, or 68.0 s with --local", "1.0 s a step and 100 ms a test sample"
     beside = "2.1 s more a round"
-    assert said["time"] == f"about 41.5 s beside starting, {hosts}: {each}, measured here; {beside}"
+    assert said["time"] == f"about 41.5 s plus startup, {hosts}: {each}, measured here; {beside}"
 
 
 @pytest.mark.parametrize(

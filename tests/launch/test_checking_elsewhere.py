@@ -17,7 +17,7 @@ SOMEWHERE = "127.0.0.1:1"
 def absent(root: Path, download: bool, *, declares: bool = True):
     """The data of `tiny`, without their files."""
     declared = Declared((6,), train=36, test=20, classes=4, dtype="float32")
-    raise MissingData("data set absent: no files", declared if declares else None)
+    raise MissingData("dataset absent: no files", declared if declares else None)
 
 
 def without_files(**keys):
@@ -78,7 +78,7 @@ def test_rounds_depend_on_labels_where_windows_arrive(check):
 
 def test_where_data_declare_nothing_it_says_what_is_known_and_what_is_missing(lines):
     said = []
-    with pytest.raises(MissingData, match=r"^data set absent: no files$"):
+    with pytest.raises(MissingData, match=r"^dataset absent: no files$"):
         said.extend(lines(**without_files(declares=False)))  # extend keeps what came before the error
     assert [label for label, _ in said] == ["run", "rounds", "actors"]
     assert dict(said)["rounds"] == "4; steps, bytes, memory and time depend on the data, which are not here"
@@ -86,7 +86,7 @@ def test_where_data_declare_nothing_it_says_what_is_known_and_what_is_missing(li
 
 
 def test_a_run_needs_the_files(tiny, tmp_path):
-    with pytest.raises(ConfigError, match=r"^data set absent: no files$"):
+    with pytest.raises(ConfigError, match=r"^dataset absent: no files$"):
         raysim.run(tiny(**without_files()), out=tmp_path / "out", local=True)
 
 

@@ -51,7 +51,7 @@ def test_the_package_runs_and_its_parts_are_what_runs(tmp_path: Path) -> None:
 
 
 def test_a_stream_of_ones_own_runs(tmp_path: Path) -> None:
-    """Three clients with four windows of two rounds each; only their tests are of the data set."""
+    """Three clients with four windows of two rounds each; only their tests are of the dataset."""
     result = raysim.run("examples/own_package/stream.yaml", out=tmp_path / "run", local=True)
     assert (result.rounds, result.updates) == (8, 24)
 

@@ -106,7 +106,7 @@ MODEL: list[Case] = [
     ("nan", "diverged in round 1 (er), in the update of its parameters, made with network (", "client 0"),
 ]
 DATA: list[Case] = [
-    ("raises", "KeyError: 'raises' (data, ", "data set data"),
+    ("raises", "KeyError: 'raises' (data, ", "dataset data"),
     ("labels", "train split: labels run from 1 to 10; allowed are 0..9", ""),
     ("shapes", "training samples are uint8 (1, 8, 8), test samples are uint8 (1, 8, 7); they must be alike", ""),
     ("dtype", "train split: x is float64; use uint8 (0..255), float32, or int64 for ids", ""),

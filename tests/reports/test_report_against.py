@@ -151,7 +151,7 @@ def test_methods_are_the_same_ones_in_order_with_the_knobs_that_count(tmp_path: 
         ({"clients": {"count": 7}}, "nearest rotated-MNIST: clients.count is 7, in the paper 10"),
         ({"dataset": {"name": "kmnist"}}, "nearest rotated-MNIST: dataset.name is 'kmnist', in the paper 'mnist'"),
     ],
-    ids=["permutation", "clients", "data set"],
+    ids=["permutation", "clients", "dataset"],
 )
 def test_another_setting_is_not_compared(more: dict[str, object], why: str | None, tmp_path: Path) -> None:
     made, paper = setting(tmp_path, ({}, 0.5), **more), load_paper("fed_a_gem")

@@ -126,7 +126,7 @@ def test_a_packed_directory_of_one_run(tmp_path: Path) -> None:
 
 
 def test_a_directory_beside_a_file_of_that_name_is_read_as_before(sweep: Path) -> None:
-    """The file may be of another tool, such as a data set; a pipe of such a name is not waited for."""
+    """The file may be of another tool, such as a dataset; a pipe of such a name is not waited for."""
     (sweep.parent / "sweep.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n'))
     os.mkfifo(sweep / "pipe.jsonl.gz")
     left_out: list[str] = []

@@ -44,7 +44,11 @@ def test_lines_tell_of_every_run_and_failures_once_more_at_the_end(sweep_file: W
         ["failed", " runs/try/lr-1.0e+30/FL + ER"],
     ]
     assert "diverged in round 1" in lines[2]
-    assert lines[4:] == ["4 runs: 2 failed, 2 done", "sweep directory: runs/try"]
+    assert lines[4:] == [
+        "4 runs: 2 failed, 2 done",
+        "sweep directory: runs/try",
+        "report:          raysim report runs/try",
+    ]
     assert errors.splitlines() == lines[2:4]
 
     assert main(["sweep", path, "--list"]) == 0
@@ -77,7 +81,7 @@ WRONG = {
     "a config": (["base.yaml"], "base.yaml:2: dataset: unknown key 'dataset'"),
     "no number": (["sweeps/sweep.yaml", "--jobs", "0"], "--jobs: found '0', allowed: a whole number >= 1"),
     "no word": (["sweeps/sweep.yaml", "--jobs", "two"], "--jobs: found 'two', allowed: a whole number >= 1"),
-    "jobs of one": (["sweeps/sweep.yaml", "--jobs", "2", "--local"], "--jobs: found 2 beside --local"),
+    "jobs of one": (["sweeps/sweep.yaml", "--jobs", "2", "--local"], "--jobs: found 2 with --local"),
     "a file as directory": (["sweeps/sweep.yaml", "--out", "base.yaml"], "base.yaml: this is a file"),
     "a wrong value": (["sweeps/sweep.yaml", "clients.count=0"], "clients.count=0: found 0, allowed: a whole number"),
 }

@@ -60,7 +60,7 @@ def choices(allowed: str) -> list[str]:
 
 def test_the_page_is_read() -> None:
     assert {"fedprox", "fixed"} < set(names("Methods"))
-    assert {"digits", "synthetic"} < set(names("Data sets"))
+    assert {"digits", "synthetic"} < set(names("Datasets"))
     assert {"mlp", "resnet18"} < set(names("Models"))
     assert choices("average, worst or off") == ["average", "worst", "off"]
     assert choices("a list of crop or flip") == ["crop", "flip"]
@@ -82,7 +82,7 @@ def test_every_method_is_run_in_company() -> None:
 
 
 def test_every_data_set_and_model_is_run() -> None:
-    assert set(names("Data sets")) - TAKEN["dataset.name"] == NO_FILES
+    assert set(names("Datasets")) - TAKEN["dataset.name"] == NO_FILES
     assert set(names("Models")) - TAKEN["model.name"] == set()
 
 

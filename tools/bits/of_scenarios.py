@@ -12,7 +12,7 @@ LATE_FED_A_GEM: Keys = alone("fed_a_gem", reference="with_update", sample_size=4
 
 
 def folder(path: str, **more: object) -> dict[str, object]:
-    """Return a data set of images that the tool writes."""
+    """Return a dataset of images that the tool writes."""
     return {"name": "image_folder", "path": path, "size": 6, "seed": 1, "test_fraction": 0.3, **more}
 
 

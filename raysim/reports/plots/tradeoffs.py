@@ -73,6 +73,6 @@ def _draw_tradeoff(scene: Scene, sweeps: Sequence[KnobSweep], protocol: str, kno
             axes.annotate(f"{value:g}", (x[turn], y[turn]), xytext=above_or_below, textcoords="offset points")
     axes.margins(0.12)
     style.put_legend_below(figure, axes)
-    words = f"Backward transfer against {metric.name}, {label}, as {knob} varies, which is beside each mark"
+    words = f"Backward transfer against {metric.name}, {label}, as {knob} varies, shown next to each mark"
     best = "right" if metric.higher_is_better else "left"
     return Drawing(stem, f"{words}: mean over seeds; best is up and to the {best}.", figure)
