@@ -27,10 +27,11 @@ from raysim.system.capacity import CAN_FORK, Capacity, job_memory
 from raysim.system.custom_code import find_own_code, refuse_main
 from raysim.system.errors import ConfigError, RunError, Unreachable
 
-TRIES = 2  # to start Ray
-LONGEST_START = 120  # seconds of a try
-STORE = 0.3  # of the memory for the object store, as in Ray (2.60)
-MOST_SHARED = 0.95  # of the shared memory for an object store of more than SMALL_STORE bytes, as in Ray
+TRIES = 2  # the number of tries to start Ray
+LONGEST_START = 120  # seconds after which a try to start Ray is ended
+STORE = 0.3  # the object store's fraction of the memory, as in Ray (2.60)
+# An object store above SMALL_STORE bytes takes at most this fraction of free shared memory, as in Ray.
+MOST_SHARED = 0.95
 SMALL_STORE = 10**10
 SHARED_MEMORY = "/dev/shm"
 ANSWER = 5  # seconds for a port to accept a connection, and for its first answer
@@ -108,7 +109,7 @@ def own_cluster(
             yield capacity
         finally:
             with interrupts.delay_interrupts():
-                # Kill what is left of a cluster that has ended, as it might end this process.
+                # Kill the processes that are left of an ended cluster. Through them, Ray might end this process.
                 for process in liveness.CURRENT.processes if liveness.CURRENT.ended else ():
                     with suppress(psutil.NoSuchProcess):
                         process.kill()
@@ -121,7 +122,7 @@ def own_cluster(
 def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
     processes = _start_ray(capacity, dashboard, session.rays)
     if wrong := check_loopback(session.rays):
-        raise RunError(f"Ray was stopped, as other machines could reach it: {wrong}; allowed: {compat.LOOPBACK} alone")
+        raise RunError(f"Ray was stopped: other machines could reach it ({wrong}); allowed: {compat.LOOPBACK} alone")
     raylet = compat.raylet_of(processes)
     if session.forks is not None and raylet is not None:
         session.forks.serve(raylet, ray.get_runtime_context().get_job_id())
@@ -129,7 +130,7 @@ def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
 
 
 def _start_ray(capacity: Capacity, dashboard: bool, folder: Path) -> Sequence[psutil.Process]:
-    """Start Ray with its files in this folder, and return its vital processes. Try again after a loss."""
+    """Start Ray with its files in this folder, and return its vital processes. If a try fails, try again."""
     store, rest = divide_memory(job_memory())
     for tries in range(1, TRIES + 1):
         try:
@@ -166,7 +167,7 @@ def _start_ray(capacity: Capacity, dashboard: bool, folder: Path) -> Sequence[ps
 
 @contextmanager
 def _limit_start(folder: Path) -> Iterator[None]:
-    """Kill the Ray processes in this folder if the start takes too long. Ray (2.60) waits forever for a stopped one."""
+    """Kill this folder's Ray processes if the start takes too long. Ray (2.60) waits forever for a stopped process."""
     watch = Timer(LONGEST_START, _kill, [folder])
     watch.daemon = True
     watch.start()
@@ -183,7 +184,7 @@ def _kill(folder: Path) -> None:
 
 
 def divide_memory(limit: int | None) -> tuple[int | None, int | None]:
-    """Divide the bytes of this job's memory as Ray would: for the object store and for all else. None is no limit."""
+    """Return how Ray divides a job's memory (bytes): for the object store and for all else. None is no limit."""
     if limit is None:
         return None, None
     shared = os.statvfs(SHARED_MEMORY)
@@ -215,7 +216,7 @@ def _processes_of(folder: Path) -> Sequence[psutil.Process]:
 def check_loopback(folder: Path) -> str | None:
     """Return what is wrong with the addresses of a cluster that was started in this folder, or None.
 
-    The addresses are the one that Ray reports, and those of the sockets on which its processes listen.
+    The checked addresses are the address that Ray reports, and the addresses on which Ray's processes listen.
     """
     addresses = {node["NodeManagerAddress"] for node in ray.nodes()}
     found = 0
@@ -262,7 +263,7 @@ def join(address: str, code: Sequence[str]) -> None:
     host, _, text = address.rpartition(":")
     port = int(text) if host else None
     if port is not None:
-        try:  # Ray itself would try for minutes, and hear no signal
+        try:  # Ray itself would try for minutes, and not react to signals
             _greet(host.strip("[]"), port)
         except (OSError, OverflowError) as error:
             raise _no_cluster(address, str(error)) from error
@@ -280,7 +281,7 @@ def join(address: str, code: Sequence[str]) -> None:
 
 
 def _greet(host: str, port: int) -> None:
-    """Raise OSError if what listens on a port does not speak HTTP/2, as Ray does."""
+    """Raise OSError if the program that listens on a port does not speak HTTP/2, Ray's protocol."""
     with socket.create_connection((host, port), timeout=ANSWER) as there:
         if os.environ.get(compat.TLS, "0") not in ("", "0"):
             return
@@ -289,11 +290,14 @@ def _greet(host: str, port: int) -> None:
             there.sendall(GREETING)
             head = answer.read(FRAME)
     if len(head) < FRAME or head[3] != SETTINGS:
-        raise OSError("what listens there does not answer as Ray does")
+        raise OSError("the program that listens there does not answer like Ray")
 
 
 def _only_here(host: str, port: int | None) -> bool:
-    """Return whether a cluster at a loopback address listens only there. Ray would use the machine's address."""
+    """Return whether a cluster at a loopback address listens only there.
+
+    If so, this process must use the loopback address too. By default, Ray uses the machine's network address.
+    """
     if port is None or host not in ("localhost", compat.LOOPBACK, "[::1]"):
         return False
     try:
@@ -325,7 +329,7 @@ def _no_cluster(address: str, reason: str) -> Unreachable:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Buffer the standard error of Ray's C++ code. Drop it if an error is raised, as the error explains the failure."""
+    """Buffer the standard error of Ray's C++ code. Drop it if an error is raised: the error explains the failure."""
     sys.stderr.flush()
     before = os.dup(2)
     with tempfile.TemporaryFile() as kept:

@@ -79,9 +79,9 @@ Buys: a loss appears as one message from raysim. `--quiet` could not suppress Ra
 Without: Ray prints these messages.
 """
 TLS = "RAY_USE_TLS"
-"""What: Ray's documented variable. Works with: a port that uses TLS is not asked whether it is Ray's."""
-_own_token = secrets.token_hex(32)  # one for each process: Ray's C++ code keeps the first that it reads
-_modes: dict[str, str] = {}  # the variable MODE as it was when Ray was imported; Ray's processes need the same
+"""What: Ray's documented variable. If it is set, `cluster._greet` only connects, and does not test for HTTP/2."""
+_own_token = secrets.token_hex(32)  # one for each process: Ray's C++ code keeps the first token that it reads
+_modes: dict[str, str] = {}  # the value of MODE when Ray was imported; Ray's processes need the same value
 
 
 def import_ray(loopback: bool) -> None:
@@ -103,7 +103,7 @@ def import_ray(loopback: bool) -> None:
 
 @contextmanager
 def variables(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set these variables, except those that the user has set. Remove them at the end, and those that Ray has set."""
+    """Set these variables, except those that the user has set. At the end, remove them and Ray's own."""
     before = {name: value for name, value in os.environ.items() if name in wanted or _is_rays(name)}
     os.environ.update({name: value for name, value in wanted.items() if name not in before})
     try:
@@ -125,7 +125,7 @@ def rays_variables() -> dict[str, str]:
 def joining_modes() -> Sequence[str]:
     """Return the modes of authentication to try, in this order, when joining a cluster.
 
-    Ray tries only one. If a driver with a token joins a cluster without one, every actor that it creates then fails.
+    Ray tries only one mode. If a driver with a token joins a cluster without a token, every actor of the driver fails.
     """
     if MODE in os.environ:
         return (os.environ[MODE],)
@@ -180,12 +180,14 @@ Without: Ray prints such errors after a loss.
 
 
 def own_options(folder: Path, dashboard: bool, memory: int | None = None) -> dict[str, Any]:
-    """Return the undocumented options of `ray.init`. `memory` is for all but the object store; None leaves it to Ray.
+    """Return the undocumented options of `ray.init`.
+
+    `memory` is the number of bytes for all but the object store. None leaves the number to Ray.
 
     What: three options that begin with an underscore, and `_system_config`, which Ray calls "testing only".
     Buys: the first two are safety: the loopback interface and the private folder. The third has Ray count the job's
-    memory, as Ray (2.60) reads no nested control groups. The last halves the time of replies of up to 1 MiB, and saves
-    14 KiB of the GCS's memory per round.
+    memory, because Ray (2.60) reads no nested control groups. The last halves the time of replies of up to 1 MiB, and
+    saves 14 KiB of the GCS's memory per round.
     Without: Ray does not start without the first two. The plain mode omits the last.
     """
     saving = {"max_direct_call_object_size": 2**20} | ({} if dashboard else {"task_events_report_interval_ms": 0})
@@ -252,7 +254,7 @@ Without: Ray does not start under a long TMPDIR.
 def vital_processes(children: Iterable[psutil.Process]) -> list[psutil.Process]:
     """Return the processes that the cluster cannot run without, given this process's children.
 
-    What: the names of Ray's processes. The agents are vital, as the raylet ends if one of them does.
+    What: the names of Ray's processes. The agents are vital: the raylet ends if an agent ends.
     Buys: raysim notices the loss of the cluster at once, and the run continues on a new cluster.
     Without: Ray notices the loss after a minute and ends this process; `raysim run --resume` continues the run.
     """
@@ -276,7 +278,7 @@ def end_monitors(folder: Path) -> None:
     """Kill the autoscaler and the log monitor of a cluster that was started in this folder, before `ray.shutdown`.
 
     What: the names of their scripts.
-    Buys: up to two seconds at the end of a run, as each of them may take a second to react to a signal.
+    Buys: up to two seconds at the end of a run: each process may take a second to react to a signal.
     Without: `ray.shutdown` waits for them. The plain mode omits this.
     """
     for child in children_of(folder):
@@ -309,10 +311,10 @@ Without: the fork server ends, and Ray spawns the workers.
 
 
 def forked_start(command: str) -> dict[str, Any]:
-    """Return the options of an actor with a process that a fork server starts.
+    """Return the options with which a fork server starts an actor's process.
 
     What: `py_executable` of the runtime environment. The command asks the fork server to start the worker, and exits.
-    Ray accepts this, as workers report their own process id.
+    Ray accepts this, because workers report their own process id.
     Buys: 36 MB instead of 335 for each actor, and a start that is three times as fast.
     Without: in the plain mode, Ray spawns the workers.
     """
@@ -321,17 +323,17 @@ def forked_start(command: str) -> dict[str, Any]:
 
 # --- Texts of Ray's errors
 
-LOST_NODE, LOW_MEMORY = "its node has died", "low on memory"  # of an actor
-UNKNOWN_OPTION, OTHER_VERSION = "Unknown keyword argument", "ersion mismatch"  # of `ray.init`
-"""What: parts of the texts. Without: as in `refused_token`, the error messages say less."""
+LOST_NODE, LOW_MEMORY = "its node has died", "low on memory"  # in an actor's error
+UNKNOWN_OPTION, OTHER_VERSION = "Unknown keyword argument", "ersion mismatch"  # in an error of `ray.init`
+"""What: parts of the texts of Ray's errors. Without: raysim's error messages say less, as in `refused_token`."""
 
 
 def refused_token(error: BaseException) -> bool:
     """Return whether joining a cluster failed because of the token.
 
     What: the name of Ray's error, or a part of its text.
-    Buys: a line that says where the token is.
-    Without: the line says that no cluster answers, with Ray's text.
+    Buys: an error message that says where the token is.
+    Without: the error message says that no cluster answers, with Ray's text.
     """
     while error.__cause__ is not None:
         error = error.__cause__
@@ -342,7 +344,8 @@ def draining_nodes() -> Iterable[str]:
     """Return the ids of the nodes that are drained or preempted.
 
     What: a table that `ray.nodes()` omits. `ray.util.state` needs the dashboard.
-    Buys: a checkpoint before a node leaves. Without, or in the plain mode, the run repeats the rounds since the last.
+    Buys: a checkpoint before a node leaves.
+    Without, or in the plain mode: the run repeats the rounds since the last checkpoint.
     """
     import ray
 

@@ -61,7 +61,7 @@ class Driven:
         self._heard = threading.Semaphore(0)
 
     def heard(self, stopping: bool) -> None:
-        """Continue the run, or end it if `stopping`. The driver has handled the event that the run waits after."""
+        """Continue the run, or end it if `stopping`. The driver has handled the event after which the run waits."""
         if stopping:
             self.stop()
         self._heard.release()
@@ -72,7 +72,7 @@ class Driven:
 
 
 class Coordinator(Driven):
-    """Actor that runs the simulation and sends orders to the hosts. One thread runs it, two others receive calls."""
+    """Actor that runs the simulation, and sends orders to the hosts, in one thread. Two other threads receive calls."""
 
     def __init__(self, start: Start) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Coordinator(Driven):
             joined, paced = start.config.resources.address is not None, start.paced
             draining = Draining({this_node(), *start.places.nodes()} if joined else ())
             if alone := start.forked - runner.forked:
-                spawned = f"{alone} of {len(start.hosts)} hosts were not forked, as no fork server answered them"
+                spawned = f"{alone} of {len(start.hosts)} hosts were not forked, because no fork server answered them"
                 if start.config.resources.workers == "forked":
                     raise RunError(f"resources.workers: found forked, but {spawned}; allowed: auto or spawned")
                 yield Notice(spawned)
@@ -119,7 +119,7 @@ class Coordinator(Driven):
                 records = list(event.clients)
                 yield replace(event, clients=records, peaks=runner.peaks() if joined else ())
                 self._heard.acquire()
-                records.clear()  # Ray holds this event until the next one, and the object store would keep its records
+                records.clear()  # Ray holds this event until the next one, so the object store would keep the records
                 del event
 
     def unanswered(self) -> list[int]:
@@ -142,7 +142,8 @@ class RemoteRun:
 
     Args:
         actor: the actor, which is Driven.
-        paced: whether a round starts only after the driver has handled the previous one. `stop` then prevents the next.
+        paced: whether a round starts only after the driver has handled the previous round. `stop` then prevents the
+            next round.
         first: events to report before those of the actor.
     """
 
@@ -195,10 +196,10 @@ class RemoteRun:
 
     @abstractmethod
     def _completed(self, sent: Any) -> Event:
-        """Return the event of an item from the actor's stream."""
+        """Return the event that an item of the actor's stream contains."""
 
     def _silence(self) -> Iterator[Event]:
-        """Yield the events to report after a second without one from the actor."""
+        """Yield the events to report after a second without an event from the actor."""
         return iter(())
 
     def _give_back(self) -> None:
@@ -208,8 +209,8 @@ class RemoteRun:
 class Remote(RemoteRun):
     """A coordinator with its hosts, as the driver sees it.
 
-    The driver puts the data into the object store once for all hosts, and keeps no reference to them. If it still owned
-    an object there when its raylet ends, Ray (2.60) would end the driver, too.
+    The driver puts the data into the object store once for all hosts, and keeps no reference to them. If the driver
+    still owned an object there when its raylet ends, Ray (2.60) would end the driver, too.
 
     Args:
         config: the resolved config.

@@ -1,4 +1,4 @@
-"""CPU slots of hosts that share CPUs: no more hosts of a node compute at a time than it has CPUs for.
+"""CPU slots of hosts that share CPUs. The slots limit how many hosts of a node compute at the same time.
 
 Waiting hosts leave the caches to the computing ones. Ten hosts on two cores took a sixth less CPU time this way.
 """
@@ -17,7 +17,7 @@ class CpuSlot:
     """The CPU slots of a node, as one of its hosts sees them. Inside `with`, the host holds one slot.
 
     A slot is a byte in a named pipe. The kernel serves waiting hosts in the order in which they came. A killed host
-    takes its slot with it. The run, which has lost a host, then starts new hosts with a new pipe.
+    takes its slot with it. After the loss of a host, the run starts new hosts with a new pipe.
 
     Args:
         name: a name that the run's hosts on this node share, and that other users cannot guess.
@@ -44,7 +44,7 @@ class CpuSlot:
 
 
 def count_slots(nodes: Sequence[str], cpus: float) -> Mapping[str, int]:
-    """Return how many hosts of each node may compute at a time.
+    """Return how many hosts of each node may compute at the same time.
 
     Args:
         nodes: the node of each host.
@@ -54,5 +54,5 @@ def count_slots(nodes: Sequence[str], cpus: float) -> Mapping[str, int]:
 
 
 def concurrent_hosts(nodes: Sequence[str], slots: Mapping[str, int]) -> list[int]:
-    """Return the first hosts of each node, as many as may compute at a time."""
+    """Return the first hosts of each node, up to the number that may compute at the same time."""
     return [host for host, node in enumerate(nodes) if nodes[:host].count(node) < slots[node]]

@@ -20,7 +20,8 @@ class HeldSums:
     def answer(self, order: Order, reply: Reply) -> Reply:
         """Return the reply to an order.
 
-        Hold its sums if the host will receive another order for the same update. Otherwise add the sums that were held.
+        If the host will receive another order for the same update, hold the reply's sums. Otherwise add the held sums
+        to the reply.
         """
         if order.update is None:
             return reply

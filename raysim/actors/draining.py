@@ -1,4 +1,4 @@
-"""Notice that a node of a run is about to leave its cluster, so that a checkpoint is written before it does."""
+"""Detection of nodes that are about to leave the cluster, so that a checkpoint is written before."""
 
 import time
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ class Draining:
     """The nodes of a run that are drained, or that have received a notice of preemption.
 
     Args:
-        nodes: the ids of the run's nodes; none if nobody can drain them.
+        nodes: the ids of the run's nodes; empty if nobody can drain them.
     """
 
     def __init__(self, nodes: Iterable[str]) -> None:

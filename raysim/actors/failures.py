@@ -11,12 +11,13 @@ from raysim.system.errors import ConfigError, Lost, RunError
 
 LEAST_MEMORY = "with resources.clients_per_actor=auto a run takes the least memory"
 ENDED = "its process ended (killed, crashed, or out of memory)"
-DEATHS = (RayActorError, OutOfMemoryError)  # an actor died; the second error if Ray's memory monitor killed it
-_killed = count_killed()  # when the newest attempt at a run began
+# Ray's errors for a dead actor. Ray raises the second if its memory monitor killed the actor.
+DEATHS = (RayActorError, OutOfMemoryError)
+_killed = count_killed()  # how many processes the kernel had killed when the newest attempt at a run began
 
 
 def watch() -> None:
-    """Begin an attempt at a run: what the kernel has killed before is not this attempt's loss."""
+    """Begin an attempt at a run. Processes that the kernel killed earlier do not count as losses of this attempt."""
     global _killed
     _killed = count_killed()
 
@@ -27,7 +28,7 @@ def killed_for_memory(what: str) -> str | None:
         return None
     limit = job_memory()
     if limit is None:
-        return f"the kernel killed {what}, as this machine's memory ran out"
+        return f"the kernel killed {what}, because this machine's memory ran out"
     return f"the kernel killed {what} at the memory limit of {limit / GIB:.1f} GiB of this job"
 
 
@@ -41,7 +42,7 @@ def explain_ray_errors(who: Callable[[], str]) -> Iterator[None]:
 
 
 def failure(error: RayError, who: str) -> Exception:
-    """Return raysim's error for one of Ray's: the error that was raised in the actor `who`, or the actor's loss."""
+    """Return raysim's error for an error of Ray: the error that the actor `who` raised, or the loss of the actor."""
     if isinstance(error, RayTaskError):
         if isinstance(error.cause, RunError | ConfigError):
             return error.cause
@@ -59,5 +60,5 @@ def death(who: str, error: RayActorError | OutOfMemoryError) -> RunError:
     if compat.LOST_NODE in str(error):
         return Lost(who, "its node was lost (it ended, or the network to it was cut)")
     if isinstance(error, OutOfMemoryError) or compat.LOW_MEMORY in str(error):
-        return Lost(who, "Ray killed it, as memory ran low", LEAST_MEMORY)
+        return Lost(who, "Ray killed it, because memory ran low", LEAST_MEMORY)
     return Lost(who, killed_for_memory("it") or ENDED, LEAST_MEMORY)

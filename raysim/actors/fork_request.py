@@ -21,7 +21,7 @@ SIZE = 8  # bytes of the length that precedes a request
 def hand_over(path: str, command: list[str]) -> bool:
     """Send the command to the fork server at this path. Return whether the server has taken it.
 
-    Send only after the greeting: after a timeout this process becomes the worker, and no server may start it again.
+    Send only after the greeting: after a timeout this process becomes the worker, so no server may start a second one.
     """
     here = {"folder": os.getcwd(), "command": command, "environment": dict(os.environ)}
     request = json.dumps(here).encode()  # JSON escapes the surrogates of variables that are not UTF-8

@@ -5,9 +5,9 @@ Forked workers share the memory that they only read. An actor takes 36 MB instea
     python -P fork_server.py LISTENER [FOLDER] <PIPE
 
 LISTENER is the descriptor of a listening socket. The pipe carries Ray's environment variables for workers, as JSON. It
-is empty if the cluster did not start. The server imports Ray only after it has read the pipe, as Ray's C++ code reads
-the variables at its import. The server ends with its raylet. With a FOLDER, it serves one run on a joined cluster. It
-then also ends seconds after its last child, which ends with the run, and deletes the folder.
+is empty if the cluster did not start. The server imports Ray only after it has read the pipe, because Ray's C++ code
+reads the variables at its import. The server ends with its raylet. With a FOLDER, it serves one run on a joined
+cluster. It then also ends a few seconds after its last child, and deletes the folder. The last child ends with the run.
 
 This module does not import Ray at the top: the server starts before Ray does.
 """
@@ -37,9 +37,11 @@ SOCKET, LOG = "fork", "fork.log"  # in the server's folder
 BACKLOG = 4096  # requests that wait while the server imports; the kernel may allow fewer
 WITHOUT_RAY = ("raysim.engine.simulation",)  # imports torch
 WITH_RAY = (compat.WORKER_MODULE, "raysim.actors.coordinator", "raysim.actors.runs")
-FIRST = 60  # seconds in which a server with its own folder waits for a request, after it has started or was asked for
-AFTER = 5  # seconds after which it ends when its last child has ended; a run that lost its hosts asks for it sooner
-ENDING = 2  # seconds in which a process ends after a signal
+FIRST = 60  # seconds that a server with its own folder waits for a request, from its start or its last connection
+AFTER = (
+    5  # seconds that this server waits after its last child has ended; a run that restarts its hosts connects sooner
+)
+ENDING = 2  # seconds that a process may take to end after a signal
 SLOW = 10  # seconds in which a request must arrive after the greeting
 THREADS = "/proc/self/task"
 
@@ -120,7 +122,7 @@ def end_process(process: subprocess.Popen[bytes]) -> None:
 
 
 def python_command(folder: Path) -> str:
-    """Return the command that Ray uses in place of Python, and that asks the server in this folder."""
+    """Return the command that Ray uses in place of Python. It asks the server in this folder for a worker."""
     return shlex.join([sys.executable, "-I", "-S", fork_request.__file__, str(folder / SOCKET)])
 
 
@@ -176,8 +178,8 @@ def serve(listener: socket.socket, raylet: int, ends: bool) -> Mapping[str, Any]
     Args:
         listener: the listening socket.
         raylet: a descriptor that becomes readable when the raylet ends.
-        ends: whether to end without children: FIRST seconds after a connection, or AFTER seconds after the last child.
-            The last child ends when the run does, even if its driver was killed on another node.
+        ends: whether to end if there are no children: FIRST seconds after a connection, or AFTER seconds after the end
+            of the last child. The last child ends with the run, even if the run's driver was killed on another node.
     """
     children: dict[int, int] = {}  # process ids, by the descriptor that becomes readable when the child ends
     patience = FIRST
@@ -232,8 +234,8 @@ def receive(listener: socket.socket) -> Mapping[str, Any] | None:
 def become(request: Mapping[str, Any]) -> NoReturn:
     """Run a request's command in this child, as if Python had been started with it, and end.
 
-    The child leaves the server's process group, as Ray kills the whole group of a dead worker. It ends without the
-    interpreter's shutdown, which would write to most of the shared memory: 200 MB in each child.
+    The child leaves the server's process group, because Ray kills the whole group of a dead worker. The child ends
+    without the interpreter's shutdown, which would write to most of the shared memory: 200 MB in each child.
     """
     os.setsid()
     os.chdir(request["folder"])

@@ -3,7 +3,7 @@
 Ray (2.60) ends this process:
 - a minute after the GCS was lost,
 - at the next use of the object store after the raylet was killed,
-- at once if the raylet ended and reported this to the GCS, as when its runtime environment agent was lost.
+- at once if the raylet ended and reported this to the GCS, for example because its runtime environment agent was lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Answer = TypeVar("Answer")
 EVERY = 5  # seconds between two checks of a joined cluster, and the time limit for its answer
 SILENCE = 40  # seconds without an answer after which the run ends; Ray (2.60) ends this process after 60
 ANSWER = 5  # seconds that `ask` waits for its request
-SETTLING = 0.5  # seconds in which a raylet ends after its workers
+SETTLING = 0.5  # seconds that a raylet may take to end after its workers
 STEP, STEPS = 0.1, 10  # seconds of a wait that signals cannot interrupt, and the number of such waits in a second
 
 
@@ -44,7 +44,7 @@ class Cluster:
 
     def __init__(self, processes: Sequence[psutil.Process] = (), forks: ForkServer | None = None) -> None:
         self.processes, self.forks = processes, forks
-        self.silent = False  # whether it did not answer the last check
+        self.silent = False  # whether the cluster did not answer the last check
 
     @property
     def ended(self) -> bool:
@@ -77,7 +77,11 @@ class JoinedCluster(Cluster):
         self._next, self._silent_since = time.monotonic(), 0.0
 
     def check(self) -> bool:
-        """Return whether the cluster answers, or did in the last seconds. Raise RunError if it is silent for long."""
+        """Return whether the cluster has answered in the last seconds.
+
+        Raises:
+            RunError: the cluster has been silent for SILENCE seconds.
+        """
         if time.monotonic() < self._next:
             return True
         try:
@@ -100,7 +104,10 @@ CURRENT = Cluster()
 
 
 def arriving(stream: Any) -> Iterator[Any]:
-    """Yield a stream's references as they arrive, and None after every second without one. Raises as `wait`."""
+    """Yield a stream's references as they arrive, and None after every second without a reference.
+
+    Raises the errors of `wait`.
+    """
     while True:
         CURRENT.check()
         ready = wait_a_second([stream])
@@ -124,9 +131,9 @@ def wait(references: Sequence[Any]) -> Any:
 
 
 def wait_a_second(references: Sequence[Any]) -> list[Any]:
-    """Return a list of the first reference that is ready within a second. Return an empty list if none is.
+    """Wait up to a second. Return a list with the first reference that is ready, or an empty list.
 
-    Python handles signals only between two calls of Ray (2.60). Two presses of Ctrl-C during one call would be one.
+    Python handles signals only between two calls of Ray (2.60). Two presses of Ctrl-C in one call would count as one.
     """
     for _ in range(STEPS):
         ready, _waiting = ray.wait(list(references), timeout=STEP)
@@ -147,7 +154,7 @@ def settle() -> None:
 
 
 def answer(request: Callable[[], Answer]) -> Answer:
-    """Return the answer to a request that Ray sends to the GCS. Raises as `wait`.
+    """Return the answer to a request that Ray sends to the GCS. Raises the errors of `wait`.
 
     If a joined cluster does not answer, Ray (2.60) waits for a minute, and then ends this process without a message.
     """
@@ -172,7 +179,7 @@ def answer(request: Callable[[], Answer]) -> Answer:
 
 
 def reach() -> None:
-    """Wait until the cluster can be reached. Raises as `wait`."""
+    """Wait until the cluster can be reached. Raises the errors of `wait`."""
     while not CURRENT.check():
         time.sleep(1)
 
@@ -181,7 +188,7 @@ def ask(request: Callable[[], object]) -> None:
     """Make a request without a result. Ray would wait a minute for a cluster that has ended or is cut off."""
 
     def try_to() -> None:
-        with suppress(Exception):  # the cluster ends
+        with suppress(Exception):  # the cluster is ending
             request()
 
     if CURRENT.ended or CURRENT.silent:

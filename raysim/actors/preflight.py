@@ -1,4 +1,4 @@
-"""Which nodes of a joined cluster suit a run, found out before anything is reserved.
+"""Find out which nodes of a joined cluster suit a run, before anything is reserved.
 
 One task on each node looks at its software and its free space. Everything else here judges what the tasks return.
 """
@@ -25,13 +25,13 @@ from raysim.system.capacity import MIB, Capacity, job_memory
 from raysim.system.errors import ConfigError
 from raysim.system.version import VERSION
 
-if TYPE_CHECKING:  # they import torch, which a node's task need not
+if TYPE_CHECKING:  # they import torch, which the task on a node does not need
     from raysim.config import Config
     from raysim.estimate.memory import MemoryNeed
 
 SHARED, TEMPORARY = "/dev/shm", "/tmp"  # an object store is in SHARED, or in TEMPORARY if SHARED is smaller
 LEAST = {TEMPORARY: 256 * MIB, SHARED: 0}
-"""The bytes that each folder needs beside the object store, for logs and for what the store has no room for."""
+"""The bytes that each folder needs in addition to the object store, for logs and for objects that do not fit there."""
 ROOT = Path(__file__).parents[1]  # raysim's code
 
 
@@ -83,15 +83,15 @@ def _in_mib(nbytes: int) -> str:
 
 
 class Preflight:
-    """What is known of a cluster's nodes. Each node is asked once, as later a run's own hosts use its memory.
+    """What is known of a cluster's nodes. Each node is asked once: later, a run's own hosts use its memory.
 
     Args:
         config: the resolved config.
         need: the memory that the run takes.
 
     Attributes:
-        nodes: by id, those that were asked.
-        unfit: by id, those that get no host, with the reason.
+        nodes: by id: the nodes that were asked.
+        unfit: by id: why the node gets no host.
     """
 
     def __init__(self, config: Config, need: MemoryNeed) -> None:
@@ -101,10 +101,10 @@ class Preflight:
         self._memory = need.data + need.host_with(()) if config.resources.memory == "refuse" else 0
 
     def ask(self) -> list[str]:
-        """Ask the nodes that were not asked yet. Return the names of those that are unfit, each with the reason.
+        """Ask the nodes that were not asked yet. Return the name of each unfit node, with the reason.
 
         Raises:
-            ConfigError: this machine's node has other software. The coordinator cannot run on another node.
+            ConfigError: this machine's node has other software, or failed to answer. The coordinator must run there.
         """
         new = [node for node in liveness.answer(ray.nodes) if node["Alive"] and node["NodeID"] not in self.nodes]
         stores = {node["NodeID"]: (int(node["Resources"].get("object_store_memory", 0)),) for node in new}
@@ -112,14 +112,14 @@ class Preflight:
         present, here, said = liveness.answer(cluster.present_nodes), versions(), []
         drivers = ray.get_runtime_context().get_node_id()
         for key, address in ((node["NodeID"], node["NodeManagerAddress"]) for node in new):
-            if key not in present:  # it has left since
+            if key not in present:  # the node has left since
                 continue
             node = Node(f"{address} ({key[:8]})", present[key], answers.get(key), failures.get(key, ""))
             self.nodes[key] = node
             wrong = node.failure if node.found is None else differing(node.found, here)
             if wrong and key == drivers:
                 raise ConfigError(f"resources.address: the run's coordinator cannot run on {node.name}: {wrong}")
-            if node.found and not wrong and node.has.cpus:  # without CPUs, it gets no hosts
+            if node.found and not wrong and node.has.cpus:  # a node without CPUs gets no hosts
                 wrong = lacking(node.found, self._data, self._memory)
             if wrong:
                 self.unfit[key] = wrong
@@ -139,7 +139,7 @@ class Preflight:
     def lines(self) -> Iterator[str]:
         """Yield a line about each node: whether it is fit, and what it has."""
         for key, node in self.nodes.items():
-            verdict = f"left out, as {self.unfit[key]}" if key in self.unfit else "fit"
+            verdict = f"left out ({self.unfit[key]})" if key in self.unfit else "fit"
             parts = [f"{node.name}: {verdict}", f"{node.has.cpus:g} CPUs and {node.has.gpus:g} GPUs"]
             if found := node.found:
                 parts.append(f"{_in_mib(found.memory)} of memory")
@@ -149,7 +149,7 @@ class Preflight:
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Add the nodes that are left out to a ConfigError, as the others do not suffice."""
+        """Add the nodes that are left out to a ConfigError, which says that the other nodes do not suffice."""
         try:
             yield
         except ConfigError as error:
@@ -166,7 +166,7 @@ def look_around(store: int) -> Found:
     """Return what this node has.
 
     Args:
-        store: the bytes of its object store. Ray has chosen its folder by them.
+        store: the size of its object store in bytes, by which Ray chose the store's folder.
     """
     sizes = {}
     for folder in LEAST:
@@ -180,9 +180,10 @@ def look_around(store: int) -> Found:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of what a run computes with. Checkouts of raysim may differ although their version does not.
+    """Return the versions of the software that a run computes with.
 
-    Builds of one version of torch, such as those for CPUs and for CUDA, may be on different nodes.
+    raysim's version includes a hash of its code, because two checkouts of one version may differ. Nodes may differ in
+    their build of one torch version, such as for CPUs or for CUDA: the build is ignored.
     """
     code = hashlib.sha256()
     for path in sorted(ROOT.rglob("*.py")):

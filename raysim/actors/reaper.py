@@ -18,8 +18,8 @@ import psutil
 def clear(folder: str) -> None:
     """Kill the processes of a session, and delete its folder.
 
-    A process of the session writes to a log in the folder. Arguments and environment do not identify it, as some of
-    Ray's processes overwrite them.
+    The session's processes are found by files in the folder that they have open for writing. Arguments and environment
+    do not identify them, because some of Ray's processes overwrite both.
     """
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):  # the process has ended, or belongs to another user

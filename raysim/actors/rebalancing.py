@@ -20,7 +20,7 @@ GUESS = 1e-4  # seconds per sample before any are measured: about those of the M
 PRICE = 2e-3  # seconds that a move costs each of its two hosts, before any are measured
 MARGIN = 0.02  # the fraction of a round's duration that moves must save; less would be noise
 STEADY = 0.2  # the weight of the last round in a host's slowness, after the host's first rounds
-FADING = 0.01  # per round, the price decays by this fraction to PRICE; otherwise one stall would prevent later moves
+FADING = 0.01  # per round, the price moves by this fraction toward PRICE; otherwise one stall would prevent later moves
 FULLEST = 2  # the maximum clients per host, as a multiple of an equal share; it limits a host's memory
 
 Moves = Mapping[tuple[int, int], Sequence[int]]
@@ -40,7 +40,7 @@ class _Spent:
 class Rebalancing:
     """The host of each client, and the expected time of the client there.
 
-    A client moves only at its first order of a round, as its record contains its whole state only between rounds.
+    A client moves only at its first order of a round: its record contains its whole state only between rounds.
 
     Args:
         clients: the clients of each host at the start.
@@ -108,14 +108,15 @@ class Rebalancing:
         return spent.samples * self._per_sample_of.get((spent.op, client), self._per_sample.get(spent.op, GUESS))
 
     def _balance(self, load: npt.NDArray[np.float64], movable: dict[int, list[tuple[float, int]]]) -> dict[int, int]:
-        """Return the clients that move, with their new hosts. Return none if the round would not end sooner by MARGIN.
+        """Return the clients that move, with their new hosts. Return none if this saves less than MARGIN.
 
         Move a client from the slowest host to the fastest one, choosing the client that balances the two best. Repeat
         while that shortens the round. A move costs both hosts time: one makes the record, the other waits for it.
 
         Args:
             load: by host: the expected seconds.
-            movable: by host: the expected seconds on a host of slowness 1, and the id, of each client that may move.
+            movable: by host: a pair for each client that may move. It has the expected seconds on a host of slowness 1,
+                and the client's id.
         """
         before, moves, counts = float(load.max()), dict[int, int](), self._counts.copy()
         most = FULLEST * math.ceil(len(self.home) / len(load))

@@ -17,7 +17,7 @@ PATIENCE = 30  # seconds to wait for resources that others still hold, such as t
 def beside_the_driver() -> dict[str, Any]:
     """Return the options of the coordinator: no CPU, on the driver's node. The loss of that node ends the run anyway.
 
-    The affinity is not soft, as Ray (2.60) would otherwise use another node if this one has no idle process.
+    The affinity is not soft. Otherwise Ray (2.60) would use another node if this one has no idle process.
     """
     return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(this_node(), soft=False)}
 
@@ -36,7 +36,7 @@ class Places:
     """The resources of all host actors of a run, reserved together.
 
     Reserving hosts one by one could deadlock: a run with only some of its hosts would wait forever. The constructor
-    raises as `wait` does.
+    raises the errors of `wait`.
     """
 
     def __init__(self, placement: Placement) -> None:
@@ -71,7 +71,7 @@ class Places:
 
         Raises:
             Lost: the cluster no longer has room for the hosts.
-            RunError: others hold the resources.
+            RunError: other programs hold the resources.
         """
         wanted = self.placement
         for _ in range(PATIENCE):

@@ -29,7 +29,7 @@ class _Call:
 
     host: int
     method: str
-    asked: Any  # an order without its message, what to count, or the clients to give away
+    asked: Any  # for "perform" an order without its message, for "count" what to count, for "give" the clients
     message: Any = None  # as `serialization.store` returned it
     broadcasts: Sequence[Broadcast] = ()  # all that the call needs, stored; those that the host lacks are sent
     arriving: Sequence[Any] = ()  # references to the Transfers of clients that move to the host with this call
@@ -95,7 +95,7 @@ class RayRunner:
             records: a reference for each host to its clients' records, if the run resumes from a checkpoint.
 
         Raises:
-            Lost: a node was lost, so that its hosts will never start.
+            Lost: a node was lost, and its hosts will never start.
         """
         ready: dict[int, Ready] = {}
         self._under_way = {host.ready.remote(): _Call(index, "ready", None) for index, host in enumerate(self._hosts)}

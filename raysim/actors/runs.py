@@ -42,7 +42,7 @@ class RunProcess(Driven):
             simulation.stopping = self._stopping
             for event in simulation.events():
                 if not isinstance(event, RoundDone):
-                    footprint.sample()  # at the start and at the end, as a run may be shorter than the interval
+                    footprint.sample()  # at the start and at the end, because a run may be shorter than the interval
                 if notice := self._draining.notice():
                     simulation.save()
                     yield Notice(notice), footprint.peak_bytes
@@ -90,7 +90,7 @@ class RunActor(RemoteRun):
         super().__init__(actor, bool(config.callbacks), [Stage("starting")])
         self._note_peak = note_peak
         self._patience = takes.patience
-        self._latest = time.monotonic() + takes.patience  # when the actor should have started
+        self._latest = time.monotonic() + takes.patience  # the time by which the actor should have started
 
     @property
     def late(self) -> bool:
@@ -113,7 +113,7 @@ class RunActor(RemoteRun):
 
 
 def wait_for_any(attempts: Sequence[RunActor | None]) -> int:
-    """Wait for an event, and return its run's index. A run without an attempt (None) comes first, a late one last."""
+    """Wait for an event, and return the index of its run. Runs without an attempt (None) come first, late runs last."""
     if None in attempts:
         return attempts.index(None)
     begun = [attempt for attempt in attempts if attempt is not None]
@@ -141,7 +141,7 @@ def lasting_cluster(
     ended.
 
     Args:
-        begin: starts or joins the cluster, in this session or, if None, in a new one.
+        begin: starts or joins the cluster, in the given session or, if it is None, in a new session.
         session: the session of the first cluster.
         on_loss: drops everything that belongs to the old cluster, before it is replaced.
     """

@@ -65,7 +65,10 @@ def unpack(message: Any) -> Any:
 
 
 def seal(asked: Any, message: Any, broadcasts: Sequence[Broadcast]) -> list[Any]:
-    """Return a call's arguments: bytes, then references, which Ray resolves. Apply `store` to all but `asked` first."""
+    """Return a call's arguments: bytes, then references, which Ray resolves.
+
+    The caller has applied `store` to the message and to the broadcasts' values.
+    """
     stored = [message, *(broadcast.value for broadcast in broadcasts)]
     inside = [part if isinstance(part, bytes) else None for part in stored]
     names = [(broadcast.name, broadcast.version) for broadcast in broadcasts]
@@ -85,7 +88,7 @@ def unseal(sealed: bytes, fetched: Sequence[Any]) -> tuple[Any, Any, list[Broadc
 
 
 def _reduce(tensor: Tensor) -> tuple[Any, ...]:
-    """Return how to pickle a tensor: by its dtype, shape and bytes, as NumPy lacks some dtypes."""
+    """Return how to pickle a tensor: by its dtype, shape and bytes, because NumPy lacks some dtypes."""
     data = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
     return _make_tensor, (tensor.dtype, tuple(tensor.shape), pickle.PickleBuffer(data.data))
 

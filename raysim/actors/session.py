@@ -76,7 +76,7 @@ def private_folder() -> str:
     """
     places = dict.fromkeys((tempfile.gettempdir(), "/tmp"))
     for place in places:
-        # In a folder that others can write to, they can rename this user's folders, unless the sticky bit is set.
+        # If others can write to a folder, they can rename this user's folders there, unless the sticky bit is set.
         with suppress(OSError):
             mode = os.stat(place).st_mode
             if len(place) > LONGEST_PARENT or not place.isascii() or (mode & 0o022 and not mode & stat.S_ISVTX):

@@ -1,4 +1,4 @@
-"""Report a run that has stalled: which hosts have not answered, and on which nodes. End it if it does not start."""
+"""Report a run that has stalled: which hosts have not answered, and on which nodes. End a run that does not start."""
 
 import time
 from collections import Counter
@@ -24,7 +24,8 @@ class Stalls:
 
     Args:
         nodes: the id of each host's node.
-        patience: the seconds of silence after which a run that starts ends, or after which its coordinator is lost.
+        patience: the seconds of silence after which a starting run is ended, and a running run's coordinator counts as
+            lost.
     """
 
     def __init__(self, nodes: Sequence[str], patience: float) -> None:
@@ -36,7 +37,7 @@ class Stalls:
         self._starting = True
 
     def heard(self, event: Event) -> None:
-        """End the silence, as the run has reported an event."""
+        """End the silence: the run has reported an event."""
         now = time.monotonic()
         if not self._starting:
             self._longest = max(self._longest, now - self._silent_since)
@@ -52,7 +53,7 @@ class Stalls:
         """
         now = time.monotonic()
         over = self._starting and now - self._silent_since >= self._patience
-        if liveness.CURRENT.silent or (now < self._next and not over):  # while it is silent, calls of Ray block
+        if liveness.CURRENT.silent or (now < self._next and not over):  # a silent cluster blocks calls of Ray
             return None
         self._next = now + AGAIN
         answered = liveness.wait_a_second([coordinator.unanswered.remote()])

@@ -36,7 +36,7 @@ def choose_start(wanted: Resources, nodes: Sequence[str]) -> tuple[list[dict[str
     Raises:
         ConfigError: the config requires forked workers, and a node cannot have them.
     """
-    if not wanted.forks or compat.why_plain() is not None:  # `cluster_of` has reported the latter
+    if not wanted.forks or compat.why_plain() is not None:  # `cluster_of` has reported the reason
         return [{} for _ in nodes], None
     refused: Mapping[str, str] = {}
     if server := liveness.CURRENT.forks:
@@ -97,7 +97,7 @@ def ask_nodes(
 
 
 def prepare_actor(gpus: float) -> None:
-    """Hide all GPUs from this actor if it requested none, as Ray would leave them visible. Refuse breakpoints."""
+    """Hide all GPUs from an actor that requested none: Ray would leave them visible. Refuse breakpoints."""
     if not gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     sys.breakpointhook = _refuse_breakpoint

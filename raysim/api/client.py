@@ -27,19 +27,20 @@ class Client(Stateful):
 
     def __init__(self, number: int, stream: Stream, data: Source, memory: Memory | None, shared: Shared) -> None:
         self.id = number
-        self.stream = stream  # its data in order of arrival; a sample is a position (int64) in it
+        self.stream = stream  # the client's data in order of arrival; a sample's position (int64) is its index
         self.data = data  # the source of the stream's samples: the training split, or a user-defined stream
-        self.memory = memory  # its replay memory; None if no method needs one
+        self.memory = memory  # the client's replay memory; None if no method needs one
         self.shared = shared  # state shared with the other clients of the process
         self.window = -1  # the index of the current window: the samples to train on now
         self.arrived = torch.zeros(0, dtype=torch.int64)  # [n]: the positions in the current window
-        self.finished = self.arrived  # [n]: the positions of all samples of the stages that ended since `begin_task`
+        # [n]: the positions in the stages that ended between the previous call of `begin_task` and the last one
+        self.finished = self.arrived
         self.phases = 0  # the number of phases so far, including the current one
         self.round = 0  # the server's round, from 1
         self.lr = 0.0  # the learning rate of this phase
-        self.share = 0.0  # its weight in the cohort; the cohort's weights sum to 1
+        self.share = 0.0  # the client's weight in the cohort; the cohort's weights sum to 1
         self.steps = 0  # the number of gradient steps of this phase; a half that overrides `train` sets it
-        # The simulator uses the rest. Methods call `record` and `generator` instead.
+        # Only the simulator uses the following attributes. Methods call `record` and `generator` instead.
         self.trained = 0  # the number of samples in an epoch of this phase
         self.optimizer: dict[str, Any] = {}  # the optimizer's attributes, if training.keep_optimizer
         self.records: dict[str, Tensor | float] = {}  # by name: the values passed to `record` in this phase
@@ -54,17 +55,17 @@ class Client(Stateful):
 
     @property
     def local_epochs(self) -> int:
-        """The passes over the client's data in a phase; 1 if only training.local_steps is given."""
+        """The number of passes over the client's data in a phase; 1 if only training.local_steps is given."""
         return self.shared.training.local_epochs or 1
 
     @property
     def deterministic(self) -> bool:
-        """Whether the same computation gives the same bits, as `resources.deterministic` says."""
+        """Whether the same computation gives the same bits: the config's `resources.deterministic`."""
         return self.shared.deterministic
 
     @property
     def received(self) -> Tensor:
-        """The parameters [P] at the start of training: the server's, as changed by `receive` hooks. Read only."""
+        """The server's parameters [P] at the start of training, after the changes by `receive` hooks. Read only."""
         parameters: Tensor = self.from_server("model").parameters
         return parameters if self._received is None else self._received
 
@@ -92,7 +93,7 @@ class Client(Stateful):
     def show(self, positions: Tensor, draws: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the samples at these positions: x [n, ...] in the model's dtype (token ids: int64) and y [n, ...].
 
-        `draws` (int64 [n, k]) selects their augmentation. None returns them unaugmented.
+        `draws` (int64 [n, k]) selects the samples' augmentation. None returns the samples unaugmented.
         """
         rows, task = self.stream.locate(positions)
         device = self.model.device
@@ -106,9 +107,10 @@ class Client(Stateful):
         return self.data.labels(self.data.held(rows)).cpu()
 
     def network_at(self, weights: Weights | None = None) -> nn.Module:
-        """Return a separate copy of the network with these weights, in evaluation mode. None copies the current ones.
+        """Return a separate copy of the network with these weights, in evaluation mode.
 
-        The copy may be moved, converted and trained; `model.module` must stay as it is.
+        None copies the current weights. The copy may be moved, converted and trained; `model.module` must stay as it
+        is.
         """
         return self.model.network_at(weights or self.model.copy())
 
@@ -161,8 +163,8 @@ class Client(Stateful):
 def cut_into_batches(samples: int, size: int, normalises: bool) -> list[slice]:
     """Divide an epoch into batches, as slices. The last batch may be smaller.
 
-    If the model has BatchNorm (`normalises`), a last batch of one sample is skipped, as it has no variance. The next
-    epoch is shuffled again and may include that sample.
+    If the model has BatchNorm (`normalises`), a last batch of one sample is skipped: one sample has no variance. The
+    next epoch is shuffled again and may include that sample.
     """
     batches = [slice(start, min(start + size, samples)) for start in range(0, samples, size)]
     return [batch for batch in batches if not (normalises and batch.stop - batch.start == 1)]

@@ -53,7 +53,8 @@ Terms = Mapping[str, Term]
 class Request:
     """A request to clients, yielded by a plan.
 
-    The plan receives the reduced reply: a mapping from each term's name to its reduction (see `Method.replies`).
+    The plan receives the reduced reply: a mapping from each term's name to its value, reduced as `Method.replies`
+    declares.
     """
 
     op: str

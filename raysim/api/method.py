@@ -31,7 +31,7 @@ from raysim.system.errors import RunError
 from raysim.system.state import Stateful, describe_foreign, keeps_itself, state_of
 
 Plan = Generator[Request, Mapping[str, Any], None]
-"""A generator that yields requests. Each `yield` returns the reduced reply: terms by name."""
+"""A generator that yields requests. Each `yield` returns the reduced reply: each term's reduced value, by name."""
 AnyHalf = TypeVar("AnyHalf", bound="Half")
 Need = Literal[
     "boundaries",
@@ -45,7 +45,7 @@ Need = Literal[
     "one_head",
     "classes",
 ]
-"""What a method may need of a run. `_NEEDS` in raysim/engine/compatibility.py explains each."""
+"""The needs that a method can declare. `_NEEDS` in raysim/engine/compatibility.py explains each."""
 
 
 class Half(Stateful):
@@ -70,7 +70,9 @@ class Half(Stateful):
         return super().state()
 
     def check_state(self, by: str = "") -> None:
-        """Check that a checkpoint can hold this half. `by` follows a wrong attribute's name in the error.
+        """Check that a checkpoint can hold this half.
+
+        `by` is text that the error puts after the attribute's name, such as the hook that set the attribute.
 
         Raises:
             RunError: an attribute has a type that a checkpoint cannot hold.
@@ -80,7 +82,7 @@ class Half(Stateful):
                 continue
             why = describe_foreign(state_of(value))
             if why is None and keeps_itself(value) and not hasattr(type(self)(self.name, self.method), key):
-                why = f"a {type(value).__name__} that __init__ does not make, so that no checkpoint can restore it"
+                why = f"a {type(value).__name__}; make it in __init__, or no checkpoint can restore it"
             if why:
                 raise RunError(f"{self.name}: its {self.side} half's attribute {key}{by} holds {why}")
 
@@ -88,7 +90,8 @@ class Half(Stateful):
 class ClientHalf(Half):
     """The client's side of a method.
 
-    Every other public method is an op. The server half may request it with `Request(op)`; it returns terms or None.
+    Every public method that is not a hook is an op. The server half requests an op with `Request(op)`. An op returns
+    terms or None.
     """
 
     side: ClassVar = "client"
@@ -125,7 +128,7 @@ class ClientHalf(Half):
         """Chained: append rows to `step.x` and `step.y` before the forward pass."""
 
     def task_loss(self, step: Step) -> Tensor:
-        """EXCLUSIVE: return the loss on the batch, in place of the objective's."""
+        """EXCLUSIVE: return the loss on the batch, in place of the objective's loss."""
         return step.client.loss(step.logits, step.y)
 
     def penalty(self, step: Step) -> Tensor:
@@ -133,7 +136,7 @@ class ClientHalf(Half):
         return step.loss.new_zeros(())
 
     def gradient(self, step: Step, gradient: Tensor) -> Tensor:
-        """Chained: return the gradient [P] to use. You may change the given one in place."""
+        """Chained: return the gradient [P] to use. You may change the given gradient in place."""
         return gradient
 
     def train(self, client: Client) -> Delta:
@@ -148,7 +151,7 @@ class ClientHalf(Half):
         return delta, {}
 
     def personalize(self, client: Client, weights: Weights) -> Weights:
-        """Chained: return the client's personalized model. `weights` is its model after local training.
+        """Chained: return the client's personalized model. `weights` is the client's model after local training.
 
         Called at the end of every phase if `evaluation.model` is local. The result may share memory with attributes of
         the half.
@@ -184,7 +187,8 @@ class ServerHalf(Half):
     def evaluated(self, server: Server) -> Weights | None:
         """EXCLUSIVE: return the weights to evaluate and to write to model.pt. None uses the server's model.
 
-        Called after a task's `end_task`. Clients still receive the server's model.
+        Called before the model is evaluated or written to model.pt; at a task's end, after `end_task`. Clients still
+        receive the server's model.
         """
         return None
 
@@ -199,7 +203,7 @@ class ServerHalf(Half):
         return delta
 
     def conclude(self, server: Server) -> Plan | None:
-        """Exchange messages with the same cohort after the model's update."""
+        """Exchange messages with the round's cohort after the model's update."""
         return None
 
     def end_task(self, server: Server) -> Plan | None:
@@ -222,9 +226,9 @@ class Method:
     frugal: ClassVar[Mapping[str, object]] = {}
     """The hyperparameter values with the lowest memory use. The error for too little memory suggests them."""
     memory: ClassVar[MemoryUse | None] = None
-    """What it requires of the clients' replay memories. None if it needs no memory."""
+    """What the method requires of the clients' replay memories. None if it needs no memory."""
     replies: ClassVar[Mapping[str, Reduction]] = {}
-    """Maps a term's name to how the server reduces the values of all clients."""
+    """Maps each term's name to the way in which the server reduces all clients' values."""
 
     Client: ClassVar[type[ClientHalf]] = ClientHalf
     Server: ClassVar[type[ServerHalf]] = ServerHalf

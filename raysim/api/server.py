@@ -33,7 +33,7 @@ class Server(Stateful):
         self.version = 0  # the number of updates of the model so far
         self.round = 0  # the current round, from 1; 0 before the first
         self.cohort: tuple[int, ...] = ()  # the ids of the round's clients, ascending
-        self.shares: Mapping[int, float] = {}  # by id in the cohort: its weight; the weights sum to 1
+        self.shares: Mapping[int, float] = {}  # by client of the cohort: its weight; the weights sum to 1
         self.records: dict[str, float] = {}  # by name: the values passed to `record` in this round
         self.local_bytes = 0  # the bytes of the model that are never sent; see `Method.local_bytes`
         self._streams = seeding.Streams(config.seed, "server", 0)
@@ -46,7 +46,10 @@ class Server(Stateful):
 
     @property
     def task(self) -> int:
-        """The round's task, from 0. If clients are at different tasks, it is the round's row of the accuracy matrix."""
+        """The round's task, from 0.
+
+        If clients are at different tasks, it is the index of the accuracy matrix's next row.
+        """
         return self._federation.availability.progress(self.round).task
 
     @property
@@ -71,20 +74,20 @@ class Server(Stateful):
         return window
 
     def size(self, client: int, round: int | None = None) -> int:
-        """Return how many samples a client has in a round, by default the current one."""
+        """Return how many samples a client has in a round, by default the current round."""
         return self._federation.availability.size(client, round or max(self.round, 1))
 
     def tasks(self, client: int, round: int | None = None) -> list[int]:
-        """Return the tasks of the samples that a client has in a round, by default the current one."""
+        """Return the tasks of the samples that a client has in a round, by default the current round."""
         return self._federation.availability.tasks(client, round or max(self.round, 1))
 
     def arrived(self, client: int, round: int | None = None) -> int:
-        """Return how many samples have reached a client by a round, by default the current one."""
+        """Return how many samples a client has received up to a round, by default the current round."""
         window = self._federation.availability.window(client, round or max(self.round, 1))
         return 0 if window is None else self._federation.streams[client].end(window)
 
     def earlier_classes(self) -> tuple[int, ...]:
-        """Return the classes of the tasks before this one, ascending; all classes if tasks share them."""
+        """Return the classes of the tasks before the current task, ascending; all classes if tasks share them."""
         return self._federation.classes_before(self.task)
 
     def present_classes(self) -> tuple[int, ...]:
@@ -101,9 +104,9 @@ class Server(Stateful):
         return Broadcast("model", self.version, weights)
 
     def network_at(self, weights: Weights | None = None) -> nn.Module:
-        """Return a separate copy of the network with these weights, in evaluation mode. None copies the global model's.
+        """Return a separate copy of the network with these weights, in evaluation mode.
 
-        The copy may be moved, converted and trained; `network.module` must stay as it is.
+        None copies the global model. The copy may be moved, converted and trained; `network.module` must stay as it is.
         """
         return self.network.network_at(weights or Weights(self.parameters, self.buffers, self.integers))
 
@@ -124,7 +127,7 @@ class Server(Stateful):
         return check_chosen(chosen, present, "participation.sampler", sampler.function(), least=1)
 
     def shares_of(self, clients: Sequence[int]) -> dict[int, float]:
-        """Return these clients' weights, which sum to 1, as `aggregation.weights` says."""
+        """Return these clients' weights by `aggregation.weights`. The weights sum to 1."""
         uniform = self._config.aggregation.weights == "uniform"
         sizes = {k: 1 if uniform else self.size(k) for k in clients}
         total = sum(sizes.values())

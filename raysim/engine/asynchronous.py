@@ -22,7 +22,7 @@ from raysim.system.state import Stateful
 
 @dataclass(frozen=True)
 class _Cohort:
-    """Dispatches with updates that are applied together."""
+    """Some dispatches. The server applies their updates together."""
 
     numbers: tuple[int, ...]  # the dispatches' numbers, ascending
     clients: tuple[int, ...]  # the client of each dispatch
@@ -45,7 +45,7 @@ class AsynchronousUpdates(Stateful):
         nbytes = expected_bytes(exchange.server, methods)
         self._timetable = plan_updates(exchange.config, clock, schedule, availability, nbytes)
         self._tickets: dict[int, Any] = {}  # by dispatch number: the runner's ticket, until the update is applied
-        self._sent: dict[int, Delta] = {}  # by dispatch number: what mixing needs of the model that the client received
+        self._sent: dict[int, Delta] = {}  # by dispatch number: the sent model, as far as mixing needs it
         self._cohorts: dict[int | None, _Cohort] = {}  # by server update
         self._away: list[Dispatch] = []  # the dispatches that return after the current virtual time
         self._time = 0.0  # virtual seconds
@@ -78,7 +78,8 @@ class AsynchronousUpdates(Stateful):
     def state(self) -> dict[str, Any]:
         """Wait until no client computes, and return the state, including replies that are not applied yet.
 
-        Virtual time does not advance. The sums that hosts hold for an update join the reply of its first dispatch.
+        Virtual time does not advance. Hosts may hold back an update's sums. Here they are merged into the reply of the
+        update's first dispatch.
         """
         self._tickets = {number: self._exchange.wait_for(ticket) for number, ticket in self._tickets.items()}
         for update, sums in self._exchange.runner.give_sums().items():
@@ -146,19 +147,19 @@ class AsynchronousUpdates(Stateful):
         return 1 if uniform else self._server.size(dispatch.client, dispatch.version + 1)
 
     def _discount(self, dispatch: Dispatch) -> float:
-        """Return the factor of an update for its staleness."""
+        """Return the factor by which an update is scaled for its staleness."""
         return 1.0 if dispatch.update is None else discount(dispatch.staleness, self._schedule.staleness)
 
     def _mix(self, update: Update, mean: Delta) -> Delta:
-        """Return the change of the server's model, given the mean delta of these arrivals.
+        """Return the change of the server's model, given the mean delta of the update's arrivals.
 
         FedBuff, with K updates and discounts s_i: rate / K * sum_i s_i delta_i. The given mean is
         sum_i s_i delta_i / sum_i s_i.
 
-        FedAsync: rate * s * (client's model - current model). The client's model is the one it received plus its delta.
+        FedAsync: rate * s * (client's model - current model). The client's model is the received model plus the delta.
 
-        Both mix the float buffers, such as BatchNorm's statistics, as FedAsync mixes parameters. They move toward the
-        mean of the clients' buffers, with a rate of at most 1.
+        Both mix the float buffers, such as BatchNorm's statistics, in the way that FedAsync mixes parameters. The
+        server's buffers move toward the mean of the clients' buffers, with a rate of at most 1.
         """
         sizes = [self._size(dispatch) for dispatch in update.arrivals]
         discounted = [self._discount(d) * size for d, size in zip(update.arrivals, sizes, strict=True)]
@@ -193,7 +194,7 @@ class AsynchronousUpdates(Stateful):
 def plan_updates(
     config: Config, clock: Clock, schedule: Schedule, availability: Availability, nbytes: int
 ) -> list[Update]:
-    """Return a run's timetable, given the bytes that a client's round is expected to send in both directions."""
+    """Return a run's timetable. `nbytes` is the expected traffic of one client's round, in both directions."""
     travel = clock.travel(nbytes)
 
     def seconds(client: int, version: int) -> float:

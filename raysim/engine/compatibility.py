@@ -39,7 +39,7 @@ def make_methods(config: Config) -> dict[str, Method]:
 
 
 def check_methods(config: Config) -> dict[str, Method]:
-    """Return the methods if they are compatible with each other and with the run.
+    """Check that the methods are compatible with each other and with the run, and return them.
 
     Raises:
         ConfigError: two methods override an exclusive hook, or the run does not meet a need. Also if a hook would never
@@ -121,7 +121,7 @@ def name_methods(methods: Iterable[str]) -> str:
 
 
 def _unmet(name: str, method: Method, config: Config) -> Iterator[str]:
-    """Yield the error for each need of a method that the run does not meet."""
+    """Yield an error message for each of the method's needs that the run does not meet."""
     for need in sorted(needs_of(method)):
         is_met, message = _NEEDS[need]
         if not is_met(config):
@@ -188,7 +188,7 @@ def _has_sgd_without(config: Config, *keys: str) -> bool:
 _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     "classes": (
         lambda config: config.objective.has("classes"),
-        "needs classes, as it distills their logits or counts their labels; set objective=classification",
+        "needs classes, because it distills their logits or counts their labels; set objective=classification",
     ),
     "plain_sgd": (
         _has_plain_sgd,
@@ -196,11 +196,14 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     ),
     "undecayed_sgd": (
         lambda config: _has_sgd_without(config, "weight_decay") and not config.training.keep_optimizer,
-        "needs updates that sum gradients, as in plain SGD; set training.optimizer={name: sgd}, keep_optimizer=false",
+        (
+            "needs updates that are linear combinations of the gradients; set training.optimizer={name: sgd} and "
+            "training.keep_optimizer=false"
+        ),
     ),
     "unclipped": (
         lambda config: config.training.clip_norm is None,
-        "needs updates that sum gradients, which clipping changes; set training.clip_norm=null",
+        "needs updates that are linear combinations of the gradients, without clipping; set training.clip_norm=null",
     ),
     "earlier_logits": (
         lambda config: config.training.logits != "task",

@@ -29,7 +29,7 @@ class Dispatched(NamedTuple):
     """One client's trip: it received the model, trained, and returned.
 
     Its `fate` is "used" if the server applied the update, and "discarded" if the update was too old. It is "unused" if
-    the run ended before, and "dropped" if the client dropped out.
+    the run ended before the server applied the update. It is "dropped" if the client dropped out.
     """
 
     client: int
@@ -43,7 +43,7 @@ class RoundDone:
     """One server update. Bytes are the methods' payload. Bytes and steps are totals over all clients."""
 
     round: int  # the round, from 1
-    tasks: Sequence[int]  # the tasks, from 1, whose samples were trained on
+    tasks: Sequence[int]  # the tasks (from 1) of the samples on which the clients trained
     cohort: Sequence[int]  # the clients whose updates were applied
     loss: float | None  # the mean training loss
     bytes_up: int
@@ -57,10 +57,11 @@ class RoundDone:
     evaluation: Accuracies | None = None  # the accuracies, if the round ends with an evaluation
     spread: Mapping[str, Spread] | None = None  # by protocol: the accuracies' spread over clients, with local models
     task_done: bool = False  # whether a row of the accuracy matrix was measured after this round
-    so_far: int = 1  # the number of tasks, counted from the first, that clients may have seen
+    so_far: int = 1  # clients may have seen the tasks from 1 to this one
     dispatches: Sequence[Dispatched] | None = None  # since the last server update, if `logging.dispatches`
     memory: Sequence[Sequence[int]] | None = None  # samples in all memories, [tasks, classes], if `logging.memory`
-    profile: Mapping[str, float] | None = None  # by part: its seconds, clients' over all of them, if `logging.profile`
+    # By part: its seconds, if `logging.profile`. A client part's seconds are summed over clients.
+    profile: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 Floating-point sums depend on the order, so a run's bits would depend on how clients are packed onto hosts. Here every
 weighted value is rounded once to fixed point, and the integers are added, which is exact. A value is stored as one or
 two int64 tensors (limbs). A delta's parameters have one limb, which counts multiples of 2^-44. Other values range from
-Fisher values of 1e-10 to activations of 1e5. They have two limbs: multiples of 2^-34, and of 2^-76 for the rest.
+Fisher values of 1e-10 to activations of 1e5. They have two limbs: one counts multiples of 2^-34, the other counts
+multiples of 2^-76 in the remainder.
 
 int64 wraps silently and NaN casts to -2^63. So values must be finite and at most `bound`. The weights of a sum add up
 to at most 1, so its integers then stay below 2^62. A sum is meaningless until its values have been checked.
@@ -89,7 +90,7 @@ class ExactSum:
         self.add_unchecked(value, weight)
 
     def add_unchecked(self, value: Tensor | Encoded, weight: float) -> None:
-        """Add weight * value. The caller has to call `grid.check` with its magnitude later.
+        """Add weight * value. The caller has to call `grid.check` with the value's magnitude later.
 
         Raises:
             ValueError: the weight is negative, or the sum of the weights exceeds 1.
@@ -102,7 +103,7 @@ class ExactSum:
             self._accumulate(value, weight)
 
     def hold(self, value: Tensor | Encoded, weight: float) -> None:
-        """Take the first value of an empty sum in its original form, unchecked. Raises as `add_unchecked`."""
+        """Take an empty sum's first value in its original form, unchecked. Raises the errors of `add_unchecked`."""
         self._weigh(round(weight * 2.0**WEIGHT_BITS))
         self.single = map_tensors(lambda tensor: tensor.detach().clone(), value), weight
 
@@ -119,14 +120,15 @@ class ExactSum:
             self.limbs = torch.zeros(len(bits), *value.shape, dtype=torch.int64, device=value.device)
         if not value.numel():  # most models have no buffers
             return
-        # Scale to multiples of the first limb's unit. A power of two does not round the product.
+        # Scale to multiples of the first limb's unit. The product weight * value is rounded once; multiplying it by a
+        # power of two is exact.
         scale, finer = weight * 2.0 ** bits[0], [2.0 ** (fine - coarse) for coarse, fine in pairwise(bits)]
         for block, *limbs, last in zip(*map(_blocks, (value, *self.limbs.unbind())), strict=True):
             rest = block.to(self.limbs.device, torch.float64, copy=True).mul_(scale)
             for limb, step in zip(limbs, finer, strict=True):
                 whole = rest.round()
                 limb.add_(whole.to(torch.int64))
-                rest.sub_(whole).mul_(step)  # exact, as both are multiples of rest's last bit
+                rest.sub_(whole).mul_(step)  # exact: `rest` and `whole` are multiples of the last bit of `rest`
             last.add_(rest.round_().to(torch.int64))
 
     def merge(self, other: ExactSum) -> None:

@@ -44,7 +44,7 @@ class Traffic(Stateful):
         self._by_client: dict[int, int] = {}  # bytes in both directions since the last take_by_client
 
     def count_sent(self, clients: Sequence[int], message: Mapping[str, Any], broadcasts: Iterable[Broadcast]) -> None:
-        """Count what each of these clients is sent: messages by method, and broadcasts that it does not have yet."""
+        """Count the bytes sent to each client: messages by method, and broadcasts that the client does not have yet."""
         broadcast_sizes = [(each, each.name.partition(".")[0], count_bytes(each.value)) for each in broadcasts]
         message_sizes = [(method, nbytes) for method, part in message.items() if (nbytes := count_bytes(part))]
         for client in clients:
@@ -78,7 +78,7 @@ def guard_hook(half: ServerHalf, hook: str) -> AbstractContextManager[None]:
 
 
 def select_clients(server: Server, halves: Iterable[ServerHalf], calls: HookCalls) -> Sequence[int]:
-    """Return the clients of the server's round, as the sampler or one of these halves chooses them."""
+    """Return the clients of the server's round, chosen by one of these halves or by the sampler."""
     for half in halves_with_hook(halves, "select"):
         with guard_hook(half, "select"):
             chosen = calls(half, "select", server)
@@ -90,8 +90,8 @@ def select_clients(server: Server, halves: Iterable[ServerHalf], calls: HookCall
 def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
     """Return the bytes that virtual time assumes for one client's round, in both directions.
 
-    A client sends its update and one vector [P] for each term that is reduced, and receives as many vectors. Terms
-    reduced "by_client" are small and not counted. Encoded sizes are estimated by encoding zeros.
+    A client sends its update and one vector [P] for each term that is averaged or summed. It receives as many vectors.
+    Terms with the reduction "by_client" are small and not counted. Encoded sizes are estimated by encoding zeros.
     """
     terms = [(f"{name}.{term}", how) for name, method in methods.items() for term, how in method.replies.items()]
     vectors = ["update", *(name for name, how in terms if how != "by_client")]
@@ -120,24 +120,24 @@ class Exchange(Stateful):
         self.calls = HookCalls(server.network, Profile(config.logging.profile, server.network.device))
         self.traffic = Traffic()
         self.steps = 0  # gradient steps of all clients so far
-        self._rate = 0, 0.0  # the round of the last order, and its learning rate
+        self._rate = 0, 0.0  # the round of the last order, and the round's learning rate
 
     def halves_with(self, hook: str) -> list[ServerHalf]:
         """Return the server halves that override this hook, in the listed order."""
         return halves_with_hook(self.halves.values(), hook)
 
     def select(self) -> Sequence[int]:
-        """Return the clients of this round, as the sampler or a method chooses them."""
+        """Return the clients of this round, chosen by a method or by the sampler."""
         return select_clients(self.server, self.halves.values(), self.calls)
 
     def set_cohort(self, clients: Sequence[int]) -> None:
-        """Set the server's cohort to these clients, which are ascending, and its shares by `aggregation.weights`."""
+        """Set the server's cohort to these clients, in ascending order, and set its shares by `aggregation.weights`."""
         server = self.server
         server.cohort = tuple(clients)
         server.shares = server.shares_of(server.cohort)
 
     def announce(self) -> tuple[dict[str, Any], list[Broadcast]]:
-        """Return what server halves send at the start of local training: messages by method, and broadcasts."""
+        """Return the messages, by method, and the broadcasts that server halves send at the start of local training."""
         messages: dict[str, Any] = {}
         broadcasts: list[Broadcast] = []
         for half in self.halves_with("announce"):
@@ -147,12 +147,14 @@ class Exchange(Stateful):
         return messages, broadcasts
 
     def count_arrived(self, clients: Iterable[tuple[int, int]]) -> int | None:
-        """Return how many samples these (client, round) pairs have together. None if all updates weigh the same."""
+        """Return how many samples these (client, round) pairs have received in total. None with uniform weights."""
         uniform = self.config.aggregation.weights == "uniform"
         return None if uniform else sum(self.server.arrived(client, round) for client, round in clients)
 
     def order(self, op: str, clients: Sequence[int], message: Any, shares: Mapping[int, float]) -> Order:
-        """Return an order for the current round. Its `cohort` counts these clients; asynchronous schedules replace it.
+        """Return an order for the current round.
+
+        Its `cohort` is the number of these clients. Asynchronous schedules replace this number.
 
         Raises:
             RunError: one of the clients has no data in this round.
@@ -211,7 +213,7 @@ class Exchange(Stateful):
         self._check_model(deltas)
 
     def drive_plans(self, hook: str, clients: Sequence[int]) -> None:
-        """Carry out the plans of the server halves with this hook, in their order."""
+        """Carry out the plans that server halves return from this hook, in the listed order."""
         for half in self.halves_with(hook):
             with guard_hook(half, hook):
                 plan = check_plan(half, hook, self.calls(half, hook, self.server))
@@ -223,23 +225,23 @@ class Exchange(Stateful):
     def _check_model(self, deltas: Sequence[tuple[str, Delta]]) -> None:
         """Refuse a model that is not finite before it reaches a client or a checkpoint. Raises Diverged.
 
-        `deltas` are (place, delta) pairs: the mean delta, then the result of each `update` hook. Hooks of
-        raysim have an empty place.
+        `deltas` are (place, delta) pairs: the mean delta, then the result of each `update` hook. The place is empty
+        except for user-defined hooks.
         """
         server = self.server
         for what, part in (("parameters", server.parameters), ("buffers", server.buffers)):
             if not bool(part.isfinite().all()):
                 largest = float(part.abs().max())
                 hooks = (place for place, delta in deltas if not bool(getattr(delta, what).isfinite().all()))
-                by = "".join(f" returned by {place}" for place in [*hooks][:1] if place)
+                by = "".join(f", first in the delta from {place}" for place in [*hooks][:1] if place)
                 raise Diverged(
-                    f"the server diverged in round {server.round} ({name_methods(self.halves)}), the {what} of its new "
-                    f"model{by}: found {largest:g}, allowed: finite; a smaller training.optimizer.lr, or smaller "
+                    f"the server diverged in round {server.round} ({name_methods(self.halves)}): found {largest:g} in "
+                    f"the {what} of its new model{by}, allowed: finite; a smaller training.optimizer.lr, or smaller "
                     "learning rates of the methods, may help"
                 )
 
     def _drive(self, half: ServerHalf, hook: str, plan: Plan, clients: Sequence[int]) -> None:
-        """Carry out a plan: send each request that it yields, and return the reduced reply to it."""
+        """Carry out a plan: send each request that it yields, and pass the reduced reply back to the plan."""
         server = self.server
         terms: Mapping[str, Any] | None = None
         while True:

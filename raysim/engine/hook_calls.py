@@ -1,4 +1,4 @@
-"""Calls of methods' hooks, with checks that a hook leaves the module and the method's state in order.
+"""Calls of methods' hooks, with checks that a hook has not damaged the module or the method's state.
 
 A hook may move or convert the module, or store an object that no checkpoint can hold. Without the checks, this would
 end a run hours later, or change its result without an error.
@@ -22,10 +22,10 @@ COPY = "a hook that leaves the module as it is; {}.network_at() returns a separa
 
 
 class HookCalls:
-    """Calls hooks, and checks the module and the half's state after user-defined ones.
+    """Calls hooks, and checks the module and the half's state after user-defined hooks.
 
-    After a hook of the local loop, both are checked on calls 1, 2, 4, 8, ... A check takes as long as a step of a small
-    model. The module is also checked after every other hook and after every phase.
+    Both are checked on calls 1, 2, 4, 8, ... of a hook, because a check takes as long as a step of a small model. After
+    a hook outside the local loop, the module is checked on every call. It is also checked after every phase.
 
     Args:
         model: the model. Hooks can change its module.
@@ -57,7 +57,7 @@ class HookCalls:
         return result
 
     def check(self, half: Half, hook: str, modes: list[bool] | None = None) -> None:
-        """Check the module and the half after one call of a hook, and raise as a call does.
+        """Check the module and the half after one call of a hook. Raises the errors of `__call__`.
 
         `modes` is the mode of each layer before the call. None ignores the modes.
         """

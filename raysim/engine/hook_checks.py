@@ -29,7 +29,7 @@ def place_of_hook(half: type[Half], hook: str) -> str:
 
 
 def describe_custom_code(config: Config, methods: Iterable[Method]) -> str:
-    """Return the places of the user-defined code in a client's steps, for errors. Empty if there is none."""
+    """Return where the user-defined code in a client's steps is defined, for errors. Empty if there is none."""
     parts = [config.model.function(), config.training.optimizer.function()]
     parts += [getattr(method.Client, hook) for method in methods for hook in IN_STEPS]
     places = [place_of(part) for part in parts if is_own(part)]
@@ -73,7 +73,7 @@ def check_finished(half: ClientHalf, result: object, like: Delta) -> tuple[Delta
 
 
 def check_encoded(half: ClientHalf, result: object, vector: Tensor) -> Tensor | Encoded:
-    """Check that `encode` returned a tensor or an Encoded, which decodes to the vector's shape and dtype. Return it."""
+    """Check that `encode` returned a tensor or an Encoded that has the vector's shape and dtype. Return the result."""
     if not isinstance(result, Tensor | Encoded):
         raise wrong_result(half, "encode", result, "a tensor or an Encoded")
     back = decoded(result)
@@ -83,7 +83,7 @@ def check_encoded(half: ClientHalf, result: object, vector: Tensor) -> Tensor | 
 
 
 def check_terms(half: ClientHalf, hook: str, result: object) -> Terms:
-    """Check that a hook or an op returned terms, by names that the method declares, and return them."""
+    """Check that a hook or an op returned terms with names that the method declares, and return them."""
     replies = half.method.replies
     allowed = "a dict of Terms of tensors, with names that its method's `replies` declare"
     if not isinstance(result, Mapping):

@@ -9,7 +9,7 @@ from raysim.api.method import ClientHalf, Half, Method, ServerHalf
 from raysim.system.custom_code import is_own, place_of
 from raysim.system.errors import ConfigError
 
-NEAR = 2  # letters by which a misspelled name differs from the hook's
+NEAR = 2  # a name with at most this many wrong letters counts as a misspelled hook
 HOOKS = {
     half: [name for name, part in vars(half).items() if isinstance(part, FunctionType) and not name.startswith("_")]
     for half in (ClientHalf, ServerHalf)
@@ -63,7 +63,7 @@ def _names_used(module: ModuleType | None) -> set[str]:
 
 
 def _codes(part: object) -> Iterator[CodeType]:
-    """Yield the code of a function, or of the functions in a class, with everything that is nested in it."""
+    """Yield the code of a function, or of the functions in a class, with all code that is nested in it."""
     if inspect.isclass(part):
         members: Iterable[object] = vars(part).values()
         for member in members:

@@ -37,7 +37,7 @@ from raysim.system.errors import RunError, describe_error, locate_errors
 from raysim.system.seeding import guard_globals, torch_restored
 from raysim.system.state import decode, encode, map_tensors
 
-EVALUATED = "evaluated model"  # the broadcast of the weights that a method evaluates instead of the model
+EVALUATED = "evaluated model"  # the broadcast with the weights that a method evaluates instead of the model
 
 
 class ClientHost:
@@ -62,7 +62,7 @@ class ClientHost:
             self.model.forward = Graphs(self.model)
         self._calls = HookCalls(self.model, Profile(config.logging.profile, device))
         self.broadcasts: dict[str, Broadcast] = {}  # the newest version of each, by name
-        self.seconds: dict[int, float] = {}  # by client of the last order: how long it took
+        self.seconds: dict[int, float] = {}  # by client of the last order: the seconds that it took
         self._custom_code = hook_checks.describe_custom_code(config, self._methods.values())
         self._logits = config.training.logits
         self._has_task_heads = config.heads > 1
@@ -88,7 +88,7 @@ class ClientHost:
         self.clients = {number: self.make_client(number) for number in clients}
 
     def perform(self, order: Order, broadcasts: Sequence[Broadcast] = ()) -> Reply:
-        """Carry out an order, and return the reply reduced over its clients. Raises RunError."""
+        """Carry out an order, and return the reply, reduced over the order's clients. Raises RunError."""
         self.receive(broadcasts)
         order = replace(order, message=self._move(order.message))
         reply = Reply(order.cohort, single=len(order.clients) == 1)
@@ -111,7 +111,7 @@ class ClientHost:
         return reply
 
     def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
-        """Have one client carry out the order, with the server's model loaded, and add what it sends to the reply."""
+        """Have one client carry out the order, and add its part to the reply. The server's model must be loaded."""
         if order.op == "train":
             client.begin_phase(order.phase_of(client.id), order.shares[client.id])
             self._train(client, order, reply)
@@ -217,7 +217,7 @@ class ClientHost:
         )
         weights = self.model.copy() if self._evaluates_clients else None
         sent: list[tuple[ClientHalf, Terms]] = []
-        # Every delta with a note on the user-defined code that returned it, for the error if a value is not finite.
+        # Each delta has a note on the user-defined code that returned it. Errors for values that are not finite use it.
         deltas = [(self._custom_code, delta)]
         for half in halves_with_hook(halves, "finish"):
             delta, terms = hook_checks.check_finished(half, self._calls(half, "finish", client, delta), delta)
@@ -229,7 +229,7 @@ class ClientHost:
             for half in halves_with_hook(halves, "personalize"):
                 weights = self._calls(half, "personalize", client, weights)
             client.personalized = weights.parameters, weights.buffers, weights.integers
-            reply.watch(weights.parameters, f"{where}, its personalized model")
+            reply.watch(weights.parameters, f"{where}, in its personalized model")
         weight = share if order.arrived is None else client.trained / order.arrived
         weight *= order.discount
         encoded = self._encode(client, "update", delta.parameters)
@@ -249,11 +249,11 @@ class ClientHost:
     def _take_terms(
         self, client: HostedClient, order: Order, reply: Reply, sent: Sequence[tuple[ClientHalf, Terms]]
     ) -> None:
-        """Add one client's terms to the reply, encoded where a method does so."""
+        """Add one client's terms to the reply. Encode them if a method overrides `encode`."""
         share, where = order.shares[client.id], self._where(client, order)
         hook = "finish" if order.op == "train" else order.op.partition(".")[2]
         for half, terms in sent:
-            by = f", returned by {hook_checks.place_of_hook(type(half), hook)}" if is_own(type(half)) else ""
+            by = f", in the terms from {hook_checks.place_of_hook(type(half), hook)}" if is_own(type(half)) else ""
             for name, term in terms.items():
                 how, full_name = half.method.replies[name], f"{half.name}.{name}"
                 if how != "by_client":
@@ -261,7 +261,7 @@ class ClientHost:
                 reply.take_term(client.id, full_name, term, how, share, where + by)
 
     def _encode(self, client: HostedClient, name: str, value: Tensor | Encoded) -> Tensor | Encoded:
-        """Return a vector [P] as a method encodes it, and any other tensor unchanged."""
+        """Encode a vector [P] if a method overrides `encode`. Return any other value unchanged."""
         owner = halves_with_hook(client.halves.values(), "encode")
         if not owner or isinstance(value, Encoded) or value.shape != self.model.parameters.shape:
             return value

@@ -25,7 +25,7 @@ from raysim.system.seeding import Streams
 
 
 class HostedClient(Client):
-    """One client with its methods' client halves. All attributes that are not `transient` last between phases."""
+    """One client with its methods' client halves. All attributes that are not `transient` are kept between phases."""
 
     transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "_kept_out"}
@@ -48,7 +48,7 @@ class HostedClient(Client):
         self.exchanges: dict[str, int] = {}  # by method: how many exchanges since the last phase
         self.stage = -1  # the stage of the current window
         self.begun = -1  # the stage of the last phase
-        # The vectors of the personalized model, as in Weights; empty before training, or if it is not evaluated.
+        # The personalized model's vectors, in the order of Weights. Empty before training, or if it is not evaluated.
         self.personalized: tuple[Tensor, ...] = ()
         # By position in the stream: whether the sample was offered to the memory.
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
@@ -85,7 +85,8 @@ class HostedClient(Client):
     def receive_data(self, window: int) -> None:
         """Receive the data of a window. At a boundary, fill the memory with the data of the stages that ended.
 
-        The random generator is that of the next phase, so the order of exchanges does not change the memory.
+        The memory draws from the generator of the coming phase, even if an exchange receives the data first. So the
+        order of exchanges does not change the memory.
         """
         self._kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:
@@ -117,7 +118,7 @@ class HostedClient(Client):
             self._remember(step.positions[chosen], self.generator("memory"), augmentation, logits)
 
     def restore(self, state: Mapping[str, object]) -> None:
-        """Restore a client's state from between two phases. It may come from another host."""
+        """Restore a client's state, which was saved between two phases, perhaps by another host."""
         super().restore(state)
         if self.window >= 0:
             self._see_window()

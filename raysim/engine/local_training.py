@@ -144,7 +144,7 @@ class LocalLoop:
         self.number = 0  # how many steps were taken
         self.samples = 0  # how many samples they had
         self.total_loss = torch.zeros((), dtype=client.model.dtype, device=client.model.device)
-        # Whether a user-defined objective returned a loss that is not finite. On the device, so a GPU is read once.
+        # Whether a user-defined objective returned a loss that is not finite. It stays on the device until `end`.
         self.infinite = (
             torch.zeros_like(self.total_loss, dtype=torch.bool) if is_own(type(client.shared.objective)) else None
         )

@@ -17,7 +17,7 @@ TASK_ENDS = (
 def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind | None:
     """Return the settings of the memory that all methods share, or None if no method needs one.
 
-    If a key of the config is null, the methods' defaults are tried in turn. The first that all methods support is used.
+    If a key of the config is null, the methods' defaults are tried in turn, until all methods support one.
 
     Raises:
         ConfigError: a method does not support the config's choice, or the methods have no choice in common.

@@ -1,7 +1,7 @@
 """Local optimizers on one flat vector. Each phase makes a new optimizer, which may inherit the last one's attributes.
 
-Adam calls torch's function. SGD is written out, which saves 10 us per step. The classes torch.optim.SGD, Adam and AdamW
-compute the same bits. But they import torch's compiler at their first step: 2 s and 150 MB in every host.
+Adam calls torch's function. SGD is implemented here, which saves 10 us per step. The classes torch.optim.SGD, Adam and
+AdamW compute the same bits. But their first step imports torch's compiler, which takes 2 s and 150 MB in every host.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ OPTIMIZERS: Mapping[str, str] = {
     "adam": "raysim.engine.optimizer:adam",
     "adamw": "raysim.engine.optimizer:adamw",
 }
-"""Name in YAML -> `module:function`. The function receives the keys, `lr` included, and returns a new optimizer."""
+"""Name in YAML -> `module:function`. The function receives the keys, including `lr`, and returns a new optimizer."""
 
 USUAL_VECTORS = 2, 2  # the default if an optimizer has no attribute `vectors`: Adam's numbers
 
@@ -47,7 +47,7 @@ class LocalSgd:
 
     def __init__(self, momentum: float, nesterov: bool, weight_decay: float) -> None:
         self._momentum, self._nesterov, self._weight_decay = momentum, nesterov, weight_decay
-        self._velocity: list[Tensor | None] = [None]  # a list, the form in checkpoints
+        self._velocity: list[Tensor | None] = [None]  # a list of one vector, as the checkpoints' format requires
         self.vectors = int(momentum > 0), (weight_decay > 0) + nesterov
 
     def step(self, parameters: Tensor, gradient: Tensor, lr: float) -> None:
@@ -185,5 +185,5 @@ def try_optimizer(settings: Optimizer, kept: bool = False) -> None:
     for name, value in vars(optimizer).items() if kept else ():
         foreign = describe_foreign(value)
         if foreign is not None:
-            words = f"holds in {name} {foreign}"
-            raise RunError(f"{who} {words}; or training.keep_optimizer=false")
+            words = f"has an attribute {name} with {foreign}"
+            raise RunError(f"{who} {words}; or set training.keep_optimizer=false")

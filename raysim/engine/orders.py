@@ -1,4 +1,4 @@
-"""Orders to hosts, and replies: reduced on each host, merged without rounding, read by name."""
+"""Orders to hosts, and the hosts' replies. Replies are reduced on each host, then merged without rounding."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ class Order:
     phase: Phase
     windows: Mapping[int, int] = field(default_factory=dict)  # by client: its window, if it is not the phase's
     arrived: int | None = None  # how many samples the cohort has received so far; None for uniform weights
-    discount: float = 1.0  # the factor of the update, for its staleness
+    discount: float = 1.0  # the factor by which the update is scaled for its staleness
     # Only under an asynchronous schedule:
     update: int | None = None  # the server update that uses the clients' updates, if any
-    later: tuple[int, ...] = ()  # the clients that still get an order for this update; in a host's part, at most one
+    # The clients that get their order for this update later. A host is sent at most one of its own.
+    later: tuple[int, ...] = ()
 
     def phase_of(self, client: int) -> Phase:
         """Return the phase with this client's window."""
@@ -51,9 +52,9 @@ class Order:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """Magnitudes that must still be checked: those of a client's value and of the intermediate results before it."""
+    """Magnitudes, not yet checked, of a client's value and of the intermediate results from which it was made."""
 
-    steps: Sequence[str]  # what each result is, and its client and hook, for error messages; the value is the last
+    steps: Sequence[str]  # a description of each result, for error messages; the last result is the value
     grid: Grid  # the allowed range
     largest: Sequence[Tensor]  # each result's largest magnitude (float64 [], still on the device)
 
@@ -71,11 +72,11 @@ class Unchecked:
 class Reply:
     """The reduced replies of some clients to one order: a host's part, or, after merging, the cohort's.
 
-    Values stay on their device, unchecked, until `settle` is called. So a GPU is waited for once per order.
+    Values stay on their device, unchecked, until `settle` is called. So the host waits for a GPU only once per order.
     """
 
     cohort: int  # the number of clients in the cohort
-    sums: dict[str, ExactSum] = field(default_factory=dict)  # "parameters", "buffers", and by "METHOD.TERM"
+    sums: dict[str, ExactSum] = field(default_factory=dict)  # by name: "parameters", "buffers", "METHOD.TERM"
     by_client: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # "METHOD.TERM" -> client -> value
     integers: tuple[int, Tensor] | None = None  # the lowest client id so far, and its integer buffers [I]
     records: dict[str, dict[int, Any]] = field(default_factory=dict)  # name -> client -> number or scalar tensor
@@ -83,10 +84,10 @@ class Reply:
     bytes_by_method: dict[str, int] = field(default_factory=dict)  # the bytes by method; updates count as "model"
     steps: int = 0  # the number of gradient steps
     unchecked: list[Unchecked] = field(default_factory=list)  # the values that `settle` checks
-    single: bool = False  # whether this is one client's reply, whose values stay encoded
+    single: bool = False  # whether this is one client's reply; if so, its values stay encoded
     updates: int = 0  # how many client updates the sums contain
     profile: dict[str, float] = field(default_factory=dict)  # by part of the work: seconds, if `logging.profile`
-    doubles: list[str] = field(default_factory=list)  # the sums of float64 values, "METHOD.TERM"
+    doubles: list[str] = field(default_factory=list)  # the names of the sums of float64 values: "METHOD.TERM"
 
     def take_delta(
         self,
@@ -113,7 +114,7 @@ class Reply:
             local_bytes: the bytes of the update that are not sent.
         """
         self.updates += 1
-        history, update = history or [("", delta)], f"{where}, the update of its"
+        history, update = history or [("", delta)], f"{where}, in the update of its"
         sent = delta.parameters if parameters is None else parameters
         steps: list[tuple[str, Tensor | Encoded]] = [(f"{update} parameters{by}", of.parameters) for by, of in history]
         self._add("parameters", DELTAS, [*steps[:-1], (steps[-1][0], sent)], weight)
@@ -126,12 +127,12 @@ class Reply:
         """Add one client's term, reduced as its method declares."""
         self._count(client, name.partition(".")[0], count_bytes(term))
         if how == "by_client":
-            self.by_client.setdefault(name, {})[client] = self._copy(decoded(term.value), f"{where}, its {name}")
+            self.by_client.setdefault(name, {})[client] = self._copy(decoded(term.value), f"{where}, in its {name}")
             return
         if _dtype(term.value) == torch.float64 and name not in self.doubles:
             self.doubles.append(name)
         weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
-        self._add(name, WIDE, [(f"{where}, its {name}", term.value)], weight)
+        self._add(name, WIDE, [(f"{where}, in its {name}", term.value)], weight)
 
     def watch(self, value: Tensor, what: str) -> None:
         """Have `settle` refuse a value that is not finite. `what` names it in the error."""
@@ -199,7 +200,7 @@ class Reply:
         return taken
 
     def rekey_records(self, dispatch: int) -> Reply:
-        """File one client's records under its dispatch, as one server update may use two updates of a client."""
+        """File one client's records under its dispatch: one server update may use two updates of the same client."""
         self.records = {name: dict.fromkeys([dispatch], *of.values()) for name, of in self.records.items()}
         return self
 
@@ -210,7 +211,7 @@ class Reply:
     def of(self, method: str, replies: Mapping[str, Reduction], dtype: torch.dtype) -> dict[str, Any]:
         """Return one method's terms by name, reduced as declared. Terms that no client sent are absent.
 
-        Sums and means of float64 values are float64. All others have the dtype `dtype`, the model's.
+        Sums and means of float64 values are float64. All others have the model's dtype, `dtype`.
         """
         terms: dict[str, Any] = {}
         for name, how in replies.items():
@@ -240,7 +241,7 @@ class Reply:
         return cls(**{**state, "sums": sums})
 
     def _add(self, name: str, grid: Grid, steps: Sequence[tuple[str, Tensor | Encoded]], weight: float) -> None:
-        """Add the last result, which is the value, and note all results for the check."""
+        """Add the last result, which is the value. Note the magnitudes of all results for the check."""
         largest = [magnitude(decoded(value)) for _, value in steps]
         self.unchecked.append(Unchecked([what for what, _ in steps], grid, largest))
         total = self.sums.setdefault(name, ExactSum(grid))

@@ -15,7 +15,8 @@ class Profile:
 
     Args:
         on: whether seconds are measured; otherwise a part costs nothing.
-        device: the device of the model. A GPU's work counts in the part that started it, which takes longer so.
+        device: the device of the model. A part waits for the GPU work that it started, so that the work counts there;
+            this slows the run.
     """
 
     def __init__(self, on: bool, device: torch.device) -> None:
@@ -25,7 +26,7 @@ class Profile:
         self._inside: list[float] = []  # by open part: the seconds of the parts inside it
 
     def part(self, name: str) -> AbstractContextManager[None]:
-        """Return a context. Its duration counts as this part's."""
+        """Return a context. Time in the context counts for this part."""
         return self._timed(name) if self.on else NOTHING
 
     def add(self, seconds: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""Learning rate schedules: from the optimizer's learning rate and the run's progress to a round's learning rate."""
+"""Learning rate schedules: a round's learning rate, given the optimizer's learning rate and the run's progress."""
 
 import math
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ def warmup(
     progress: Progress,
     *,
     per: Annotated[Per, doc("whether the warmup is at the start of the run, or of each task")] = "run",
-    rounds: Annotated[WholeNumber, doc("its number of rounds")] = 5,
+    rounds: Annotated[WholeNumber, doc("the number of warmup rounds")] = 5,
 ) -> float:
     """Linear warmup from lr / (rounds + 1), then lr (Goyal et al., 2017)."""
     return lr * min(1.0, (_span(progress, per)[0] + 1) / (rounds + 1))
@@ -76,7 +76,7 @@ def learning_rate(training: Training, progress: Progress) -> float:
     """Return the learning rate of a round.
 
     Raises:
-        RunError: the rate exceeds single precision, or a user-defined schedule returned no valid number.
+        RunError: the rate is too large for single precision, or a user-defined schedule returned an invalid value.
     """
     schedule = training.lr_decay
     try:

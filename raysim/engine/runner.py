@@ -77,7 +77,7 @@ class LocalRunner:
         return count_remembered(self.host)
 
     def give_sums(self) -> Mapping[int, Reply]:
-        """Return an empty dict, as every reply already has its sums."""
+        """Return an empty dict: every reply already has its sums."""
         return {}
 
     def snapshot(self) -> list[dict[int, bytes]]:

@@ -40,7 +40,7 @@ UNFIT = "the checkpoint's record of the server is not one of this run; delete th
 
 
 def load_parts(config: Config) -> tuple[Federation, FlatModel]:
-    """Return a run's data and its initial model, checked to suit each other.
+    """Return a run's data and its initial model. Check that they suit each other.
 
     Raises:
         ConfigError: the data are missing, or the data or the model do not suit the scenario.
@@ -200,7 +200,7 @@ class Simulation(Stateful):
         )
 
     def _in_time(self, dispatches: Sequence[Dispatched]) -> list[Dispatched] | None:
-        """Return the dispatches with times from the run's start, not the round's. None unless `logging.dispatches`."""
+        """Return the dispatches with times since the run's start, not the round's. None unless `logging.dispatches`."""
         if not self.config.logging.dispatches:
             return None
         now = self.virtual_time
@@ -234,7 +234,7 @@ class Simulation(Stateful):
     def _scores(self) -> Scores:
         """Return the scores of the current model, or of the personalized models. A version is tested only once."""
         local = self.config.evaluation.model == "local"
-        # Personalized models may change in any round, the server's only with its version.
+        # Personalized models may change in any round. The server's model changes only with its version.
         now = (self.server.version, self.server.round if local else 0)
         if self._tested is None or self._tested[0] != now:
             if local:

@@ -20,7 +20,7 @@ class RoundOutcome:
     staleness: Sequence[int]  # by client of the cohort: the age of its update, in server updates
     seconds: float  # the virtual duration
     idle: float | None = None  # the fraction of the virtual duration for which participating clients waited
-    tasks: Sequence[int] = ()  # the tasks (from 0) whose samples were trained on, ascending
+    tasks: Sequence[int] = ()  # the tasks (from 0) of the samples on which the clients trained, ascending
     means: dict[str, float] = field(default_factory=dict)  # by name: the mean of what the clients recorded
     dispatches: Sequence[Dispatched] = ()  # the clients' trips, in virtual seconds from the round's start
 

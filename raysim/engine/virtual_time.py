@@ -2,7 +2,7 @@
 
 The timetable lists when each client receives the model, and which updates form each new version. It depends on speeds,
 data sizes and random draws, but on no computed value. So the order of events and the staleness of every update are
-known before the first step. The real machine only determines how fast they are computed.
+known before the first step. The real machine only determines how fast the updates are computed.
 
 FedBuff (Nguyen et al., AISTATS 2022, arXiv 2106.06639) has a buffer of several updates. FedAsync (Xie et al., 2019,
 arXiv 1903.03934) has a buffer of one.
@@ -68,7 +68,7 @@ class Dispatch:
 
     @property
     def staleness(self) -> int:
-        """The number of server updates between the model that the client received and the model that it changes."""
+        """The number of server updates between the version that the client received and the client's own update."""
         assert self.update is not None
         return self.update - 1 - self.version
 
@@ -108,8 +108,8 @@ class EventSimulation:
     schedule: AsynchronousSchedule
     dropout: float  # the probability that a dispatched client drops out
     updates: int  # the number of server updates of the run
-    present: Callable[[int], Sequence[int]]  # returns the clients that have data at a version of the model, ascending
-    seconds: Callable[[int, int], float]  # returns the time from a client's dispatch with a model version to its return
+    present: Callable[[int], Sequence[int]]  # model version -> the clients that have data then, ascending
+    seconds: Callable[[int, int], float]  # (client, model version) -> seconds from dispatch to return
     _under_way: list[tuple[float, int, Dispatch]] = field(default_factory=list, init=False)
     _buffer: list[Dispatch] = field(default_factory=list, init=False)
     _time: float = field(default=0.0, init=False)

@@ -67,5 +67,5 @@ def try_policy(name: str, capacity: int, keys: Mapping[str, object]) -> None:
     for key, value in policy.state().items():
         foreign = describe_foreign(value)
         if foreign is not None:
-            problem = f"holds in {key} {foreign}"
+            problem = f"has an attribute {key} with {foreign}"
             raise WrongResult(f"memory.policy: {place_of(type(policy))} {problem}")

@@ -71,7 +71,7 @@ def test_a_host_that_ray_ended_for_memory_is_lost_and_named_by_its_call(monkeypa
     monkeypatch.setattr(runner, "ray", fake_ray({"x": OutOfMemoryError(KILLED)}))
     with pytest.raises(Lost) as lost:
         made._answer(1, "x")
-    assert str(lost.value) == "the host of clients 2, 3 died: Ray killed it, as memory ran low"
+    assert str(lost.value) == "the host of clients 2, 3 died: Ray killed it, because memory ran low"
     assert lost.value.advice == failures.LEAST_MEMORY
 
 
@@ -94,7 +94,7 @@ def test_a_host_is_told_whether_it_has_an_order_for_the_same_update_to_come() ->
 
 def test_so_are_the_coordinator_and_a_sweeps_run() -> None:
     told = str(failures.failure(OutOfMemoryError(KILLED), "the coordinator"))
-    assert told == "the coordinator died: Ray killed it, as memory ran low"
+    assert told == "the coordinator died: Ray killed it, because memory ran low"
     assert str(failures.failure(OutOfMemoryError(KILLED), RunActor.who)).startswith(
         "the run's process died: Ray killed it"
     )
@@ -186,7 +186,7 @@ def test_hosts_that_must_be_forked_and_are_not_end_the_run(monkeypatch: pytest.M
     started = SimpleNamespace(start=lambda *_: [], machines={}, forked=1)
     monkeypatch.setattr(coordinator, "RayRunner", lambda *_: started)
     monkeypatch.setattr(coordinator, "Simulation", Rounds)
-    said = "2 of 3 hosts were not forked, as no fork server answered them"
+    said = "2 of 3 hosts were not forked, because no fork server answered them"
 
     def first(workers: str) -> Any:
         config = SimpleNamespace(resources=SimpleNamespace(address=None, workers=workers))

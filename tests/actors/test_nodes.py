@@ -254,7 +254,7 @@ def test_a_node_with_another_python_is_named_and_gets_no_host(
         lines = [text for label, text in check.estimate_run(load(config), cluster=True) if label.startswith("node ")]
         assert len(lines) == 4
         assert sum(": fit, 2 CPUs and 0 GPUs, " in line for line in lines) == 3
-        assert sum(line.startswith(f"{name}: left out, as Python 3.9, here 3.") for line in lines) == 1
+        assert sum(line.startswith(f"{name}: left out (Python 3.9, here 3.") for line in lines) == 1
         watched = Watched()
         there = raysim.run(config, {"clients.count": 8}, out=tmp_path / "there", display=watched)
         assert odd.node_id not in watched.where("Host")

@@ -98,7 +98,7 @@ def test_a_node_that_is_unfit_is_named_once_and_left_out(there: Callable[..., An
     versions = "raysim 0.1.0 (code 12345678), Python 3.11, torch 2.14.1, Ray 2.60.0"
     rooms = "5,120 MiB of memory, 10,240 MiB in /tmp, 4,096 MiB in /dev/shm"
     assert first == f"10.0.0.1 ({DRIVER[:8]}): fit, 2 CPUs and 0 GPUs, {rooms}, {versions}"
-    assert second.startswith(f"10.0.0.2 ({OTHER[:8]}): left out, as ModuleNotFoundError: ")
+    assert second.startswith(f"10.0.0.2 ({OTHER[:8]}): left out (ModuleNotFoundError: ")
     told = r"^too few \(nodes that were left out: 10\.0\.0\.2 \(b{8}\): ModuleNotFoundError"
     with pytest.raises(ConfigError, match=told), nodes.naming():
         raise ConfigError("too few")

@@ -75,7 +75,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", SETTINGS[:5]])
 def test_a_port_that_is_not_rays_is_noticed_before_ray_is_asked(answer: bytes | None, asked: list[str]) -> None:
     """Ray would try for a minute, and hear no signal."""
-    reason = "what listens there does not answer as Ray does"
+    reason = "the program that listens there does not answer like Ray"
     with listening(answer) as address, pytest.raises(Unreachable) as refused:
         cluster.join(address, [])
     assert str(refused.value).startswith(f"resources.address: no cluster answers at {address} ({reason}); start one ")

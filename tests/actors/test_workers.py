@@ -108,7 +108,7 @@ def test_where_no_server_answers_they_start_by_themselves_and_one_line_says_so(
     server().kill()
     seen = carried_out("auto")
     assert not any(SERVER in parent for parent in seen.parents)
-    assert seen.said == ["2 of 2 hosts were not forked, as no fork server answered them"]
+    assert seen.said == ["2 of 2 hosts were not forked, because no fork server answered them"]
 
 
 @pytest.mark.soak

@@ -232,8 +232,8 @@ def test_what_it_sends_is_fedavgs(tiny, simulate):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"training__optimizer": {"name": "adam"}}, r"methods\.gpm: needs updates that sum gradients"),
-        ({"training__optimizer__weight_decay": 0.1}, r"methods\.gpm: needs updates that sum gradients"),
+        ({"training__optimizer": {"name": "adam"}}, r"methods\.gpm: needs updates that are linear combinations"),
+        ({"training__optimizer__weight_decay": 0.1}, r"methods\.gpm: needs updates that are linear combinations"),
         (
             {"scenario__boundaries": {"asynchronous": {"window": 4, "rounds_per_window": 1}},
              "training__rounds_per_task": None},

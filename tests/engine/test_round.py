@@ -278,7 +278,7 @@ def test_a_run_that_diverges_says_where(tiny, simulate):
     from raysim.system.errors import Diverged
 
     with pytest.raises(
-        Diverged, match=r"client 0 diverged in round 1 \(FedAvg\), the update of its parameters: found .*lr"
+        Diverged, match=r"client 0 diverged in round 1 \(FedAvg\), in the update of its parameters: found .*lr"
     ) as e:
         simulate(tiny(training__optimizer={"lr": 1e30}))
     assert "\n" not in str(e.value)

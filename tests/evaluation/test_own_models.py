@@ -194,7 +194,7 @@ def test_a_method_says_what_is_received_and_what_is_its_own(tiny, simulate):
     run = simulate(tiny(methods={"test_own_models:Named": {}}, **LOCAL))
     for number, client in run.simulation.runner.host.clients.items():
         assert (client.personalized[0] == number).all()
-    with pytest.raises(Diverged, match=r"client 1 diverged in round 2 \(Named\), its personalized model: found nan"):
+    with pytest.raises(Diverged, match=r"client 1 diverged in round 2 \(Named\), in its personalized model: found nan"):
         simulate(tiny(methods={"test_own_models:Named": {"broken": True}}, **LOCAL))
 
 

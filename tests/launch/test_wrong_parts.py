@@ -59,7 +59,7 @@ OPTIMIZER: list[Case] = [
     ("infinite", "changed the test parameters [1, 1, 1] to [inf, inf, inf], allowed: three finite", ""),
     ("returns", "has a step that returned Tensor, allowed: parameters changed in place", ""),
     ("gradient", "changed the gradient, allowed: the parameters alone, in place", ""),
-    ("later", "diverged in round 1 (er), the update of its parameters, made with Optimizer (", "client 0"),
+    ("later", "diverged in round 1 (er), in the update of its parameters, made with Optimizer (", "client 0"),
 ]
 RATE: list[Case] = [
     ("raises", "KeyError: 'raises' (rate, ", "server, round 2"),
@@ -74,7 +74,7 @@ MEMORY: list[Case] = [
     ("none", "gave object [] for 3 samples, allowed: a slot for each, from 0 to 59, or -1", "tried on three"),
     (
         "state",
-        "holds in table a ndarray, which a checkpoint cannot keep, allowed: a tensor",
+        "has an attribute table with a ndarray, which a checkpoint cannot keep, allowed: a tensor",
         "tried on three",
     ),
     ("gap", "while 0 is empty, allowed: slots filled from 0 on, without gaps", "client 0, round 1"),
@@ -103,7 +103,7 @@ MODEL: list[Case] = [
     ("raises", "KeyError: 'raises' (Network.forward, ", "client 0, round 1"),
     ("none", "returned NoneType, allowed: a tensor with a row for each of the 32 samples", "client 0, round 1"),
     ("rows", "returned float32 [31, 10], allowed: a tensor with a row for each of the 32", "client 0, round 1"),
-    ("nan", "diverged in round 1 (er), the update of its parameters, made with network (", "client 0"),
+    ("nan", "diverged in round 1 (er), in the update of its parameters, made with network (", "client 0"),
 ]
 DATA: list[Case] = [
     ("raises", "KeyError: 'raises' (data, ", "dataset data"),
@@ -132,11 +132,11 @@ CLIENT: list[Case] = [
     ("finish key", "returned a term 'not', allowed: the names in its method's `replies`: note", "round 3"),
     ("finish value", "returned note: float, allowed: a dict of Terms", "client 1, round 3"),
     ("finish weight", "returned note with the weight -1.0, allowed: a weight from 0 to 1", "client 1, round 3"),
-    ("finish nan", "client 1 diverged in round 3 (ClientSide), the update of its parameters returned by ", ""),
-    ("finish term", "client 1 diverged in round 3 (ClientSide), returned by ClientSide.Client.finish (", ""),
+    ("finish nan", "client 1 diverged in round 3 (ClientSide), in the update of its parameters returned by ", ""),
+    ("finish term", "client 1 diverged in round 3 (ClientSide), in the terms from ClientSide.Client.finish (", ""),
     ("penalty none", "returned NoneType, allowed: a tensor of floating-point numbers []", "client 1, round 3"),
     ("penalty shape", "returned float32 [32], allowed: a tensor of floating-point numbers []", "client 1, round 3"),
-    ("penalty nan", "diverged in round 3 (ClientSide), the update of its parameters, made with ClientSide.", ""),
+    ("penalty nan", "diverged in round 3 (ClientSide), in the update of its parameters, made with ClientSide.", ""),
     ("gradient none", "returned NoneType, allowed: a tensor of floating-point numbers [610]", "client 1, round 3"),
     ("gradient shape", "returned float32 [609], allowed: a tensor of floating-point", "client 1, round 3"),
     ("batch rows", "left x float32 [64, 1, 8, 8] and y int64 [32], allowed: as many rows", "client 1, round 3"),
@@ -146,7 +146,7 @@ CLIENT: list[Case] = [
     ("batches type", "returned int, allowed: batches of x [n, ...] and y [n], or None", "client 1, round 3"),
     ("batches rows", "yielded (float32 [4, 64], float32 [3]), allowed: batches of x [n, ...]", "client 1, round 3"),
     ("tell key", "returned a term 'not', allowed: the names in its method's `replies`: note", "round 3"),
-    ("tell nan", "client 1 diverged in round 3 (ClientSide.tell), returned by ClientSide.Client.tell (", ""),
+    ("tell nan", "client 1 diverged in round 3 (ClientSide.tell), in the terms from ClientSide.Client.tell (", ""),
 ]
 SERVER: list[Case] = [
     ("select unknown", "returned [0, 7], allowed: ids of different clients with data now", "server, round 3"),
@@ -160,7 +160,7 @@ SERVER: list[Case] = [
     ),
     ("update none", "returned NoneType, allowed: Delta(float32 [610], float32 [0])", "server, round 3"),
     ("update shape", "returned Delta(float32 [609], float32 [0]), allowed: Delta(float32 [610]", "server, round 3"),
-    ("update nan", "the server diverged in round 3 (ServerSide), the parameters of its new model returned by ", ""),
+    ("update nan", "found nan in the parameters of its new model, first in the delta from ServerSide.Server.", ""),
     ("evaluated type", "returned float32 [610], allowed: Weights(float32 [610], float32 [0]", "round 3"),
     ("evaluated shape", "returned Weights, allowed: Weights(float32 [610], float32 [0]", "round 3"),
     ("conclude type", "returned a plan of str, allowed: a plan that yields Requests", "server, round 3"),

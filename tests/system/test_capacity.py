@@ -136,7 +136,7 @@ def test_without_a_limit_the_machines_memory_ran_out(tree: Tree) -> None:
     tree(V2, {"slurm/job_7/memory.events": events(1)})  # of others, where this group has no limit
     assert failures.killed_for_memory("it") is None
     tree(V2, {"slurm/job_7/step_0/memory.events": events(1)})
-    assert failures.killed_for_memory("it") == "the kernel killed it, as this machine's memory ran out"
+    assert failures.killed_for_memory("it") == "the kernel killed it, because this machine's memory ran out"
 
 
 def test_where_the_kernel_does_not_count_nothing_is_said(tree: Tree) -> None:
