@@ -33,8 +33,7 @@ class Client(Stateful):
         self.shared = shared  # state shared with the other clients of the process
         self.window = -1  # the index of the current window: the samples to train on now
         self.arrived = torch.zeros(0, dtype=torch.int64)  # [n]: the positions in the current window
-        # [n]: the positions in the stages that ended between the previous call of `begin_task` and the last one
-        self.finished = self.arrived
+        self.finished = self.arrived  # [n]: positions in the stages that ended between the last two calls of begin_task
         self.phases = 0  # the number of phases so far, including the current one
         self.round = 0  # the server's round, from 1
         self.lr = 0.0  # the learning rate of this phase
@@ -109,8 +108,7 @@ class Client(Stateful):
     def network_at(self, weights: Weights | None = None) -> nn.Module:
         """Return a separate copy of the network with these weights, in evaluation mode.
 
-        None copies the current weights. The copy may be moved, converted and trained; `model.module` must stay as it
-        is.
+        None copies the current weights. You may move, convert and train the copy; `model.module` must stay as it is.
         """
         return self.model.network_at(weights or self.model.copy())
 

@@ -70,9 +70,7 @@ class Half(Stateful):
         return super().state()
 
     def check_state(self, by: str = "") -> None:
-        """Check that a checkpoint can hold this half.
-
-        `by` is text that the error puts after the attribute's name, such as the hook that set the attribute.
+        """Check that a checkpoint can hold this half. The error has the text `by` after the attribute's name.
 
         Raises:
             RunError: an attribute has a type that a checkpoint cannot hold.
@@ -90,8 +88,7 @@ class Half(Stateful):
 class ClientHalf(Half):
     """The client's side of a method.
 
-    Every public method that is not a hook is an op. The server half requests an op with `Request(op)`. An op returns
-    terms or None.
+    Public methods other than hooks are ops. They return terms or None. The server half requests one with `Request(op)`.
     """
 
     side: ClassVar = "client"
@@ -187,8 +184,7 @@ class ServerHalf(Half):
     def evaluated(self, server: Server) -> Weights | None:
         """EXCLUSIVE: return the weights to evaluate and to write to model.pt. None uses the server's model.
 
-        Called before the model is evaluated or written to model.pt; at a task's end, after `end_task`. Clients still
-        receive the server's model.
+        Called for each evaluation and for model.pt; at a task's end, after `end_task`. Clients get the server's model.
         """
         return None
 

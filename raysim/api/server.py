@@ -106,7 +106,7 @@ class Server(Stateful):
     def network_at(self, weights: Weights | None = None) -> nn.Module:
         """Return a separate copy of the network with these weights, in evaluation mode.
 
-        None copies the global model. The copy may be moved, converted and trained; `network.module` must stay as it is.
+        None copies the global model. You may move, convert and train the copy; `network.module` must stay as it is.
         """
         return self.network.network_at(weights or Weights(self.parameters, self.buffers, self.integers))
 
