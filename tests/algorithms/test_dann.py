@@ -166,4 +166,4 @@ def test_what_does_not_suit_it_is_refused_before_anything_starts(tiny, tmp_path)
     untold = {"scenario__boundaries": {"asynchronous": {"window": 6}}, "training__rounds_per_task": None}
     assert "methods.dann: needs to know when a client's task ends" in refusal(**untold)
     assert "dann and re_fed each override the hook samples" in refusal(methods={"dann": {}, "re_fed": {}})
-    assert "trains on samples of earlier tasks" in refusal(scenario=CLASSES, training__logits="task")
+    assert "trains on earlier tasks" in refusal(scenario=CLASSES, training__logits="task")

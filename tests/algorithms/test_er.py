@@ -120,5 +120,5 @@ def test_the_wire_is_fedavgs(tiny, simulate):
 def test_logits_of_the_task_alone_are_refused(tiny):
     """A replayed label of an earlier task would have a logit of -inf, an infinite loss."""
     config = tiny(methods={"er": {}}, scenario={"kind": "class_incremental", "tasks": 2}, training__logits="task")
-    with pytest.raises(ConfigError, match=r"^methods\.er: trains on samples of earlier tasks, .* seen or all$"):
+    with pytest.raises(ConfigError, match=r"^methods\.er: trains on earlier tasks, .* seen or all$"):
         check_methods(config)

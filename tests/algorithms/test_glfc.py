@@ -161,7 +161,7 @@ def test_what_does_not_suit_it_is_refused_before_anything_starts(tiny, tmp_path)
     assert "methods.glfc: needs boundaries that all" in refusal(**jittered)
     untold = {"scenario__boundaries": {"asynchronous": {"window": 6}}, "training__rounds_per_task": None}
     assert "methods.glfc: needs boundaries that all" in refusal(**untold)
-    assert "trains on samples of earlier tasks" in refusal(scenario=CLASSES, training__logits="task")
+    assert "trains on earlier tasks" in refusal(scenario=CLASSES, training__logits="task")
     proxy = refusal(methods={"glfc": {"old_model": "proxy"}})
     assert proxy == "methods.glfc: found old_model proxy, for which raysim has no server, allowed: previous_task"
     assert "icarl and glfc each override the hook samples" in refusal(methods={"icarl": {}, "glfc": {}})

@@ -233,7 +233,7 @@ def test_what_does_not_suit_it_is_refused_before_anything_starts(tiny, tmp_path)
     jittered = {"scenario__boundaries": {"jittered": {"rounds": 1}}, "training__rounds_per_task": 3}
     assert "methods.icarl: needs boundaries that all" in refusal(tiny, tmp_path, **jittered)
     task = {"scenario": CLASSES, "training__logits": "task"}
-    assert "trains on samples of earlier tasks" in refusal(tiny, tmp_path, **task)
+    assert "trains on earlier tasks" in refusal(tiny, tmp_path, **task)
 
 
 def test_without_nearest_means_no_bias_is_needed(tiny, simulate):

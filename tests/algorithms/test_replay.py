@@ -52,5 +52,5 @@ def test_a_softmax_over_the_task_alone_is_refused(tiny, method):
     config = tiny(
         scenario={"kind": "class_incremental", "tasks": 2}, training__logits="task", methods={method: METHODS[method]}
     )
-    with pytest.raises(ConfigError, match=f"methods.{method}: trains on samples of earlier tasks"):
+    with pytest.raises(ConfigError, match=f"methods.{method}: trains on earlier tasks"):
         check_methods(config)

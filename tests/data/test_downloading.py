@@ -105,7 +105,7 @@ def test_without_a_network_it_is_one_line(
     output, errors = capsys.readouterr()
     assert output == ""
     assert errors.count("\n") == 1
-    assert errors.startswith(f"error: dataset mnist: no complete, sound files in {root} ")
+    assert errors.startswith(f"dataset mnist: no complete, sound files in {root} ")
     assert "downloading failed" in errors
     assert tree(root) == []
     assert main(["download", command[1] + ".gone"]) == 2

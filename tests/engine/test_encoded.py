@@ -116,7 +116,7 @@ def test_a_checkpoint_keeps_a_reply_decoded():
 
 
 def test_what_is_not_finite_once_decoded_is_refused():
-    with pytest.raises(Diverged, match="client 0, the update of its parameters: found nan, allowed: finite"):
+    with pytest.raises(Diverged, match="client 0, in the update of its parameters: found nan, allowed: finite"):
         reply_of({0: keep_largest(torch.tensor([0.0, 0.0, float("nan"), 0.0, 0.0, 0.0]), 1)})
 
 

@@ -170,7 +170,7 @@ class KeepsObject(Method):
     [
         (KeepsOptimizer, r"adam, set by KeepsOptimizer.Client.start \(.*\) holds a Adam, .*: its state_dict\(\)"),
         (KeepsModule, r"generator, set by KeepsModule.Server.end_task \(.*\) holds a Linear, .*: its state_dict\(\)"),
-        (KeepsLate, r"counter, set by KeepsLate.Server.update \(.*\) holds a Counter that __init__ does not make"),
+        (KeepsLate, r"counter, set by KeepsLate.Server.update \(.*\) holds a Counter; make it in __init__"),
     ],
 )
 def test_state_that_no_checkpoint_can_keep_ends_the_run_at_once(tiny, simulate, method, words):
