@@ -218,7 +218,9 @@ def test_the_first_client_that_diverges_is_named_though_others_came_after() -> N
     for number, value in enumerate((1.0, math.nan, math.inf)):
         update = Delta(torch.tensor([value]), torch.zeros(0))
         reply.take_delta(number, update, torch.zeros(0, dtype=torch.int64), 0.3, f"client {number} diverged")
-    with pytest.raises(Diverged, match=r"^client 1 diverged, in the update of its parameters: found nan, allowed: finite"):
+    with pytest.raises(
+        Diverged, match=r"^client 1 diverged, in the update of its parameters: found nan, allowed: finite"
+    ):
         reply.settle()
 
 
