@@ -229,6 +229,7 @@ def test_a_sweeps_run_that_does_not_start_ends_after_a_while(monkeypatch: pytest
         return made
 
     now = [100.0]
+    monkeypatch.setattr(coordinator, "ray", SimpleNamespace(kill=lambda _: None))  # Ray itself would start a cluster
     monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(liveness, "wait_a_second", lambda coming: now.insert(0, now[0] + 1) or [])
     other, late = attempt("the other"), attempt("the late one")
