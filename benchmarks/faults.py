@@ -39,7 +39,7 @@ CONFIG: Mapping[str, Any] = {
     "training": {"rounds_per_task": 60, "batch_size": 8, "optimizer": {"lr": 0.05}},
     "methods": {"der": {}},
     "memory": {"capacity": 20},
-    "resources": {"clients_per_actor": 6},
+    "resources": {"clients_per_actor": 6, "patience": 40},  # a stopped fork server starts no host
     "checkpoint": {"every_rounds": 3, "tries": 20},
     "logging": {"tensorboard": False},
 }
