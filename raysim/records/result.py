@@ -137,8 +137,12 @@ def _protocol_as_html(label: str, values: ProtocolMetrics) -> Iterator[str]:
         cells = (_cell_as_html(metric.figure(value), share) for value, share in zip(row, grades, strict=True))
         yield f"<tr><th>{t}</th>{''.join(cells)}</tr>"
     yield "</table>"
-    shown = ("average_accuracy", "forgetting", "backward_transfer", "forward_transfer")
-    numbers = {key.replace("_", " ").replace("accuracy", metric.name): values[key] for key in shown}  # type: ignore[literal-required]
+    numbers = {
+        f"average {metric.name}": values["average_accuracy"],
+        "forgetting": values["forgetting"],
+        "backward transfer": values["backward_transfer"],
+        "forward transfer": values["forward_transfer"],
+    }
     said = (f"{escape(name)} {metric.figure(value)}" for name, value in numbers.items() if value is not None)
     yield f"<p>{', '.join(said)}</p>"
 

@@ -78,8 +78,8 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         monkeypatch.setattr(preflight, "ask_nodes", ask)
         monkeypatch.setattr(preflight, "versions", lambda: HERE)
         config: Any = SimpleNamespace(resources=SimpleNamespace(memory=wanted))
-        made = Preflight(config, MemoryNeed(data=100 * MIB, host=GIB))
-        made.asked = asked  # type: ignore[attr-defined]
+        made: Any = Preflight(config, MemoryNeed(data=100 * MIB, host=GIB))
+        made.asked = asked
         return made
 
     return answer

@@ -1,4 +1,4 @@
-"""Starting a cluster, joining one and preparing its actors: what Ray receives, and what is said where that fails."""
+"""Starting a cluster, joining one and preparing its actors: what Ray receives, and the error messages."""
 
 import socket
 import sys
@@ -113,7 +113,7 @@ class Process:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Started:
-    """A function: start Ray, whose attempts end so. The number of attempts, and what is said."""
+    """A function: start Ray, whose attempts end so. The number of attempts, and the messages."""
 
     def start(*outcomes: Exception | list[str]) -> tuple[int, str]:
         left = list(outcomes)
