@@ -107,7 +107,7 @@ class AsynchronousUpdates(Stateful):
         cohort = self._cohort_of(dispatch)
         order = replace(
             exchange.order("train", [client], message, {client: self._size(dispatch) / cohort.weight}),
-            cohort=len(cohort.numbers),
+            cohort_size=len(cohort.numbers),
             arrived=cohort.arrived,
             discount=self._discount(dispatch),
             update=dispatch.update,

@@ -97,7 +97,7 @@ class Waiting(Notice):
 
 
 @dataclass(frozen=True)
-class Stage:
+class StartStep:
     """A short description of what a run is doing before its first round."""
 
     text: str
@@ -111,7 +111,7 @@ class RolledBack:
     round: int  # the last round of the checkpoint
 
 
-Event = Started | RoundDone | Checkpoint | Finished | Notice | Stage | RolledBack
+Event = Started | RoundDone | Checkpoint | Finished | Notice | StartStep | RolledBack
 STOPPABLE = (Started, RoundDone)  # a callback may end the run at these events
 OPTIONAL = ("evaluation", "spread", "dispatches", "memory", "profile")  # the last keys in rounds.jsonl, omitted if None
 

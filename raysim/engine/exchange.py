@@ -15,7 +15,7 @@ from raysim.config import Config
 from raysim.engine.compatibility import make_methods, name_methods
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import check_announced, check_delta, check_plan, check_request, place_of_hook
-from raysim.engine.orders import Order, Phase, Reply
+from raysim.engine.orders import Order, Reply, RoundInfo
 from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
 from raysim.engine.runner import Runner
@@ -169,8 +169,8 @@ class Exchange(Stateful):
             clients=tuple(clients),
             message=message,
             shares=shares,
-            cohort=len(clients),
-            phase=Phase(server.round, common, self._rate[1]),
+            cohort_size=len(clients),
+            round_info=RoundInfo(server.round, common, self._rate[1]),
             windows={client: window for client, window in windows.items() if window != common},
         )
 

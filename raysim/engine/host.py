@@ -91,9 +91,9 @@ class ClientHost:
         """Carry out an order, and return the reply, reduced over the order's clients. Raises RunError."""
         self.receive(broadcasts)
         order = replace(order, message=self._move(order.message))
-        reply = Reply(order.cohort, single=len(order.clients) == 1)
+        reply = Reply(order.cohort_size, single=len(order.clients) == 1)
         method = name_methods(self._methods) if order.op == "train" else order.op
-        who = f"round {order.phase.round}: a client half ({method}), the model or the data stream"
+        who = f"round {order.round_info.round}: a client half ({method}), the model or the data stream"
         # Restore torch's generators: in a local run, a plan may be suspended inside `rng_scope` while this order runs.
         with guard_globals(who, "client"), torch_restored(), self._calls.profile.part("client: everything else"):
             self.seconds = {}
@@ -101,9 +101,9 @@ class ClientHost:
                 began = time.perf_counter()
                 self.model.load(self.broadcasts["model"].value)
                 if self._has_task_heads:
-                    stream, window = self.clients[number].stream, order.phase_of(number).window
+                    stream, window = self.clients[number].stream, order.round_info_of(number).window
                     select_head(self.model.module, stream.tasks_in(window, window + 1)[0])
-                with locate_errors(f"client {number}, round {order.phase.round}"):
+                with locate_errors(f"client {number}, round {order.round_info.round}"):
                     self.serve(self.clients[number], order, reply)
                 self.seconds[number] = time.perf_counter() - began
             reply.settle()
@@ -113,10 +113,10 @@ class ClientHost:
     def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
         """Have one client carry out the order, and add its part to the reply. The server's model must be loaded."""
         if order.op == "train":
-            client.begin_phase(order.phase_of(client.id), order.shares[client.id])
+            client.begin_phase(order.round_info_of(client.id), order.shares[client.id])
             self._train(client, order, reply)
         else:
-            client.receive_data(order.phase_of(client.id).window)
+            client.receive_data(order.round_info_of(client.id).window)
             client.begin_exchange(order.op.partition(".")[0], order.shares[client.id])
             self._exchange(client, order, reply)
         self._calls.check_phase(client.halves.values())
@@ -271,4 +271,4 @@ class ClientHost:
     def _where(self, client: HostedClient, order: Order) -> str:
         """Return the prefix of the error message for a non-finite value from this client."""
         method = name_methods(client.halves) if order.op == "train" else order.op
-        return f"client {client.id} diverged in round {order.phase.round} ({method})"
+        return f"client {client.id} diverged in round {order.round_info.round} ({method})"

@@ -17,7 +17,7 @@ from raysim.data.custom_stream import CustomStream
 from raysim.data.pixels import Source
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.local_training import train
-from raysim.engine.orders import Phase
+from raysim.engine.orders import RoundInfo
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.system.device import to_device
@@ -53,17 +53,17 @@ class HostedClient(Client):
         # By position in the stream: whether the sample was offered to the memory.
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
 
-    def begin_phase(self, phase: Phase, share: float) -> None:
+    def begin_phase(self, info: RoundInfo, share: float) -> None:
         """Begin a training phase: receive new data, and create new random generators."""
-        self.receive_data(phase.window)
+        self.receive_data(info.window)
         self.phases += 1
         self.exchanges = {}
-        self.round, self.lr, self.share = phase.round, phase.lr, share
+        self.round, self.lr, self.share = info.round, info.lr, share
         self.trained, self.steps = len(self.arrived), 0
         self.forget()
         self._streams.select("model")
         self._receive()
-        stage = self.stream.stage(phase.window)
+        stage = self.stream.stage(info.window)
         if stage != self.begun:
             self.finished = self.stream.span(max(self.begun, 0), stage)
             self.begun = stage

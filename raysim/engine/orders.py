@@ -19,8 +19,8 @@ from raysim.system.state import map_tensors
 
 
 @dataclass(frozen=True)
-class Phase:
-    """What clients need to know of the current round."""
+class RoundInfo:
+    """The round's number, window and learning rate, which an order sends to all its clients."""
 
     round: int  # the server's round
     window: int  # the index of the current window of the stream
@@ -34,20 +34,20 @@ class Order:
     op: str  # "train" or "METHOD.OP"
     clients: tuple[int, ...]  # the ids of the clients, ascending
     message: Any  # for "train" a dict from method to message, otherwise the op's message
-    shares: Mapping[int, float]  # by client: its weight in the cohort
-    cohort: int  # the number of clients in the cohort
-    phase: Phase
-    windows: Mapping[int, int] = field(default_factory=dict)  # by client: its window, if it is not the phase's
+    shares: Mapping[int, float]  # client -> its weight in the cohort
+    cohort_size: int  # the number of clients in the cohort
+    round_info: RoundInfo
+    windows: Mapping[int, int] = field(default_factory=dict)  # client -> its window, if `round_info` has another one
     arrived: int | None = None  # how many samples the cohort has received so far; None for uniform weights
     discount: float = 1.0  # the factor by which the update is scaled for its staleness
     # Only under an asynchronous schedule:
     update: int | None = None  # the server update that uses the clients' updates, if any
-    # The clients that get their order for this update later. A host is sent at most one of its own.
+    # The clients whose orders for this update follow later. A host gets only the first of its own clients in this list.
     later: tuple[int, ...] = ()
 
-    def phase_of(self, client: int) -> Phase:
-        """Return the phase with this client's window."""
-        return replace(self.phase, window=self.windows.get(client, self.phase.window))
+    def round_info_of(self, client: int) -> RoundInfo:
+        """Return the round's info with this client's window."""
+        return replace(self.round_info, window=self.windows.get(client, self.round_info.window))
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Reply:
     Values stay on their device, unchecked, until `settle` is called. So the host waits for a GPU only once per order.
     """
 
-    cohort: int  # the number of clients in the cohort
+    cohort_size: int  # the number of clients in the cohort
     sums: dict[str, ExactSum] = field(default_factory=dict)  # by name: "parameters", "buffers", "METHOD.TERM"
     by_client: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # "METHOD.TERM" -> client -> value
     integers: tuple[int, Tensor] | None = None  # the lowest client id so far, and its integer buffers [I]
@@ -131,7 +131,7 @@ class Reply:
             return
         if _dtype(term.value) == torch.float64 and name not in self.doubles:
             self.doubles.append(name)
-        weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
+        weight = 1 / self.cohort_size if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, [(f"{where}, in its {name}", term.value)], weight)
 
     def watch(self, value: Tensor, what: str) -> None:
@@ -195,7 +195,7 @@ class Reply:
 
     def take_sums(self) -> Reply:
         """Move the sums into a new reply, and return it."""
-        taken = Reply(self.cohort, sums=self.sums, updates=self.updates, doubles=[*self.doubles])
+        taken = Reply(self.cohort_size, sums=self.sums, updates=self.updates, doubles=[*self.doubles])
         self.sums, self.updates = {}, 0
         return taken
 
@@ -220,7 +220,7 @@ class Reply:
                 terms[name] = dict(sorted(self.by_client[full].items()))
             elif full in self.sums:
                 total = self.sums[full]
-                reduced = total.mean() if how == "mean" else total.total(self.cohort)
+                reduced = total.mean() if how == "mean" else total.total(self.cohort_size)
                 terms[name] = reduced if full in self.doubles else reduced.to(dtype)
         return terms
 
