@@ -155,7 +155,7 @@ def test_it_goes_with_fed_a_gem_and_replayed_rows(cfed, simulate):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ([], "methods.cfed: learns from a second dataset without labels; name it, dataset.unlabelled={name: ...}"),
+        ([], "methods.cfed: learns from a second dataset without labels; set dataset.unlabelled={name: ...}"),
         (
             ["dataset.unlabelled={name: synthetic, shape: [3, 8, 8], classes: 10, train: 50, test: 10}"],
             "dataset.unlabelled: found samples of shape (3, 8, 8), allowed: (1, 8, 8), as in dataset",
