@@ -11,6 +11,8 @@ INLINE = re.compile(r"(?P<before>\(?)\$(?P<text>[^$\n]+)\$(?P<after>[.,:;)]*)")
 DISPLAY = re.compile(r"^```math\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 ENVIRONMENTS = {"aligned": "align*", "cases": "cases"}  # GitHub's name: latex2mathml's
 ENVIRONMENT = re.compile(r"(?P<mark>\\(?:begin|end))\{(?P<name>[^}]*)\}")
+FUNCTION = re.compile(r"(<mi>[a-z]{2,}</mi>)(<mo [^>]*>&#x00028;)?")  # log x, but exp(x)
+THIN = '<mspace width="0.17em" />'
 PARTS = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "msubsup": 3, "munder": 2, "mover": 2, "munderover": 3}
 
 
@@ -42,7 +44,7 @@ def to_mathml(latex: str, display: str) -> str:
         raise ValueError(f"the formula {latex.strip()!r} does not convert: {error!r}") from error
     if fault:
         raise ValueError(f"the formula {latex.strip()!r} does not convert: {fault}")
-    return made
+    return FUNCTION.sub(lambda name: f"{THIN}{name[1]}{name[2] or THIN}", made)
 
 
 def _rename(environment: re.Match[str]) -> str:

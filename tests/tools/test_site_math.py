@@ -45,6 +45,13 @@ def test_a_formula_in_text_is_within_a_span() -> None:
     assert shape(math) == f"math(mrow(mfrac({top},mrow(mn(2)))))"
 
 
+def test_functions_stand_apart_from_what_precedes_them_and_from_their_argument() -> None:
+    made = ElementTree.fromstring(site_math.to_mathml(r"q \log p + \exp(x)", "inline"))
+    thin = "mspace()"
+    log, exp = f"mi(q),{thin},mi(log),{thin},mi(p)", f"{thin},mi(exp),mo((),mi(x),mo())"
+    assert shape(made) == f"math(mrow({log},mo(+),{exp}))"
+
+
 @pytest.mark.parametrize(
     ("latex", "why"),
     [
