@@ -17,7 +17,7 @@ from raysim.actors.runner import RayRunner, start_hosts
 from raysim.actors.stalls import Stalls
 from raysim.actors.workers import choose_start, prepare_actor
 from raysim.config import Config
-from raysim.engine.events import STOPPABLE, Checkpoint, Event, Finished, Notice, Stage, Started, Waiting
+from raysim.engine.events import STOPPABLE, Checkpoint, Event, Finished, Notice, Started, StartStep, Waiting
 from raysim.engine.simulation import Simulation
 from raysim.estimate.placement import Placement
 from raysim.federation.federation import Federation
@@ -92,8 +92,8 @@ class Coordinator(Driven):
             del reference
             placement = start.places.placement
             self._runner = runner = RayRunner(start.config, federation.streams, start.hosts, placement, start.apart)
-            for stage in runner.start(start.places, start.clients):
-                yield Stage(stage)
+            for step in runner.start(start.places, start.clients):
+                yield StartStep(step)
             simulation = Simulation(start.config, federation, runner, start.server)
             simulation.stopping = self._stopping
             joined, paced = start.config.resources.address is not None, start.paced

@@ -72,16 +72,16 @@ class Rebalancing:
         """Decide which clients of an order move before the order is carried out, and record their new hosts."""
         if self._fixed:
             return {}
-        if order.phase.round != self._round:
+        if order.round_info.round != self._round:
             self._learn()
-            self._round, self._spent = order.phase.round, {}
+            self._round, self._spent = order.round_info.round, {}
             self._price += FADING * (PRICE - self._price)
         load = np.zeros(len(self._slowness))
         movable: dict[int, list[tuple[float, int]]] = defaultdict(list)
         for client in order.clients:
             home, known = self.home[client], self._spent.get(client)
             if known is None:
-                window = order.windows.get(client, order.phase.window)
+                window = order.windows.get(client, order.round_info.window)
                 known = self._spent[client] = _Spent(order.op, max(1, self._samples(client, window)), home)
                 movable[home].append((self._expected(client, known), client))
             load[home] += self._expected(client, known) * self._slowness[home]

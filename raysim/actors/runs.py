@@ -13,7 +13,7 @@ from raysim.actors.coordinator import Driven, RemoteRun, waits_after
 from raysim.actors.draining import Draining
 from raysim.actors.session import Session
 from raysim.config import Config
-from raysim.engine.events import Event, Notice, RoundDone, Stage
+from raysim.engine.events import Event, Notice, RoundDone, StartStep
 from raysim.engine.simulation import simulate_here
 from raysim.estimate.concurrency import CPUS_OF_A_RUN
 from raysim.federation.federation import Federation
@@ -87,7 +87,7 @@ class RunActor(RemoteRun):
         state = (None, None) if saved is None else (saved.server, dict(saved.clients))
         actor = placed.remote(config, ray.put(federation), ray.put(state))
         # Report a first event at once, so that a driver of several runs does not wait for this one alone.
-        super().__init__(actor, bool(config.callbacks), [Stage("starting")])
+        super().__init__(actor, bool(config.callbacks), [StartStep("starting")])
         self._note_peak = note_peak
         self._patience = takes.patience
         self._latest = time.monotonic() + takes.patience  # the time by which the actor should have started

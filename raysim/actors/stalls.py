@@ -8,7 +8,7 @@ from typing import Any
 import ray
 
 from raysim.actors import liveness
-from raysim.engine.events import Event, Stage
+from raysim.engine.events import Event, StartStep
 from raysim.system.errors import Lost, RunError
 
 FIRST, AGAIN = 30, 60  # seconds until the first report, and until the next one
@@ -42,7 +42,7 @@ class Stalls:
         if not self._starting:
             self._longest = max(self._longest, now - self._silent_since)
         self._silent_since, self._next = now, now + max(FIRST, USUAL * self._longest)
-        self._starting, self._misses = isinstance(event, Stage), 0
+        self._starting, self._misses = isinstance(event, StartStep), 0
 
     def line(self, coordinator: Any) -> str | None:
         """Return the line to show now, or None. `coordinator` is the actor.

@@ -11,7 +11,7 @@ NOTHING = nullcontext()
 
 
 class Profile:
-    """Seconds by part. A part's seconds exclude those of the parts inside it.
+    """The seconds of each part of a run, without the seconds of the parts inside it.
 
     Args:
         on: whether seconds are measured; otherwise a part costs nothing.
@@ -23,7 +23,7 @@ class Profile:
         self.on = on
         self._device = device
         self._seconds: dict[str, float] = defaultdict(float)
-        self._inside: list[float] = []  # by open part: the seconds of the parts inside it
+        self._inside: list[float] = []  # for each open part: the seconds of the parts inside it
 
     def part(self, name: str) -> AbstractContextManager[None]:
         """Return a context. Time in the context counts for this part."""

@@ -36,7 +36,7 @@ from raysim.models.flat import FlatModel
 from raysim.system.errors import RunError, describe_error, locate_errors
 from raysim.system.state import Stateful, decode, encode
 
-UNFIT = "the checkpoint's record of the server is not one of this run; delete the newest checkpoint"
+UNFIT = "the checkpoint's state of the server does not fit this run; delete the newest checkpoint"
 
 
 def load_parts(config: Config) -> tuple[Federation, FlatModel]:
@@ -62,7 +62,7 @@ def simulate_here(
 
     Args:
         config, federation, server, model: as in `Simulation`.
-        clients: the checkpoint's records of the clients.
+        clients: the checkpoint's states of the clients.
     """
     return Simulation(config, federation, LocalRunner(config, federation, clients), server, model)
 
@@ -74,7 +74,7 @@ class Simulation(Stateful):
         config: the resolved config.
         federation: the run's data.
         runner: the runner. If the run resumes from a checkpoint, its clients are already restored.
-        server: the checkpoint's record of the server. None starts the run from its beginning.
+        server: the checkpoint's state of the server. None starts the run from its beginning.
         model: the initial model, on the CPU. None builds it here.
     """
 
@@ -122,9 +122,9 @@ class Simulation(Stateful):
             self._restore(server)
         self._saved = self.server.round  # the round of the last checkpoint
 
-    def _restore(self, record: bytes) -> None:
-        """Restore the checkpoint's record of the server. Raises RunError if it is not one of this run."""
-        state, expected = decode(record), [vector.shape for vector in self.model.vectors]
+    def _restore(self, saved: bytes) -> None:
+        """Restore the checkpoint's state of the server. Raises RunError if it does not fit this run."""
+        state, expected = decode(saved), [vector.shape for vector in self.model.vectors]
         try:
             self.restore(state)
             if (methods := [*state["exchange"]["halves"]]) != [*self.exchange.halves]:
@@ -220,7 +220,7 @@ class Simulation(Stateful):
         return done
 
     def _evaluate(self) -> tuple[Accuracies, Mapping[str, Spread] | None]:
-        """Return the accuracies by protocol (such as task_il), and, with local models, their spread over clients."""
+        """Return each protocol's accuracies, and their spread over clients if `evaluation.model` is local."""
         if self.config.evaluation.model == "global":
             return accuracies(self._scores(), self.federation), None
         return mean_client_accuracies(self._scores(), self.federation)

@@ -24,7 +24,7 @@ from raysim.actors.host import Host, Ready
 from raysim.actors.rebalancing import Rebalancing
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import RunActor
-from raysim.engine.events import Checkpoint, Finished, Notice, RolledBack, RoundDone, Stage, Started, Waiting
+from raysim.engine.events import Checkpoint, Finished, Notice, RolledBack, RoundDone, Started, StartStep, Waiting
 from raysim.engine.orders import Order
 from raysim.estimate import placement
 from raysim.estimate.memory import MemoryNeed
@@ -329,7 +329,7 @@ def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.Mo
     made = Coordinator(Start(config, [None], [], places, b"", restored, False, 0))
     del restored
     events = made.events()
-    assert next(events) == Stage("one")
+    assert next(events) == StartStep("one")
     held = next(events)
     assert isinstance(held, Checkpoint)
     assert len(list(held.clients)) == 1

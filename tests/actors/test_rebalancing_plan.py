@@ -7,7 +7,7 @@ import pytest
 
 from raysim.actors import rebalancing
 from raysim.actors.rebalancing import Rebalancing
-from raysim.engine.orders import Order, Phase
+from raysim.engine.orders import Order, RoundInfo
 
 SAMPLES = 600  # 60 ms at the pace that is assumed before any was measured
 
@@ -17,7 +17,7 @@ def dealt(homes: Sequence[Sequence[int]], sizes: Mapping[int, int] | None = None
 
 
 def order(clients: Sequence[int], round: int = 1, op: str = "train", windows: Mapping[int, int] | None = None) -> Order:
-    return Order(op, tuple(clients), {}, {}, len(clients), Phase(round, 0, 0.1), windows or {})
+    return Order(op, tuple(clients), {}, {}, len(clients), RoundInfo(round, 0, 0.1), windows or {})
 
 
 def play(

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import raysim
-from raysim.engine.events import RoundDone, Stage, Started
+from raysim.engine.events import RoundDone, Started, StartStep
 from raysim.launch import bar as bars
 from raysim.launch.bar import LiveRun, open_run_display
 from raysim.launch.display import RunDisplay
@@ -83,7 +83,7 @@ def test_the_stage_is_named_while_a_run_starts(tiny: Any, at: Any) -> None:
     run = LiveRun(Console(width=80), tiny())
     assert shown(run).startswith("starting ━")
     at(65)
-    run.take(Stage("hosts: 12 of 24 ready"))
+    run.take(StartStep("hosts: 12 of 24 ready"))
     assert shown(run).startswith("hosts: 12 of 24 ready ━")
     assert shown(run).endswith(" 0:01:05")
     run.take(Started(None, 8))
@@ -108,7 +108,7 @@ def test_a_run_names_its_stages(tiny: Any, tmp_path: Any) -> None:
             self.stages: list[str] = []
 
         def take(self, event: object) -> None:
-            if isinstance(event, Stage):
+            if isinstance(event, StartStep):
                 self.stages.append(event.text)
 
     told = Told()
