@@ -127,7 +127,6 @@ def test_of_another_page_only_the_streams_are_drawn(tmp_path: Path) -> None:
 
 def test_a_figure_has_the_words_of_its_mark() -> None:
     pages = pytest.importorskip("site_pages", reason="no MkDocs: pip install '.[docs]'")
-    found = [
-        mark.groups() for mark in pages.PLOTS.finditer("<!-- figures: a/*.svg -->\n<!-- figures: b.svg Two words. -->")
-    ]
+    text = "<!-- figures: a/*.svg -->\n<!-- figures: b.svg Two words. -->"
+    found = [mark.groups() for mark in pages.PLOTS.finditer(text)]
     assert found == [("a/*.svg", None), ("b.svg", "Two words.")]
