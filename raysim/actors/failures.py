@@ -13,11 +13,11 @@ LEAST_MEMORY = "with resources.clients_per_actor=auto a run takes the least memo
 ENDED = "its process ended (killed, crashed, or out of memory)"
 # Ray's errors for a dead actor. Ray raises the second if its memory monitor killed the actor.
 DEATHS = (RayActorError, OutOfMemoryError)
-_killed = count_killed()  # how many processes the kernel had killed when the newest attempt at a run began
+_killed = count_killed()  # how many processes the kernel had killed at the last call of `watch`
 
 
 def watch() -> None:
-    """Begin an attempt at a run. Processes that the kernel killed earlier do not count as losses of this attempt."""
+    """Store how many processes the kernel has killed so far. Only later kills count as losses of the run."""
     global _killed
     _killed = count_killed()
 

@@ -39,9 +39,9 @@ ROOT = Path(__file__).parents[1]  # raysim's code
 class Found:
     """What a task has found on its node."""
 
-    versions: Mapping[str, str]  # by package
+    versions: Mapping[str, str]  # package -> version
     memory: int  # available bytes
-    free: Mapping[str, int]  # bytes by folder; a folder that does not exist is omitted
+    free: Mapping[str, int]  # folder -> free bytes; a folder that does not exist is omitted
     store: str  # the folder of the object store
 
 
@@ -90,8 +90,8 @@ class Preflight:
         need: the memory that the run takes.
 
     Attributes:
-        nodes: by id: the nodes that were asked.
-        unfit: by id: why the node gets no host.
+        nodes: the nodes that were asked, by id.
+        unfit: why nodes get no host, by id.
     """
 
     def __init__(self, config: Config, need: MemoryNeed) -> None:
