@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import latex2mathml.converter
 from mkdocs.exceptions import ConfigurationError
 from mkdocs.structure.files import File, Files
+from site_math import DISPLAY, INLINE, convert_display, convert_inline
 
 import raysim
 
@@ -40,7 +40,6 @@ ORDER = ["Home", "Learn", "Choose", "How to", "Methods", "Reference", "Explain",
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 ARXIV = re.compile(r"(?<!\[)\barXiv[:\s](?P<number>\d{4}\.\d{4,5})\b")
-FORMULA = re.compile(r"\$(?P<text>[^$\n]+)\$")
 PLOTS = re.compile(r"^<!-- figures: (?P<pattern>\S+) -->$", re.MULTILINE)
 
 
@@ -95,14 +94,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
     def improve(text: str) -> str:
         linked = ARXIV.sub(r"[arXiv \g<number>](https://arxiv.org/abs/\g<number>)", LINK.sub(relink, text))
-        return FORMULA.sub(_as_math, linked)
+        return INLINE.sub(convert_inline, linked)
 
-    return PLOTS.sub(show, _outside_code(markdown, improve))
-
-
-def _as_math(formula: re.Match[str]) -> str:
-    """Return a formula in LaTeX as MathML, which browsers draw without a script."""
-    return f"<span>{latex2mathml.converter.convert(formula['text'])}</span>"
+    try:
+        return PLOTS.sub(show, DISPLAY.sub(convert_display, _outside_code(markdown, improve)))
+    except ValueError as error:
+        raise ConfigurationError(f"docs/{uri}: {error}") from error
 
 
 def on_post_build(config: Any) -> None:

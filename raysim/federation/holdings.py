@@ -27,6 +27,9 @@ class Holdings:
     at_tasks: Sequence[Sequence[tuple[int, int]]]
     """at_tasks[k]: pairs of a round and the client's task from then on, both from 1; task 0 means absent. Empty if all
     clients change their tasks in the same rounds."""
+    rows: Sequence[int] = ()
+    """The rounds after which a row of the accuracy matrix is measured; the last one is the run's last. Empty in files
+    of older versions."""
 
 
 def find_holdings(federation: Federation, timeline: Counts | None) -> Holdings | None:
@@ -43,6 +46,7 @@ def find_holdings(federation: Federation, timeline: Counts | None) -> Holdings |
         count_by_task(federation, clients).tolist(),
         count_by_class(federation, clients).tolist() if federation.objective.classes else [],
         [] if timeline is None else [_changes(row) for row in timeline[clients].tolist()],
+        federation.availability.rows,
     )
 
 

@@ -11,6 +11,7 @@ from raysim.federation.federation import Federation
 from raysim.launch.display import RunDisplay
 from raysim.launch.recovery import Recovery, Start
 from raysim.launch.resuming import resume_command
+from raysim.launch.stop_file import STOP, StopFile
 from raysim.records.recorder import Recorder
 from raysim.records.result import Result
 from raysim.system.errors import RunError
@@ -66,13 +67,18 @@ class Execution:
             audience = CallbackList(self._callbacks, recorder, self._federation.availability.rows)
             try:
                 # closing the events ends the actors before their cluster
-                with around or nullcontext(), closing(self.recovery.events(recorder)) as events:
+                with (
+                    around or nullcontext(),
+                    StopFile(self._directory, self._stop) as request,
+                    closing(self.recovery.events(recorder)) as events,
+                ):
                     for event in events:
                         ends = audience.take(event)
                         self._display.take(event)
                         if ends is not None:
                             self.recovery.end_round()
                             self._display.say(ends)
+                        request.look()
                         del event  # free a checkpoint's records, as the next event may take a round
                         self.recovery.heard()
                         yield
@@ -86,6 +92,13 @@ class Execution:
                     error.add_note(f"{where}: {resume_command(self._config, self._directory)}")
                 raise
             self._end(recorder, audience, recorder.status)
+
+    def _stop(self) -> None:
+        """End the run after its round, as its stop file asks."""
+        self._display.say(
+            f"found {self._directory / STOP}: the run ends after the round in progress, with a checkpoint"
+        )
+        self.recovery.stop()
 
     def _end(self, recorder: Recorder, audience: CallbackList, status: str) -> None:
         with delay_interrupts():

@@ -14,10 +14,10 @@ from functools import partial
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
+from raysim.reports.colors import FAINT, INK
 from raysim.reports.content import Plot, Report
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
 from raysim.reports.latex import escape_latex, fold, split_columns
-from raysim.reports.plots.style import FAINT, INK
 from raysim.reports.reading import FinishedRun
 from raysim.reports.tables import COSTS, FAIRNESS, learning_of
 from raysim.system.errors import single_line

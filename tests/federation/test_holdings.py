@@ -39,3 +39,4 @@ def test_a_run_writes_down_who_holds_what_and_who_is_at_which_task_when(tiny: An
     found = json.loads((tmp_path / "run" / "clients.json").read_text())
     assert found["by_task"] == [[12, 12]] * 3
     assert found["at_tasks"] == [[[1, 1], [4, 2], [5, 0]], [[1, 1], [4, 2]], [[1, 0], [2, 1], [4, 2]]]
+    assert found["rows"] == [3, 6]

@@ -18,15 +18,13 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from raysim.objectives import Metric
+from raysim.reports.colors import COLOURS, FAINT, INK
 from raysim.reports.content import Plot
 
 Array = npt.NDArray[np.float64]
 Look = dict[str, Any]
 Bounds = tuple[float | None, float | None]
 
-# Okabe and Ito's colors, which color-blind readers can distinguish, without yellow, which is too light for a line
-INK, FAINT = "#1a1a1a", "#dddddd"
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", INK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # as many as have no divisor in common with the colours
 DASHES = ("-", "--", "-.", ":")
 
