@@ -54,8 +54,8 @@ def cluster_of(
         session: an open session, for a cluster started on this machine.
 
     Raises:
-        ConfigError: a config names code that actors cannot import, or requests forked workers where Ray cannot have
-            them.
+        ConfigError: a config names code that actors cannot import, or requires forked workers in the plain mode of
+            `compat.why_plain`.
     """
     for config in configs:
         refuse_main(names_for_actors(config))

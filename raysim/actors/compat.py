@@ -146,7 +146,7 @@ def joining(mode: str, loopback: bool) -> Iterator[None]:
 def _reread_token() -> None:
     """Have Ray's C++ code read the token's variables again, before a cluster is started and after it has ended.
 
-    What: the classes with which Ray reads them.
+    What: the classes with which Ray reads the variables.
     Buys: a process that imported Ray earlier uses the token, and can later join a cluster with another token or none.
     Without: joining another cluster in the same process may fail.
     """

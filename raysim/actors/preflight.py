@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # they import torch, which the task on a node does not need
 
 SHARED, TEMPORARY = "/dev/shm", "/tmp"  # an object store is in SHARED, or in TEMPORARY if SHARED is smaller
 LEAST = {TEMPORARY: 256 * MIB, SHARED: 0}
-"""The bytes that each folder needs in addition to the object store, for logs and for objects that do not fit there."""
+"""The bytes that each folder needs in addition to the object store, for logs and for objects that it cannot hold."""
 ROOT = Path(__file__).parents[1]  # raysim's code
 
 
@@ -83,7 +83,7 @@ def _in_mib(nbytes: int) -> str:
 
 
 class Preflight:
-    """What is known of a cluster's nodes. Each node is asked once: later, a run's own hosts use its memory.
+    """What is known of a cluster's nodes. Each node is asked once, because later the run's hosts use its memory.
 
     Args:
         config: the resolved config.
@@ -104,7 +104,7 @@ class Preflight:
         """Ask the nodes that were not asked yet. Return the name of each unfit node, with the reason.
 
         Raises:
-            ConfigError: this machine's node has other software, or failed to answer. The coordinator must run there.
+            ConfigError: this machine's node has other software, or failed to answer. The coordinator must run on it.
         """
         new = [node for node in liveness.answer(ray.nodes) if node["Alive"] and node["NodeID"] not in self.nodes]
         stores = {node["NodeID"]: (int(node["Resources"].get("object_store_memory", 0)),) for node in new}

@@ -31,7 +31,7 @@ class Stalls:
     def __init__(self, nodes: Sequence[str], patience: float) -> None:
         self._nodes, self._patience = nodes, patience
         self._misses = 0  # the number of times in a row that the coordinator did not answer
-        self._longest = 0.0  # the seconds of the longest silence before this one, without those of the start
+        self._longest = 0.0  # the seconds of the longest earlier silence after the start
         self._silent_since = time.monotonic()
         self._next = self._silent_since + FIRST
         self._starting = True
