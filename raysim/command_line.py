@@ -145,7 +145,7 @@ def _evaluate(parser: ArgumentParser) -> None:
 def _show(parser: ArgumentParser) -> None:
     parser.add_config()
     words = "the picture's file, FILE.svg (NAME-stream.svg in the current folder)"
-    parser.add_argument("--out", "--output", metavar="FILE", type=Path, help=words)
+    parser.add_argument("--output", "--out", dest="out", metavar="FILE", type=Path, help=words)
 
 
 def _new(parser: ArgumentParser) -> None:

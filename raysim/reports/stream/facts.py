@@ -173,7 +173,7 @@ def _list_notes(config: Config, federation: Federation, turnout: Turnout, shown:
         notes.append(f"A column is {count_of(rounds_per_column(rounds), 'round')}. Shorter windows are not drawn.")
     if turnout.decided_by is not None:
         notes.append(f"{turnout.decided_by} chooses the clients during the run, so no participation is drawn.")
-    elif turnout.looked_at < rounds:
+    elif turnout.looked_at < rounds and not turnout.always:
         notes.append(f"Participation is that of {turnout.looked_at:,} of {rounds:,} rounds.")
     if turnout.seconds is not None:
         notes.append(f"The run lasts {turnout.seconds:,.3g} virtual seconds.")
