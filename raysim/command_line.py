@@ -98,6 +98,7 @@ def _run(parser: ArgumentParser) -> None:
     parser.add_argument("--local", action="store_true", help="run every client in this process, without Ray")
     parser.add_argument("--resume", action="store_true", help="resume from DIR's newest checkpoint")
     parser.add_argument("--quiet", action="store_true", help="show nothing")
+    parser.add_argument("--live", action="store_true", help="also serve a page that follows the run; see raysim live")
     parser.add_argument("--profile", action="store_true", help="print the seconds that each hook and part takes")
     parser.add_argument("--trust", action="store_true", help=TRUST)
 
@@ -125,6 +126,13 @@ def _sweep(parser: ArgumentParser) -> None:
     parser.add_argument("--local", action="store_true", help="one run after the other in this process, without Ray")
     parser.add_argument("--list", action="store_true", help="list the runs and their progress; start nothing")
     parser.add_argument("--quiet", action="store_true", help="show nothing")
+
+
+def _live(parser: ArgumentParser) -> None:
+    words = "the directory of a run or of a sweep, whether it runs, ran, or runs on another machine"
+    parser.add_argument("directory", metavar="RUN_OR_SWEEP", type=Path, help=words)
+    words = "the port on this machine's loopback (8090, or a free one if that is taken)"
+    parser.add_argument("--port", metavar="N", type=int, help=words)
 
 
 def _report(parser: ArgumentParser) -> None:
@@ -166,6 +174,7 @@ COMMANDS: Mapping[str, Command] = {
     "evaluate": Command("Run", "evaluate a finished run's model on other data or another split", _evaluate),
     "show": Command("Look", "draw the stream of a config before a run: clients, tasks, rounds; start nothing", _show),
     "report": Command("Look", "write tables, plots and a page over the finished runs below directories", _report),
+    "live": Command("Look", "serve a page that follows a run or a sweep while it runs, and replays it", _live),
     "list": Command("Look", "list what a config can name: methods, datasets, models, ...", _list),
     "configs": Command("Look", "list the configs and sweeps that raysim comes with", lambda parser: None),
     "new": Command("Start", "write your own config, a copy of another", _new),
