@@ -16,7 +16,7 @@ from raysim.config import load
 from raysim.data.builtin import digits
 from raysim.reports.plots.data import read_holdings
 from raysim.reports.stream.cells import StreamCell
-from raysim.reports.stream.facts import StreamFacts, collect_facts
+from raysim.reports.stream.facts import StreamFacts, collect_facts, join_ranges
 from raysim.reports.stream.picture import choose_rounds, draw_facts
 from raysim.reports.stream.rows import find_boundaries
 
@@ -64,9 +64,7 @@ def test_every_client_has_a_cell_for_each_task_and_a_boundary_between_them() -> 
     assert middle == pytest.approx((begin + end) / 2, abs=0.1)
     assert [float(line.attrib["x1"]) for line in boundaries] == pytest.approx([middle - 0.6] * 2, abs=0.1)
     assert "client 0, rounds 1 to 4: " in (cells[0].findtext(f"{SVG}title") or "")
-    assert {"drawn: the stream of 2 clients over 8 rounds", "1: classes 0 1 2 3 4", "2: classes 5 6 7 8 9"} <= {
-        *texts(root)
-    }
+    assert {"drawn: the stream of 2 clients over 8 rounds", "1: classes 0–4", "2: classes 5–9"} <= {*texts(root)}
 
 
 def test_windows_of_unknown_tasks_are_cells_with_the_tasks_by_their_shares() -> None:
@@ -176,10 +174,33 @@ def test_many_clients_and_rounds_are_sampled_and_the_picture_says_so() -> None:
     ]
     root = ElementTree.fromstring(picture.svg)
     assert len(of_class(root, "trips")) == 24
-    shares = of_class(root, "share")
-    heights = [float(share.attrib["height"]) for share in shares]
-    assert sum(heights) <= 60 * 44  # all clients of 60 columns
+    first, second = (share.attrib["d"] for share in of_class(root, "share"))  # an area for each task
+    assert (first.count("H"), second.count("H")) == (120, 120)  # 60 steps forward and 60 back
     assert "clients by task, of 300 clients" in texts(root)
+
+
+def test_all_clients_are_counted_by_task() -> None:
+    """40 clients, 30 of which are there from the start, and all from round 3 on; the overview is 44 high."""
+    arrive = {"at": [{"round": 3, "clients": [*range(30, 40)]}]}
+    changes = {"dataset": NUMBERS, "scenario": PERMUTED, "clients": {"count": 40, "arrive": arrive}}
+    facts = facts_of(changes)
+    assert facts.overview is not None
+    assert facts.overview.counts.tolist() == [[30, 30, 40, 40, 0, 0, 0, 0], [0, 0, 0, 0, 40, 40, 40, 40]]
+    first, _ = (share.attrib["d"] for share in of_class(ElementTree.fromstring(draw_facts(facts).svg), "share"))
+    heights = [float(y) for y in re.findall(r"V([\d.]+)", first)]
+    assert heights[8] - heights[0] == pytest.approx(33, abs=0.1)  # 30 of 40 clients
+    assert heights[8] - heights[2] == pytest.approx(44, abs=0.1)
+
+
+def test_a_long_name_takes_several_lines() -> None:
+    titles = [found for found in drawn({"name": "word " * 30 + "end"}).iter(f"{SVG}text") if found.get("font-weight")]
+    assert len(titles) == 4  # a word and a space take 45 of 536 pixels: twelve words in a line, of 41
+    assert texts(drawn({"name": "x" * 150}))[0].endswith("x…")
+
+
+@pytest.mark.parametrize(("labels", "words"), [([3], "3"), ([0, 1], "0 1"), ([0, 1, 2, 5, 7, 8, 9], "0–2 5 7–9")])
+def test_consecutive_classes_are_a_range(labels: list[int], words: str) -> None:
+    assert join_ranges(labels) == words
 
 
 def test_many_tasks_have_colors_in_a_row() -> None:
