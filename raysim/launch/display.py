@@ -1,5 +1,7 @@
 """Display of a run in plain lines, and of its result; bar.py has the live one."""
 
+from math import isclose
+
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +16,12 @@ from raysim.objectives import Metric
 from raysim.records.result import Result, shade
 from raysim.system.capacity import MIB
 from raysim.system.errors import single_line
+
+# metrics over samples, by task; the same if the tasks' test sets are equally large
+SAME_IF_EQUALLY_LARGE = {
+    "average_incremental_accuracy_by_task": "average_incremental_accuracy",
+    "final_accuracy": "average_accuracy",
+}
 
 
 class Display:
@@ -84,6 +92,9 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
         said = {key: v for key, v in values.items() if v is None or isinstance(v, float)}
         if (loss := said.get("final_forgetting")) is None or loss == -(values["backward_transfer"] or 0.0):
             said.pop("final_forgetting", None)  # it says nothing new
+        for key, same in SAME_IF_EQUALLY_LARGE.items():
+            if isclose(values.get(key) or 0.0, values.get(same) or 0.0, rel_tol=1e-9):
+                said.pop(key, None)
         numbers = {key.replace("_", " "): v for key, v in said.items()}
         shown = {
             key.replace("accuracy", metric.name): "-" if v is None else metric.figure(v) for key, v in numbers.items()
