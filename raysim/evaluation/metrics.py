@@ -130,7 +130,10 @@ def complete(values: ProtocolMetrics, samples: Sequence[int] | None = None) -> P
     if any(len(row) < t for t, row in enumerate(matrix, 1)):
         return values  # no matrix of raysim's
     in_step = values["forgetting"] is not None or len(matrix) < 2
-    return {**values, **measure_over_time(matrix, in_step, samples), **values}
+    completed = values.copy()
+    completed.update(measure_over_time(matrix, in_step, samples))
+    completed.update(values)
+    return completed
 
 
 def forgetting(matrix: Matrix) -> float | None:

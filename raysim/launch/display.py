@@ -9,7 +9,7 @@ from rich.text import Text
 
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RolledBack, RoundDone, Started
-from raysim.evaluation.metrics import Matrix, average_accuracy, describe_mean, grade, metric_of, protocol_label
+from raysim.evaluation.metrics import SEEN, Matrix, average_accuracy, describe_mean, grade, metric_of, protocol_label
 from raysim.evaluation.scoring import describe_clients
 from raysim.launch.announcing import describe_next
 from raysim.objectives import Metric
@@ -70,11 +70,15 @@ class RunLines(RunDisplay):
 
 
 def accuracy_so_far(event: RoundDone, config: Config) -> str:
-    """Return the mean accuracy, or other metric, over the tasks so far, by protocol, as text."""
+    """Return the mean accuracy, or other metric, over the tasks so far, by protocol, as text.
+
+    Class-IL among the seen classes is omitted: a line of a terminal has no room for it.
+    """
     task, metric = event.so_far, config.objective.make().metric
     return ", ".join(
         describe_mean(protocol, sum(row[:task]) / task, metric, config.evaluation.top_k)
         for protocol, row in (event.evaluation or {}).items()
+        if protocol != SEEN
     )
 
 
@@ -93,7 +97,7 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
         if (loss := said.get("final_forgetting")) is None or loss == -(values["backward_transfer"] or 0.0):
             said.pop("final_forgetting", None)  # it says nothing new
         for key, same in SAME_IF_EQUALLY_LARGE.items():
-            if isclose(values.get(key) or 0.0, values.get(same) or 0.0, rel_tol=1e-9):
+            if isclose(said.get(key) or 0.0, said.get(same) or 0.0, rel_tol=1e-9):
                 said.pop(key, None)
         numbers = {key.replace("_", " "): v for key, v in said.items()}
         shown = {

@@ -240,7 +240,8 @@ def test_the_summary_has_matrices_of_the_spread(tiny, tmp_path):
         raysim.evaluate(tmp_path / "run")
     again = raysim.evaluate(tmp_path / "run", {"evaluation.model": "global_per_client"})
     as_in = raysim.run(config, {"evaluation.model": "global_per_client"}, out=tmp_path / "global", local=True)
-    for protocol, values in as_in.evaluation.items():
+    for protocol in again.evaluation:
+        values = as_in.evaluation[protocol]
         assert again.evaluation[protocol]["accuracy"] == values["accuracy"][-1]
         assert again.evaluation[protocol]["std"] == values["std"][-1]
     assert again.per_client == as_in.per_client

@@ -122,6 +122,19 @@ def test_the_second_reading_needs_no_second_forward_pass():
     assert passes == [3, 2]
 
 
+def test_a_run_reads_class_il_a_second_time_among_the_tasks_so_far(tiny, simulate):
+    """Before and during task 1 only its classes compete, as in task-IL, and task 2 cannot be predicted."""
+    config = tiny(scenario={"kind": "class_incremental", "tasks": 2}, evaluation={"every_rounds": 1})
+    run, apart = simulate(config), simulate(config, None, [(0,), (1,), (2,)])
+    assert [done.evaluation for done in apart.rounds] == [done.evaluation for done in run.rounds]
+    found = [run.events[0].evaluation, *(done.evaluation for done in run.rounds)]
+    for each in found[:3]:
+        assert each["class_il_seen"] == [each["task_il"][0], 0]
+    assert any(each["class_il_seen"] != each["class_il"] for each in found[:3])
+    for each in found[3:]:
+        assert each["class_il_seen"] == each["class_il"]
+
+
 def test_right_answers_are_counted_by_the_class_that_a_sample_has(classes):
     """Class-IL: rows 0 | 3 6 are right, labels 0 | 3 2; task-IL: rows 0 1 | 3 4 6, labels 0 1 | 3 3 2."""
     found = scored(classes)

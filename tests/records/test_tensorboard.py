@@ -83,7 +83,8 @@ def test_hparams_has_a_row_per_run_first_what_differs_and_then_the_averages(
     for name, run in runs.items():
         found = {metric.name.tag: metric.value for metric in rows[name].metric_values}
         for protocol, values in run.evaluation.items():
-            last = [values["average_accuracy"], values["backward_transfer"], values["forgetting"]]
+            last = [values["average_accuracy"], values["final_accuracy"], values["average_incremental_accuracy"]]
+            last += [values["backward_transfer"], values["forgetting"]]
             assert [found[f"average/{protocol}/{one}"] for one in averages] == pytest.approx(last)
         assert found["bytes/up_so_far"] == run.bytes_up
         assert found["bytes/down_so_far"] == run.bytes_down
