@@ -40,6 +40,8 @@ class Trip:
     start: float
     end: float
     fate: Fate
+    round: int
+    """The round in which it ends: the one that uses its update, if it is used."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def _of_rounds(
         totals["dropped"] += len(dropped)
         totals["used"] += len(chosen) - len(dropped)
         for client in wanted.intersection(chosen):
-            trips[client].append(Trip(round - 1, round, "dropped" if client in dropped else "used"))
+            trips[client].append(Trip(round - 1, round, "dropped" if client in dropped else "used", round))
     return Turnout(trips, totals, len(looked_at), always)
 
 
@@ -141,12 +143,13 @@ def _place(dispatch: Dispatch, until: int, times: Sequence[float]) -> Trip:
         lasts = times[round] - times[round - 1]
         return round - 1 + (min(max((time - times[round - 1]) / lasts, 0.0), 1.0) if lasts else 0.0)
 
+    until = max(until, dispatch.version + 1)
     start = position(dispatch.sent, dispatch.version + 1)
-    return Trip(start, max(start, position(dispatch.back, max(until, dispatch.version + 1))), dispatch.fate)
+    return Trip(start, max(start, position(dispatch.back, until)), dispatch.fate, min(until, len(times) - 1))
 
 
 def shares_by_column(trips: Sequence[Trip], rounds: int, looked_at: int) -> list[float]:
-    """Return the part of every column of rounds that is in which trips with used updates take place."""
+    """Return which part of each column of rounds a client spends on trips with used updates."""
     width = rounds_per_column(rounds)
     edges = [*range(0, rounds, width), rounds]
     covered = np.zeros(len(edges) - 1)

@@ -163,8 +163,8 @@ def _outline(begin: float, end: float, y: float, height: float) -> str:
 
 
 def _say_trips(row: Row, trips: Sequence[Trip]) -> str:
-    """Return in which rounds a client takes part. A trip counts for the round in which it ends."""
-    used = [-int(-trip.end // 1) for trip in trips if trip.fate == "used"]
+    """Return in which rounds a client takes part."""
+    used = [trip.round for trip in trips if trip.fate == "used"]
     listed = ", ".join(map(str, used[:LISTED])) + ", ..." * (len(used) > LISTED)
     lost = len(trips) - len(used)
     return (
