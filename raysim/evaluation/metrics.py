@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import fsum
 from operator import mul
 from statistics import fmean
-from typing import NotRequired
+from typing import NotRequired, cast
 
 from typing_extensions import TypedDict
 
@@ -130,10 +130,7 @@ def complete(values: ProtocolMetrics, samples: Sequence[int] | None = None) -> P
     if any(len(row) < t for t, row in enumerate(matrix, 1)):
         return values  # no matrix of raysim's
     in_step = values["forgetting"] is not None or len(matrix) < 2
-    completed = values.copy()
-    completed.update(measure_over_time(matrix, in_step, samples))
-    completed.update(values)
-    return completed
+    return cast(ProtocolMetrics, {**values, **measure_over_time(matrix, in_step, samples), **values})
 
 
 def forgetting(matrix: Matrix) -> float | None:
@@ -210,7 +207,8 @@ def summarise(
     """
     rising = [metric.better(row) for row in matrix]
     transfers = in_step and untrained is not None
-    metrics: ProtocolMetrics = {
+    metrics = {
+        **describe_metric(metric),
         "accuracy": [list(row) for row in matrix],
         "average_accuracy": average_accuracy(matrix),
         "forgetting": forgetting(rising) if in_step else None,
@@ -219,4 +217,4 @@ def summarise(
         "forward_transfer": forward_transfer(rising, metric.better(untrained or ())) if transfers else None,
         **measure_over_time(matrix, in_step, samples),
     }
-    return {**describe_metric(metric), **metrics}
+    return cast(ProtocolMetrics, metrics)

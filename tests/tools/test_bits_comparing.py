@@ -69,7 +69,7 @@ def test_a_key_that_was_added_since_is_no_difference_but_one_that_is_gone_is() -
     here["test_samples"] = [4]
     here["evaluation"] = {**here["evaluation"], "class_il_seen": {"accuracy": [[0.5]]}}
     assert difference(FOUND, here) is None
-    gone = "test_samples, evaluation; first: test_samples [4] at BASE, nothing here"
+    gone = 'evaluation, test_samples; first: evaluation.class_il_seen {"accuracy": [[0.5]]} at BASE, nothing here'
     assert difference(here, FOUND) == gone
     assert difference(here, changed(test_samples=[5], evaluation=here["evaluation"])) is not None
 
