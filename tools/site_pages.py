@@ -27,7 +27,14 @@ OWN = {  # the repository's pages outside docs/, and what they are called here
 }
 SECTIONS = {  # a page of docs/ that stands in none of these is put into the last
     "Home": ["index.md"],
-    "Learn": ["concepts.md", "tutorial.md", "quickstart.md", "experiments.md", "writing_a_method.md"],
+    "Learn": [
+        "concepts.md",
+        "tutorial.md",
+        "quickstart.md",
+        "asynchronous.md",
+        "experiments.md",
+        "writing_a_method.md",
+    ],
     "Choose": ["choose.md", "scenarios.md", "gallery.md", "leaderboard.md", "coming_from.md"],
     "Methods": ["methods/README.md", "methods/*.md"],
     "Reference": ["config.md", "command_line.md", "api.md", "metrics.md", "figures.md"],

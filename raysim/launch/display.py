@@ -1,5 +1,6 @@
 """Display of a run in plain lines, and of its result; bar.py has the live one."""
 
+import sys
 from math import isclose
 
 from rich.box import SIMPLE
@@ -15,6 +16,7 @@ from raysim.launch.announcing import describe_next
 from raysim.objectives import Metric
 from raysim.records.result import Result, shade
 from raysim.system.capacity import MIB
+from raysim.system.console import make_console
 from raysim.system.errors import single_line
 
 # metrics over samples, by task; the same if the tasks' test sets are equally large
@@ -120,8 +122,10 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
 
 def result_console() -> Console:
     """Return a console for a result: as wide as the terminal, or, in a file, as the widest matrix."""
-    console = Console()
-    return console if console.is_terminal else Console(width=1000)
+    console = make_console(sys.stdout)
+    if not console.is_terminal:
+        console.width = 1000
+    return console
 
 
 def print_line(console: Console, text: str) -> None:

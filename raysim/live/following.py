@@ -12,7 +12,7 @@ from raysim.live.growing_file import GrowingFile, describe_files
 from raysim.live.lock_watch import LockWatch
 from raysim.live.round_line import parse_round
 from raysim.live.trips import Trips
-from raysim.records.run_directory import ROUNDS
+from raysim.records.run_directory import CLIENTS, ROUNDS
 from raysim.system.errors import ConfigError, single_line
 
 State = Literal["waiting", "running", "done", "interrupted", "failed", "killed", "deleted", "unreadable"]
@@ -52,7 +52,9 @@ class FollowedRun:
         self._lock = LockWatch(directory)
         self._existed = False
         self._trouble = ""  # what was wrong with the files
-        self._read_files = [directory / "config.yaml", directory / ROUNDS]
+        self._first_files = [directory / "config.yaml", directory / CLIENTS]
+        self._begun_with = describe_files([])  # how the first files were
+        self._read_files = [*self._first_files, directory / ROUNDS]
         self._files = describe_files(self._read_files)
         self._summary: Mapping[str, Any] | None = None
         self._summary_file = describe_files([])
@@ -95,10 +97,12 @@ class FollowedRun:
 
     def _read(self) -> None:
         self.more = False
-        if self._facts is None:
+        if not self._rounds.last:  # clients.json is written after config.yaml, and before the first round
             if not (self.directory / "config.yaml").exists():
                 return
-            self._begin(read_facts(self.directory))
+            if (described := describe_files(self._first_files)) != self._begun_with:
+                self._begin(read_facts(self.directory))
+                self._begun_with = described
         growth = self._file.read()
         if growth.restarted:
             self._forget()
@@ -111,6 +115,7 @@ class FollowedRun:
             self._rounds.add(found)
             self._evaluations.add(found)
             self._trips.add(found)
+        self._trips.show()
         self.more = growth.more
         if growth.lines and not self.more:
             self._lock.grown()
@@ -126,6 +131,7 @@ class FollowedRun:
         """Forget all rounds; the next reading begins anew."""
         self._file.forget()
         self._facts = self._evaluations = self._trips = None
+        self._begun_with = describe_files([])
         self._rounds = Rounds()
         self.more = False
         self._name_feeds()
@@ -153,7 +159,7 @@ class FollowedRun:
         """Return what the page shows in words and numbers, and how it draws the rest."""
         known: dict[str, Any] = {"label": self.label, "state": self.state, "trouble": self._trouble}
         known |= {"stopping": (self.directory / STOP).exists(), "directory": single_line(str(self.directory))}
-        known |= {"read": round(self._file.offset / self._file.size, 2) if self.more else 1}
+        known |= {"read": round(self._file.offset / max(1, self._file.size), 2) if self.more else 1}
         known |= {"round": self._rounds.last, "width": self._rounds.width, "summary": shorten_summary(self._summary)}
         if (facts := self._facts) and self._evaluations and self._trips:
             known |= {key: getattr(facts, key) for key in IN_HEAD}

@@ -41,34 +41,38 @@ class Trips:
         self._changes = sorted(changes, reverse=True)  # those to come; the next one is last
         self._tasks: dict[int, int] = {}
         self._cells: list[Cells] = []
+        self._new: set[int] = set()  # columns in which something was added
 
     def add(self, line: RoundLine) -> None:
         """Add the trips that began since the round before."""
         while self._changes and self._changes[-1][0] <= line.round:
             _, client, task = self._changes.pop()
             self._tasks[client] = task
-        touched: set[int] = set()
         for trip in line.dispatches or ():
             lane = self._lanes.get(trip.client)
             if lane is not None and 0.0 <= trip.sent <= trip.back:
-                self._add(lane, trip, self._tasks.get(trip.client, line.so_far), touched)
-        if not self.one_by_one:
-            for column in sorted(touched):
-                self._show(column)
+                self._add(lane, trip, self._tasks.get(trip.client, line.so_far))
 
-    def _add(self, lane: int, trip: Trip, task: int, touched: set[int]) -> None:
+    def show(self) -> None:
+        """Put what was added into the columns' feed, if trips are not shown one by one."""
+        if self.one_by_one:
+            return
+        for column in sorted({*self._new, *range(len(self.columns.items), len(self._cells))}):
+            self.columns.put(column, self._item(column))
+        self._new.clear()
+
+    def _add(self, lane: int, trip: Trip, task: int) -> None:
         if self.one_by_one:
             self.trips.append([lane, round(trip.sent, 6), round(trip.back, 6), task, trip.fate])
-        touched |= self._count(lane, trip, task if trip.fate == "used" else LOST)
+        self._count(lane, trip, task if trip.fate == "used" else LOST)
         if self.one_by_one and len(self.trips.items) > MOST_TRIPS:
             self.one_by_one = False
             self.trips.replace([])
-            touched |= set(range(len(self._cells)))
 
-    def _count(self, lane: int, trip: Trip, task: int) -> set[int]:
-        """Add a trip to the columns that it is in, and return these."""
+    def _count(self, lane: int, trip: Trip, task: int) -> None:
+        """Add a trip to the columns that it is in."""
         if trip.back <= 0.0:
-            return set()
+            return
         self.column_width = self.column_width or trip.back / 8
         while trip.back >= MOST_COLUMNS * self.column_width:
             self._fold()
@@ -78,7 +82,7 @@ class Trips:
         for column in range(first, last + 1):
             spent = min(trip.back, (column + 1) * width) - max(trip.sent, column * width)
             self._cells[column][lane, task] += max(0.0, spent)
-        return set(range(first, last + 1))
+        self._new |= set(range(first, last + 1))
 
     def _fold(self) -> None:
         """Make columns twice as wide."""
@@ -91,12 +95,8 @@ class Trips:
                 for key, seconds in cells.items():
                     folded[-1][key] += seconds
         self._cells = folded
+        self._new.clear()  # the columns before are others
         self.columns.replace([])
-
-    def _show(self, column: int) -> None:
-        for place in range(len(self.columns.items), column):
-            self.columns.append(self._item(place))
-        self.columns.put(column, self._item(column))
 
     def _item(self, column: int) -> list[int]:
         found = []

@@ -10,7 +10,7 @@ import pytest
 from test_stream_picture import BASE, drawn, facts_of, of_class, texts
 
 import raysim
-from raysim.reports.stream.participation import FATES, Trip, shares_by_column
+from raysim.reports.stream.participation import FATES, ClientTrip, shares_by_column
 
 CHANGING = {
     "clients": {
@@ -40,7 +40,7 @@ def rounds_of(changes: Mapping[str, object], out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
 
 
-def used_in(trips: Sequence[Trip]) -> list[int]:
+def used_in(trips: Sequence[ClientTrip]) -> list[int]:
     return [trip.round for trip in trips if trip.fate == "used"]
 
 
@@ -112,6 +112,6 @@ def test_a_custom_method_that_chooses_is_named(tmp_path: Path, monkeypatch: pyte
 
 def test_columns_have_the_share_of_their_rounds() -> None:
     """280 rounds are 140 columns of two. All four rounds of the first two columns, then half of the third's."""
-    trips = [Trip(0, 4, "used", 4), Trip(4.5, 5.5, "used", 6), Trip(6, 8, "discarded", 8)]
+    trips = [ClientTrip(0, 4, "used", 4), ClientTrip(4.5, 5.5, "used", 6), ClientTrip(6, 8, "discarded", 8)]
     shares = shares_by_column(trips, 280, 280)
     assert (len(shares), shares[:4]) == (140, [1.0, 1.0, 0.5, 0.0])

@@ -147,6 +147,18 @@ def test_a_text_is_drawn_by_its_first_words(tmp_path: Path) -> None:
     assert {"1: a", "2: b"} <= {*texts(root)}
 
 
+def test_custom_streams_have_no_known_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six windows, of three rounds each, and none of the samples is read."""
+    (tmp_path / "flowing.py").write_text(
+        "def stream(client, start):\n    raise AssertionError('it was opened')\n    yield\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    windows = {"window": 30, "windows": 6, "rounds_per_window": 3, "stream": "flowing:stream"}
+    root = drawn({"scenario.boundaries": {"asynchronous": windows}, "training": {}})
+    assert (len(of_class(root, "cell")), len(of_class(root, "boundary")), len(of_class(root, "task"))) == (12, 0, 1)
+    assert "1: custom streams of the clients" in texts(root)
+
+
 def test_without_the_files_it_has_no_samples_and_says_so(tmp_path: Path) -> None:
     changes = {"dataset": {"name": "mnist", "root": str(tmp_path)}, "model": {"name": "mlp", "hidden": [4]}}
     picture = raysim.draw_stream(BASE, changes)

@@ -106,7 +106,7 @@ def collect_facts(config: Config, pretend: bool = True) -> StreamFacts:
         about=[*_describe(config)],
         clients=count,
         rounds=rounds,
-        tasks=[_name_task(federation, task) for task in range(len(federation.tasks))],
+        tasks=_name_tasks(federation),
         rows=[Row(client, cells) for client, (cells, _) in found.items()],
         overview=count_clients(federation, OVERVIEW_COLUMNS) if len(shown) < count else None,
         turnout=turnout,
@@ -148,6 +148,13 @@ def _with_keys(name: str, keys: Mapping[str, object]) -> str:
         if isinstance(value, int | float) and not isinstance(value, bool) and not key.startswith("min_")
     ]
     return f"{name} ({', '.join(numbers)})" if numbers else name
+
+
+def _name_tasks(federation: Federation) -> list[str]:
+    """Return the names of the tasks. Nobody knows the tasks of custom streams, so they count as one."""
+    if federation.opener is not None:
+        return ["custom streams of the clients"]
+    return [_name_task(federation, task) for task in range(len(federation.tasks))]
 
 
 def _name_task(federation: Federation, number: int) -> str:

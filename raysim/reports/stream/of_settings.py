@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from raysim.config import Config, load
-from raysim.config.lookup import only_named_by
+from raysim.config.lookup import only_named_by, own_names
 from raysim.data.dataset import MissingData
 from raysim.reports.content import Plot
 from raysim.reports.grouping import ExperimentSetting, flatten
@@ -45,7 +45,8 @@ class StreamPlots:
             return None, f"The stream is that of setting {number}." if plot else ""
         plot = None
         try:
-            plot = self._write(run, f"{setting.number}-stream")
+            if not own_names(run.config):  # a report imports no code that runs name
+                plot = self._write(run, f"{setting.number}-stream")
         except MissingData:  # many reports are written where the data never were
             pass
         except (ConfigError, RunError) as error:
