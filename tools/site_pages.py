@@ -41,7 +41,16 @@ SECTIONS = {  # a page of docs/ that stands in none of these is put into the las
     "Results": ["results/README.md", "results/*.md", "reproducing.md", "benchmarks.md"],
     "Explain": ["architecture.md", "checkpoints.md", "decisions/README.md", "decisions/*.md"],
     "Project": ["contributing.md", "releasing.md", "changelog.md"],
-    "How to": ["check.md", "sweeps.md", "live.md", "clients_in_time.md", "own_components.md", "machines.md", "cluster.md", "*.md"],
+    "How to": [
+        "check.md",
+        "sweeps.md",
+        "live.md",
+        "clients_in_time.md",
+        "own_components.md",
+        "machines.md",
+        "cluster.md",
+        "*.md",
+    ],
 }
 ORDER = ["Home", "Learn", "Choose", "How to", "Methods", "Reference", "Explain", "Results", "Project"]
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
