@@ -33,7 +33,7 @@ import raysim
 from raysim.actors.cluster import own_cluster
 from raysim.actors.rebalancing import Rebalancing
 from raysim.engine.events import Event, RoundDone
-from raysim.engine.orders import Order, Phase
+from raysim.engine.orders import Order, RoundInfo
 from raysim.system.capacity import Capacity
 
 CLIENTS, COHORT, SAMPLES, SECONDS, NOISE = 1000, 100, 600, 1e-4, 0.05
@@ -68,7 +68,7 @@ def simulate(setting: Setting, fixed: bool, rounds: int, seed: int) -> Found:
     dealing = Rebalancing([range(h, len(sizes), hosts) for h in range(hosts)], lambda k, _: int(sizes[k]), fixed)
     for round in range(1, WARM_UP + rounds + 1):
         chosen = tuple(sorted(int(k) for k in draws.choice(len(sizes), cohort, replace=False)))
-        moves = dealing.plan_moves(Order("train", chosen, {}, {}, cohort, Phase(round, 0, 0.1)))
+        moves = dealing.plan_moves(Order("train", chosen, {}, {}, cohort, RoundInfo(round, 0, 0.1)))
         idle = np.zeros(hosts)  # seconds before a host begins to compute
         for (old, _), clients in moves.items():
             idle[old] += GIVING * len(clients)
@@ -83,7 +83,7 @@ def simulate(setting: Setting, fixed: bool, rounds: int, seed: int) -> Found:
             took[home][client] = seconds * slowness[home]
             busy[home] += took[home][client]
         for host, own in enumerate(took):
-            dealing.note(host, own, price)
+            dealing.add_times(host, own, price)
         if round > WARM_UP:
             speed = float((1 / slowness).sum())
             longest = max(float(alone.sum()) / speed, float(alone.max()) * float(slowness.min()))

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ class Node:
         if self._holder.stdout.readline() != "ready\n":
             raise SystemExit("namespaces are not allowed here: run as root, on a machine that allows them")
         self.first = psutil.Process(self._holder.pid).children()[0].pid
-        link = f"raysim-n{number}"
+        self._link = link = f"raysim-n{number}"
         call("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(self.first))
         call("ip", "link", "set", link, "master", BRIDGE, "up")
         for words in (["addr", "add", f"{self.address}/24", "dev", "eth0"], ["link", "set", "eth0", "up"]):
@@ -118,6 +118,8 @@ class Node:
         os.kill(self.first, signal.SIGKILL)
         self._holder.wait()
         self._ray.wait()
+        with suppress(subprocess.CalledProcessError):  # the kernel may have removed the namespaces already, or may not
+            call("ip", "link", "delete", self._link)
 
     def processes(self) -> list[psutil.Process]:
         """Return all processes on this node."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from raysim.records.result import Result
     from raysim.records.result import load_result as load
     from raysim.reports.frame import frame
+    from raysim.reports.stream.picture import StreamPicture, draw_stream
     from raysim.reports.write import figures
     from raysim.reports.write import write_report as report
     from raysim.sweeps.sweep import sweep
@@ -29,7 +30,9 @@ __all__ = [
     "Evaluated",
     "Result",
     "RunError",
+    "StreamPicture",
     "check",
+    "draw_stream",
     "evaluate",
     "figures",
     "frame",
@@ -44,7 +47,9 @@ _HOMES = {
     "Evaluated": "raysim.evaluation.evaluate:Evaluated",
     "Result": "raysim.records.result:Result",
     "RunError": "raysim.system.errors:RunError",
+    "StreamPicture": "raysim.reports.stream.picture:StreamPicture",
     "check": "raysim.launch.check:check_run",
+    "draw_stream": "raysim.reports.stream.picture:draw_stream",
     "evaluate": "raysim.evaluation.evaluate:evaluate",
     "figures": "raysim.reports.write:figures",
     "frame": "raysim.reports.frame:frame",

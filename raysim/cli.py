@@ -218,6 +218,20 @@ def _report(parser: ArgumentParser, asked: Namespace) -> int:
     return 0
 
 
+def _show(parser: ArgumentParser, asked: Namespace) -> int:
+    from raysim.config import load
+
+    config = load(asked.config, asked.overrides)
+    from raysim.reports.stream.picture import check_file, draw_stream
+
+    file = check_file(asked.out or f"{config.name}-stream.svg")
+    picture = draw_stream(config)
+    print(single_line(str(picture.save(file))))
+    for note in picture.notes:
+        print(single_line(note), file=sys.stderr)
+    return 0
+
+
 def _evaluate(parser: ArgumentParser, asked: Namespace) -> int:
     from raysim.evaluation import evaluate
 
@@ -263,6 +277,7 @@ ACTIONS: Mapping[str, Callable[[ArgumentParser, Namespace], int]] = {
     "live": _live,
     "list": _list,
     "sweep": _sweep,
+    "show": _show,
     "report": _report,
     "evaluate": _evaluate,
     "download": _download,

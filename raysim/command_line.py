@@ -150,6 +150,12 @@ def _evaluate(parser: ArgumentParser) -> None:
     parser.add_argument("--trust", action="store_true", help=TRUST)
 
 
+def _show(parser: ArgumentParser) -> None:
+    parser.add_config()
+    words = "the picture's file, FILE.svg (NAME-stream.svg in the current folder)"
+    parser.add_argument("--output", "--out", dest="out", metavar="FILE", type=Path, help=words)
+
+
 def _new(parser: ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="the file to write, which must not exist")
     words = "a config's name (`raysim configs` lists them) or path; by default the quickstart"
@@ -166,6 +172,7 @@ COMMANDS: Mapping[str, Command] = {
     "check": Command("Run", "validate a config and estimate its cost; start nothing", _check),
     "download": Command("Run", "download the data that a config needs", ArgumentParser.add_config),
     "evaluate": Command("Run", "evaluate a finished run's model on other data or another split", _evaluate),
+    "show": Command("Look", "draw the stream of a config before a run: clients, tasks, rounds; start nothing", _show),
     "report": Command("Look", "write tables, plots and a page over the finished runs below directories", _report),
     "live": Command("Look", "serve a page that follows a run or a sweep while it runs, and replays it", _live),
     "list": Command("Look", "list what a config can name: methods, datasets, models, ...", _list),

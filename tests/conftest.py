@@ -70,7 +70,7 @@ class Scattered(LocalRunner):
         del self.host
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:
-        reply = Reply(order.cohort)
+        reply = Reply(order.cohort_size)
         for host in reversed(self.hosts):
             own = tuple(client for client in host.clients if client in order.clients)
             if own:

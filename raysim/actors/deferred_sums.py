@@ -42,5 +42,5 @@ def merge_held(of_hosts: Iterable[Mapping[int, Reply]]) -> dict[int, Reply]:
     merged: dict[int, Reply] = {}
     for given in of_hosts:
         for update, sums in given.items():
-            merged.setdefault(update, Reply(sums.cohort)).merge(sums)
+            merged.setdefault(update, Reply(sums.cohort_size)).merge(sums)
     return merged

@@ -13,7 +13,7 @@ from raysim.actors.coordinator import Driven, RemoteRun, waits_after
 from raysim.actors.draining import Draining
 from raysim.actors.session import Session
 from raysim.config import Config
-from raysim.engine.events import Event, Notice, RoundDone, Stage
+from raysim.engine.events import Event, Notice, RoundDone, StartStep
 from raysim.engine.simulation import simulate_here
 from raysim.estimate.concurrency import CPUS_OF_A_RUN
 from raysim.federation.federation import Federation
@@ -87,14 +87,15 @@ class RunActor(RemoteRun):
         state = (None, None) if saved is None else (saved.server, dict(saved.clients))
         actor = placed.remote(config, ray.put(federation), ray.put(state))
         # Report a first event at once, so that a driver of several runs does not wait for this one alone.
-        super().__init__(actor, bool(config.callbacks), [Stage("starting")])
+        super().__init__(actor, bool(config.callbacks), [StartStep("starting")])
         self._note_peak = note_peak
         self._patience = takes.patience
-        self._latest = time.monotonic() + takes.patience  # the time by which the actor should have started
+        # The time after which the actor is late; infinite once it has started.
+        self._latest = time.monotonic() + takes.patience
 
     @property
     def late(self) -> bool:
-        """Whether the actor should have started by now."""
+        """Whether the actor has not started in time."""
         return time.monotonic() > self._latest
 
     def _completed(self, sent: tuple[Event, int]) -> Event:
@@ -106,14 +107,14 @@ class RunActor(RemoteRun):
     def _silence(self) -> Iterator[Event]:
         if self.late:
             raise RunError(
-                f"the run's process has not started for {self._patience:g} s (resources.patience): see `ray status`, "
-                "whether other programs hold its resources"
+                f"the run's process has not started for {self._patience:g} s (resources.patience); run "
+                "`ray status` to see whether other programs hold its resources"
             )
         return iter(())
 
 
 def wait_for_any(attempts: Sequence[RunActor | None]) -> int:
-    """Wait for an event, and return the index of its run. Runs without an attempt (None) come first, late runs last."""
+    """Wait for an event, and return its run's index. Runs that have not begun (None) come first, late ones last."""
     if None in attempts:
         return attempts.index(None)
     begun = [attempt for attempt in attempts if attempt is not None]

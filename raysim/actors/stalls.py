@@ -8,13 +8,13 @@ from typing import Any
 import ray
 
 from raysim.actors import liveness
-from raysim.engine.events import Event, Stage
+from raysim.engine.events import Event, StartStep
 from raysim.system.errors import Lost, RunError
 
 FIRST, AGAIN = 30, 60  # seconds until the first report, and until the next one
 USUAL = 5  # a silence is unusual if it is this many times as long as the longest one before
 ADVICE = (
-    "run `top` on these nodes, and `ray status`, to see whether processes are stopped or starved; check that no "
+    "run `top` on these nodes, and `ray status`, to see whether processes are suspended or starved; check that no "
     "firewall blocks the ports of Ray's workers (docs/cluster.md, Ports)"
 )
 
@@ -24,14 +24,14 @@ class Stalls:
 
     Args:
         nodes: the id of each host's node.
-        patience: the seconds of silence after which a starting run is ended, and a running run's coordinator counts as
-            lost.
+        patience: the seconds after which a run that is still starting, and says nothing, is ended. Later: the seconds
+            after which a coordinator that does not answer counts as lost.
     """
 
     def __init__(self, nodes: Sequence[str], patience: float) -> None:
         self._nodes, self._patience = nodes, patience
         self._misses = 0  # the number of times in a row that the coordinator did not answer
-        self._longest = 0.0  # the seconds of the longest silence before this one, without those of the start
+        self._longest = 0.0  # the seconds of the longest earlier silence after the start
         self._silent_since = time.monotonic()
         self._next = self._silent_since + FIRST
         self._starting = True
@@ -42,7 +42,7 @@ class Stalls:
         if not self._starting:
             self._longest = max(self._longest, now - self._silent_since)
         self._silent_since, self._next = now, now + max(FIRST, USUAL * self._longest)
-        self._starting, self._misses = isinstance(event, Stage), 0
+        self._starting, self._misses = isinstance(event, StartStep), 0
 
     def line(self, coordinator: Any) -> str | None:
         """Return the line to show now, or None. `coordinator` is the actor.

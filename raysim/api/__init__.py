@@ -1,7 +1,7 @@
 """The interface for writing methods. It is stable; the rest of the package may change between versions.
 
 A method is a frozen dataclass with two optional nested classes. The simulator creates one `Client` per client and one
-`Server` per run. This method makes every client send only a part of its update:
+`Server` per run. With this method, every client multiplies its update by a factor before sending it:
 
 >>> from dataclasses import dataclass
 >>> import torch
@@ -22,7 +22,8 @@ Saved in my_module.py, it runs with `raysim run quickstart 'methods={my_module:S
 
 Words and shapes:
 
-    half       one side of a method, ClientHalf or ServerHalf; its attributes are its state
+    half       one of a method's two classes, a ClientHalf or a ServerHalf; its attributes are its state
+    hook       a function that a half may override, and that raysim calls at a fixed place, such as `finish`
     stream     a client's training data, in order of arrival; a position is a sample's index in it
     task       a part of the stream with its own distribution, such as its own classes
     window     the samples of a client's stream that are available for training now
@@ -31,14 +32,14 @@ Words and shapes:
     cohort     the clients of a round
     share      a client's aggregation weight in the cohort; shares sum to 1
     phase      one client's local training in one round
-    op         a public method of the client half, other than a hook, that the server half may request
+    op         a public function of the client half, other than a hook, that the server half may request
     exchange   one op that clients carry out outside a phase: each receives a message and may return terms
-    plan       a generator in the server half that yields requests to clients and receives their replies
-    term       one client's part of a reply
+    plan       a generator in the server half that yields requests to clients and receives their reduced terms
+    term       a named value that one client returns; the server receives the mean, the sum or all clients' values
     broadcast  a value that clients keep until a newer version replaces it, such as the model
     delta      a change, to be added to the model
     protocol   how accuracy is measured: task_il predicts among the classes of the sample's task, class_il among all
-    row        the accuracies on all tasks at one time, usually a task's end; rows make up the accuracy matrix
+    row        a sample of a dataset or a batch; in the accuracy matrix: the accuracies on all tasks at one time
     [P]        a flat vector of all trainable parameters
     [B]        a flat vector of all float buffers (BatchNorm statistics)
     [n, ...]   a tensor with one entry for each sample of a batch

@@ -33,7 +33,7 @@ class Client(Stateful):
         self.shared = shared  # state shared with the other clients of the process
         self.window = -1  # the index of the current window: the samples to train on now
         self.arrived = torch.zeros(0, dtype=torch.int64)  # [n]: the positions in the current window
-        self.finished = self.arrived  # [n]: positions in the stages that ended between the last two calls of begin_task
+        self.finished = self.arrived  # [n]: positions in the stages that ended since the previous `begin_task`
         self.phases = 0  # the number of phases so far, including the current one
         self.round = 0  # the server's round, from 1
         self.lr = 0.0  # the learning rate of this phase
@@ -42,7 +42,7 @@ class Client(Stateful):
         # Only the simulator uses the following attributes. Methods call `record` and `generator` instead.
         self.trained = 0  # the number of samples in an epoch of this phase
         self.optimizer: dict[str, Any] = {}  # the optimizer's attributes, if training.keep_optimizer
-        self.records: dict[str, Tensor | float] = {}  # by name: the values passed to `record` in this phase
+        self.records: dict[str, Tensor | float] = {}  # name -> the value passed to `record` in this phase
         self._streams = seeding.Streams(shared.seed, number, 0, 0)
         self._kept_out: Tensor | None = None
         self._received: Tensor | None = None

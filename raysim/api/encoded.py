@@ -8,7 +8,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Encoded(ABC):
-    """An encoded vector. A subclass's fields are tensors, which are sent, and numbers that both sides know."""
+    """An encoded vector. A subclass's fields are tensors and numbers.
+
+    Only the tensors count as sent. The server is assumed to know the numbers, such as sizes.
+    """
 
     @property
     def nbytes(self) -> int:
@@ -19,8 +22,8 @@ class Encoded(ABC):
     def decode(self) -> Tensor:
         """Return the decoded vector, with the length and dtype of the original.
 
-        Hosts and the coordinator call this, on any device. Read only the fields. Use only operations that are bitwise
-        identical on all devices: copies and elementwise products, but no float sums.
+        Hosts and the coordinator call this, on any device. The result may depend only on the fields. Use only
+        operations that are bitwise identical on all devices: copies and elementwise products, but no float sums.
         """
 
 

@@ -1,10 +1,10 @@
-"""A method: its client-side half, its server-side half, and the hooks that they may override.
+"""A method: its client half, its server half, and the hooks that they may override.
 
-A method's fields are its YAML keys. Every client has its own client half. The simulation has one server half. Only
-overridden hooks are called; the code here shows the default. If several methods override a hook, all are called in the
+A method's fields are its YAML keys. Every client has its own client half. The simulation has one server half. The code
+here shows the effect of a hook that is not overridden. If several methods override a hook, all are called in the
 listed order. The first word of some docstrings says how their results combine:
 
-    Chained    methods run in the listed order, and each receives the previous result
+    Chained    each method receives what the previous one returned, or the object that the previous one changed
     Summed     the results are added
     EXCLUSIVE  at most one method may override the hook; a run with two is refused
 """
@@ -88,7 +88,7 @@ class Half(Stateful):
 class ClientHalf(Half):
     """The client's side of a method.
 
-    Public methods other than hooks are ops. They return terms or None. The server half requests one with `Request(op)`.
+    Public functions other than hooks are ops. They return terms or None. A plan requests one with `Request(op)`.
     """
 
     side: ClassVar = "client"
@@ -104,7 +104,7 @@ class ClientHalf(Half):
     def begin_task(self, client: Client) -> None:
         """Learn from the stages that have just ended. `client.finished` has the positions of their samples.
 
-        Called at the start of each stage's first phase. If clients are not notified of boundaries, there is one stage.
+        Called at the start of each stage's first phase. Needs a run that notifies clients of boundaries.
         """
 
     def start(self, client: Client, message: Any) -> None:
@@ -159,7 +159,7 @@ class ClientHalf(Half):
         """EXCLUSIVE: return the encoded form of a vector [P] to send, or the vector itself.
 
         Called after `finish` for the update, and for every term [P] that the server averages or sums. `name` is
-        "update" or "METHOD.TERM". `draws` is this client's generator for the name.
+        "update" or "METHOD.TERM". `draws` is this client's random generator for this name.
         """
         return vector
 
@@ -174,7 +174,7 @@ class ServerHalf(Half):
         return server.sample()
 
     def prepare(self, server: Server) -> Plan | None:
-        """Exchange messages with the cohort before it trains. None is an empty plan, here and below."""
+        """Exchange messages with the cohort before it trains. Here and in the hooks below, None is an empty plan."""
         return None
 
     def announce(self, server: Server) -> tuple[Any, Sequence[Broadcast]]:
@@ -184,7 +184,7 @@ class ServerHalf(Half):
     def evaluated(self, server: Server) -> Weights | None:
         """EXCLUSIVE: return the weights to evaluate and to write to model.pt. None uses the server's model.
 
-        Called for each evaluation and for model.pt; at a task's end, after `end_task`. Clients get the server's model.
+        Called for each version that is tested or saved; `end_task` comes first. Clients still get the server's model.
         """
         return None
 

@@ -33,8 +33,8 @@ class Server(Stateful):
         self.version = 0  # the number of updates of the model so far
         self.round = 0  # the current round, from 1; 0 before the first
         self.cohort: tuple[int, ...] = ()  # the ids of the round's clients, ascending
-        self.shares: Mapping[int, float] = {}  # by client of the cohort: its weight; the weights sum to 1
-        self.records: dict[str, float] = {}  # by name: the values passed to `record` in this round
+        self.shares: Mapping[int, float] = {}  # client of the cohort -> its weight; the weights sum to 1
+        self.records: dict[str, float] = {}  # name -> the value passed to `record` in this round
         self.local_bytes = 0  # the bytes of the model that are never sent; see `Method.local_bytes`
         self._streams = seeding.Streams(config.seed, "server", 0)
 
@@ -48,7 +48,7 @@ class Server(Stateful):
     def task(self) -> int:
         """The round's task, from 0.
 
-        If clients are at different tasks, it is the index of the accuracy matrix's next row.
+        If clients are at different tasks, it is the index of the accuracy matrix's next row to be measured.
         """
         return self._federation.availability.progress(self.round).task
 
@@ -127,7 +127,7 @@ class Server(Stateful):
         return check_chosen(chosen, present, "participation.sampler", sampler.function(), least=1)
 
     def shares_of(self, clients: Sequence[int]) -> dict[int, float]:
-        """Return these clients' weights by `aggregation.weights`. The weights sum to 1."""
+        """Return each client's weight among these, as `aggregation.weights` says. The weights sum to 1."""
         uniform = self._config.aggregation.weights == "uniform"
         sizes = {k: 1 if uniform else self.size(k) for k in clients}
         total = sum(sizes.values())

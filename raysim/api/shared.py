@@ -31,7 +31,7 @@ class Shared:
     kept_out: Callable[[Stream, int], Tensor | None]
     """Returns a mask (bool [classes]) of the classes that training excludes in a window of a stream, or None."""
     unlabelled: Source | None = None
-    """The dataset without labels."""
+    """The second dataset, which has no labels: `dataset.unlabelled`. None if the run has none."""
     parts: Sequence[npt.NDArray[np.int32]] = ()
-    """By client: the client's rows of the dataset without labels."""
+    """For each client: its rows of `unlabelled`."""
     objective: Objective = CLASSIFICATION

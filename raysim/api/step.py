@@ -20,11 +20,11 @@ class Step:
     ends_epoch: bool
     """Whether this is the last step of an epoch."""
     positions: Tensor
-    """The new samples' positions in the stream (int64 [m], on the CPU); empty if `batches` supplied the batch."""
+    """The positions (int64 [m], on the CPU) of the samples from the stream; empty if `batches` supplied the batch."""
     draws: Tensor | None
-    """The new samples' augmentation (int64 [m, k], on the CPU), or None."""
+    """The augmentation of the samples from the stream (int64 [m, k], on the CPU), or None."""
     x: Tensor
-    """Inputs [n, ...]: the new samples, then the rows that methods added."""
+    """Inputs [n, ...]: the samples from the stream or from `batches`, then the rows that methods added."""
     y: Tensor
     """Targets [n, ...]."""
     logits: Tensor = NOT_COMPUTED

@@ -1,4 +1,7 @@
-"""A server update under an asynchronous schedule: FedBuff's buffer of deltas, or FedAsync's mixing of one model."""
+"""Server updates under an asynchronous schedule.
+
+FedBuff adds a buffer of deltas to the server's model. FedAsync mixes one client's model into it.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,16 @@ from raysim.system.state import Stateful
 
 @dataclass(frozen=True)
 class _Cohort:
-    """Some dispatches. The server applies their updates together."""
+    """Dispatches with client updates that the server applies together."""
 
     numbers: tuple[int, ...]  # the dispatches' numbers, ascending
     clients: tuple[int, ...]  # the client of each dispatch
-    weight: int  # the sum of the updates' weights
+    weight: int  # the sum of the dispatches' weights, see `_size`
     arrived: int | None  # see Order.arrived
 
 
 class AsynchronousUpdates(Stateful):
-    """Server updates in the order of the timetable. Clients compute in parallel, and updates are applied in order."""
+    """Clients compute in parallel. The server applies their updates in the order of the timetable."""
 
     transient: ClassVar = frozenset(
         {"_exchange", "_server", "_schedule", "_timetable", "_tickets", "_sent", "_cohorts", "_away"}
@@ -44,14 +47,14 @@ class AsynchronousUpdates(Stateful):
         methods = {half.name: half.method for half in exchange.halves.values()}
         nbytes = expected_bytes(exchange.server, methods)
         self._timetable = plan_updates(exchange.config, clock, schedule, availability, nbytes)
-        self._tickets: dict[int, Any] = {}  # by dispatch number: the runner's ticket, until the update is applied
-        self._sent: dict[int, Delta] = {}  # by dispatch number: the sent model, as far as mixing needs it
-        self._cohorts: dict[int | None, _Cohort] = {}  # by server update
+        self._tickets: dict[int, Any] = {}  # dispatch number -> the runner's handle for the order, or its reply
+        self._sent: dict[int, Delta] = {}  # dispatch number -> the parts of the sent model that `_mix` needs
+        self._cohorts: dict[int | None, _Cohort] = {}  # server update -> the dispatches that it uses
         self._away: list[Dispatch] = []  # the dispatches that return after the current virtual time
         self._time = 0.0  # virtual seconds
 
     def update(self) -> RoundOutcome:
-        """Carry out the current server update: send the model to the next clients, then apply the due updates."""
+        """Carry out the current round: send the model to the next clients, then use the client updates that are due."""
         server, exchange = self._server, self._exchange
         update = self._timetable[server.round - 1]
         message, broadcasts = exchange.announce()
@@ -78,8 +81,8 @@ class AsynchronousUpdates(Stateful):
     def state(self) -> dict[str, Any]:
         """Wait until no client computes, and return the state, including replies that are not applied yet.
 
-        Virtual time does not advance. Hosts may hold back an update's sums. Here they are merged into the reply of the
-        update's first dispatch.
+        Virtual time does not advance. A host keeps its sums until its last client of a server update is done. Such
+        sums are merged into the reply of the update's first dispatch.
         """
         self._tickets = {number: self._exchange.wait_for(ticket) for number, ticket in self._tickets.items()}
         for update, sums in self._exchange.runner.give_sums().items():
@@ -107,7 +110,7 @@ class AsynchronousUpdates(Stateful):
         cohort = self._cohort_of(dispatch)
         order = replace(
             exchange.order("train", [client], message, {client: self._size(dispatch) / cohort.weight}),
-            cohort=len(cohort.numbers),
+            cohort_size=len(cohort.numbers),
             arrived=cohort.arrived,
             discount=self._discount(dispatch),
             update=dispatch.update,
@@ -136,29 +139,30 @@ class AsynchronousUpdates(Stateful):
         return cohort
 
     def _shares(self, update: Update) -> dict[int, float]:
-        """Return the cohort's weights, which sum to 1, from each client's number of samples at its dispatch."""
+        """Return the cohort's weights, which sum to 1. `aggregation.weights` decides whether sample counts matter."""
         sizes = {dispatch.client: self._size(dispatch) for dispatch in update.arrivals}
         total = sum(sizes.values())
         return {client: sizes[client] / total for client in sorted(sizes)}
 
     def _size(self, dispatch: Dispatch) -> int:
-        """Return an update's weight: 1, or the number of samples that its client had at the dispatch."""
+        """Return a dispatch's weight: 1 if weights are uniform, otherwise how many samples the client had then."""
         uniform = self._exchange.config.aggregation.weights == "uniform"
         return 1 if uniform else self._server.size(dispatch.client, dispatch.version + 1)
 
     def _discount(self, dispatch: Dispatch) -> float:
-        """Return the factor by which an update is scaled for its staleness."""
+        """Return the factor by which the client's update is scaled for its staleness."""
         return 1.0 if dispatch.update is None else discount(dispatch.staleness, self._schedule.staleness)
 
     def _mix(self, update: Update, mean: Delta) -> Delta:
-        """Return the change of the server's model, given the mean delta of the update's arrivals.
+        """Return the change of the server's model, given the mean delta of the clients that have arrived.
 
-        FedBuff, with K updates and discounts s_i: rate / K * sum_i s_i delta_i. The given mean is
-        sum_i s_i delta_i / sum_i s_i.
+        FedBuff, with weights n_i (see `_size`) and discounts s_i: rate * sum_i n_i s_i / sum_i n_i * mean. The given
+        mean has the weights n_i s_i. With K uniform weights this is the paper's rate / K * sum_i s_i delta_i. (A method
+        with the hook `samples` may change the n_i of the mean.)
 
         FedAsync: rate * s * (client's model - current model). The client's model is the received model plus the delta.
 
-        Both mix the float buffers, such as BatchNorm's statistics, in the way that FedAsync mixes parameters. The
+        Both treat the float buffers, such as BatchNorm's statistics, as FedAsync treats parameters. The
         server's buffers move toward the mean of the clients' buffers, with a rate of at most 1.
         """
         sizes = [self._size(dispatch) for dispatch in update.arrivals]

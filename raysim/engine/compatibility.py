@@ -192,13 +192,13 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     ),
     "plain_sgd": (
         _has_plain_sgd,
-        "needs plain SGD; set training.optimizer={name: sgd} with momentum and weight_decay 0",
+        "needs plain SGD; set training.optimizer={name: sgd, momentum: 0, weight_decay: 0}",
     ),
     "undecayed_sgd": (
         lambda config: _has_sgd_without(config, "weight_decay") and not config.training.keep_optimizer,
         (
-            "needs updates that are linear combinations of the gradients; set training.optimizer={name: sgd} and "
-            "training.keep_optimizer=false"
+            "needs updates that are linear combinations of the gradients: SGD without weight decay or kept state; set "
+            "training.optimizer={name: sgd, weight_decay: 0} and training.keep_optimizer=false"
         ),
     ),
     "unclipped": (
@@ -215,7 +215,7 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
     ),
     "unlabelled": (
         lambda config: config.dataset.unlabelled is not None,
-        "learns from a second dataset without labels; name it, dataset.unlabelled={name: ...}",
+        "learns from a second dataset without labels; set dataset.unlabelled={name: ...}",
     ),
     "boundaries": (lambda config: config.scenario.windows is None, f"needs to know {TASK_ENDS}"),
     "server_boundaries": (
@@ -227,4 +227,4 @@ _NEEDS: Mapping[Need, tuple[Callable[[Config], bool], str]] = {
         "needs rounds that wait for their clients; set schedule.kind=synchronous",
     ),
 }
-"""By need: whether a config meets it, and the error message if it does not."""
+"""For each need: a function that returns whether a config meets it, and the error message if not."""

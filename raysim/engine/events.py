@@ -11,8 +11,10 @@ from raysim.evaluation.scoring import ClientSummary, Spread
 from raysim.system.footprint import Peak
 
 Accuracies = Mapping[str, Sequence[float]]
-"""By protocol: the fraction of correct predictions on each task's test set. With local models, the mean
-over clients."""
+"""Protocol -> for each task, the fraction of correct predictions on its test set.
+
+If `evaluation.model` is local, each value is the mean over the clients' personalized models.
+"""
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,9 @@ class Started:
 
 
 class Dispatched(NamedTuple):
-    """One client's trip: it received the model, trained, and returned.
+    """One dispatch: the client received the model, trained unless it dropped out, and returned.
 
-    Its `fate` is "used" if the server applied the update, and "discarded" if the update was too old. It is "unused" if
+    The `fate` is "used" if the server applied the update, and "discarded" if the update was too old. It is "unused" if
     the run ended before the server applied the update. It is "dropped" if the client dropped out.
     """
 
@@ -49,18 +51,19 @@ class RoundDone:
     bytes_up: int
     bytes_down: int
     seconds: float  # the real duration
-    staleness: Sequence[int]  # by client of the cohort: the age of its update, in server updates
+    staleness: Sequence[int]  # for each client of the cohort: the age of its update, in server updates
     virtual_time: float  # virtual seconds since the run's start
     steps: int = 0  # the number of gradient steps
     idle_share: float | None = None  # the fraction of the virtual duration for which participating clients waited
-    records: Mapping[str, float] = field(default_factory=dict)  # what the methods recorded, by name
+    records: Mapping[str, float] = field(default_factory=dict)  # name -> the number that methods recorded
     evaluation: Accuracies | None = None  # the accuracies, if the round ends with an evaluation
-    spread: Mapping[str, Spread] | None = None  # by protocol: the accuracies' spread over clients, with local models
+    spread: Mapping[str, Spread] | None = None  # protocol -> the spread over clients, if evaluation.model is local
     task_done: bool = False  # whether a row of the accuracy matrix was measured after this round
-    so_far: int = 1  # clients may have seen the tasks from 1 to this one
-    dispatches: Sequence[Dispatched] | None = None  # since the last server update, if `logging.dispatches`
-    memory: Sequence[Sequence[int]] | None = None  # samples in all memories, [tasks, classes], if `logging.memory`
-    # By part: its seconds, if `logging.profile`. A client part's seconds are summed over clients.
+    so_far: int = 1  # the last task (from 1) that clients may have seen
+    # The dispatches since the last server update; None unless `logging.dispatches`.
+    dispatches: Sequence[Dispatched] | None = None
+    memory: Sequence[Sequence[int]] | None = None  # how many samples memories hold, [tasks, classes]
+    # Part of the work -> seconds, if `logging.profile`. Parts named "client: ..." are sums over all clients.
     profile: Mapping[str, float] | None = None
 
 
@@ -69,8 +72,8 @@ class Checkpoint:
     """The state of a run between two rounds. The run can resume from it with any runner."""
 
     round: int  # the number of completed rounds
-    server: bytes  # the record of the simulation: the server, its halves and the schedule (see raysim.system.state)
-    clients: Iterable[Mapping[int, bytes]]  # by host: its clients' records, by id
+    server: bytes  # the saved state of the server, its halves and the schedule (see raysim.system.state)
+    clients: Iterable[Mapping[int, bytes]]  # for each host: client -> its saved state
     peaks: Sequence[Peak] = ()  # the peak memory of each actor
 
 
@@ -97,21 +100,21 @@ class Waiting(Notice):
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A short description of what a run is doing before its first round."""
+class StartStep:
+    """A short text that says what the run does before its first round."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class RolledBack:
-    """A process was lost. The run resumes from its newest checkpoint and repeats the rounds since."""
+    """A process was lost. The run resumes from its newest checkpoint and repeats the rounds after it."""
 
     why: str
     round: int  # the last round of the checkpoint
 
 
-Event = Started | RoundDone | Checkpoint | Finished | Notice | Stage | RolledBack
+Event = Started | RoundDone | Checkpoint | Finished | Notice | StartStep | RolledBack
 STOPPABLE = (Started, RoundDone)  # a callback may end the run at these events
 OPTIONAL = ("evaluation", "spread", "dispatches", "memory", "profile")  # the last keys in rounds.jsonl, omitted if None
 

@@ -34,7 +34,7 @@ BLOCK = 2**18  # values added at a time, which limits the memory for intermediat
 class Grid:
     """A fixed-point grid."""
 
-    bits: tuple[int, ...]  # by limb: n, if the limb counts multiples of 2^-n
+    bits: tuple[int, ...]  # for each limb: n, where the limb counts multiples of 2^-n
     bound: float  # the largest allowed magnitude
 
     def check(self, largest: float) -> None:
@@ -70,8 +70,8 @@ class OutOfRange(ValueError):
 class ExactSum:
     """The exact sum of weight * value over clients, and the exact sum of the weights.
 
-    The first value can stay in its original form until a second one is added. A host's message for one client then
-    has at most the size of that client's message.
+    The first value can stay in its original form until a second one is added. If a host sums only one client, its
+    reply is then no larger than this client's update.
     """
 
     grid: Grid
@@ -103,7 +103,7 @@ class ExactSum:
             self._accumulate(value, weight)
 
     def hold(self, value: Tensor | Encoded, weight: float) -> None:
-        """Take an empty sum's first value in its original form, unchecked. Raises the errors of `add_unchecked`."""
+        """Store the first value, unchecked and in its original form, in this empty sum. Raises as `add_unchecked`."""
         self._weigh(round(weight * 2.0**WEIGHT_BITS))
         self.single = map_tensors(lambda tensor: tensor.detach().clone(), value), weight
 

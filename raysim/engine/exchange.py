@@ -15,7 +15,7 @@ from raysim.config import Config
 from raysim.engine.compatibility import make_methods, name_methods
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.hook_checks import check_announced, check_delta, check_plan, check_request, place_of_hook
-from raysim.engine.orders import Order, Phase, Reply
+from raysim.engine.orders import Order, Reply, RoundInfo
 from raysim.engine.profile import Profile
 from raysim.engine.rates import learning_rate
 from raysim.engine.runner import Runner
@@ -39,9 +39,9 @@ class Traffic(Stateful):
     def __init__(self) -> None:
         self.up = 0  # bytes from clients to the server
         self.down = 0  # bytes from the server to clients
-        self.down_by_method: Counter[str] = Counter()  # since this process started; "model" is the model
+        self.down_by_method: Counter[str] = Counter()  # bytes since this process started; "model" is one of the keys
         self._versions: dict[int, dict[str, int]] = {}  # client -> broadcast -> the version that the client has
-        self._by_client: dict[int, int] = {}  # bytes in both directions since the last take_by_client
+        self._by_client: dict[int, int] = {}  # client -> bytes in both directions since the last take_by_client
 
     def count_sent(self, clients: Sequence[int], message: Mapping[str, Any], broadcasts: Iterable[Broadcast]) -> None:
         """Count the bytes sent to each client: messages by method, and broadcasts that the client does not have yet."""
@@ -106,7 +106,7 @@ def expected_bytes(server: Server, methods: Mapping[str, Method]) -> int:
 
 
 class Exchange(Stateful):
-    """The exchange of messages between the methods' server halves and the clients, under both kinds of schedule."""
+    """Sends messages between the methods' server halves and the clients, under both kinds of schedule."""
 
     transient: ClassVar = frozenset({"config", "server", "runner", "calls", "_rate"})
 
@@ -154,7 +154,7 @@ class Exchange(Stateful):
     def order(self, op: str, clients: Sequence[int], message: Any, shares: Mapping[int, float]) -> Order:
         """Return an order for the current round.
 
-        Its `cohort` is the number of these clients. Asynchronous schedules replace this number.
+        Its `cohort_size` is the number of these clients. Asynchronous schedules replace this number.
 
         Raises:
             RunError: one of the clients has no data in this round.
@@ -169,13 +169,13 @@ class Exchange(Stateful):
             clients=tuple(clients),
             message=message,
             shares=shares,
-            cohort=len(clients),
-            phase=Phase(server.round, common, self._rate[1]),
+            cohort_size=len(clients),
+            round_info=RoundInfo(server.round, common, self._rate[1]),
             windows={client: window for client, window in windows.items() if window != common},
         )
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Any:
-        """Send an order to its clients, with the current model. Return the runner's ticket."""
+        """Send an order to its clients, with the current model. Return a ticket, the runner's handle for the order."""
         with_model = [self.server.model(), *broadcasts]
         message = order.message if order.op == "train" else {order.op.partition(".")[0]: order.message}
         self.traffic.count_sent(order.clients, message, with_model)
@@ -190,7 +190,7 @@ class Exchange(Stateful):
         return reply
 
     def wait_for(self, ticket: Any) -> Reply:
-        """Wait for an order's reply without counting it. After a resume, a ticket is already the reply."""
+        """Wait for an order's reply without counting it. After a resume, the restored reply replaces the ticket."""
         with self.calls.profile.part(WAITING):
             reply = ticket if isinstance(ticket, Reply) else self.runner.finish(ticket)
         self.calls.profile.add(reply.profile)

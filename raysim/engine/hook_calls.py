@@ -24,8 +24,8 @@ COPY = "a hook that leaves the module as it is; {}.network_at() returns a separa
 class HookCalls:
     """Calls hooks, and checks the module and the half's state after user-defined hooks.
 
-    Both are checked on calls 1, 2, 4, 8, ... of a hook, because a check takes as long as a step of a small model. After
-    a hook outside the local loop, the module is checked on every call. It is also checked after every phase.
+    Both are checked on calls 1, 2, 4, 8, ... of a hook, because a check takes as long as a step of a small model. The
+    module is also checked after every phase and exchange, and after every call of a hook outside the local loop.
 
     Args:
         model: the model. Hooks can change its module.
@@ -36,8 +36,8 @@ class HookCalls:
         self.profile = profile
         self._module = model.module
         self._expected = _describe_module(model.module)
-        self._calls: Counter[tuple[str, str]] = Counter()  # by half and hook
-        self._own: dict[tuple[type[Half], str], bool] = {}  # whether a hook is user-defined
+        self._calls: Counter[tuple[str, str]] = Counter()  # (half, hook) -> the number of calls
+        self._own: dict[tuple[type[Half], str], bool] = {}  # (half, hook) -> whether it is user-defined
 
     def __call__(self, half: Half, hook: str, *arguments: Any) -> Any:
         """Return the hook's result.
@@ -76,7 +76,7 @@ class HookCalls:
             half.check_state(f", set by {place_of_hook(type(half), hook)}")
 
     def check_phase(self, halves: Iterable[Half]) -> None:
-        """Check the module after a phase, if one of these halves is user-defined. Raises WrongResult."""
+        """Check the module after a phase or exchange, if one of these halves is user-defined. Raises WrongResult."""
         own = [half for half in halves if is_own(type(half))]
         if own and (change := self._change()):
             names = ", ".join(half.name for half in own)

@@ -78,7 +78,8 @@ def check_encoded(half: ClientHalf, result: object, vector: Tensor) -> Tensor | 
         raise wrong_result(half, "encode", result, "a tensor or an Encoded")
     back = decoded(result)
     if (back.shape, back.dtype) != (vector.shape, vector.dtype):
-        raise wrong_result(half, "encode", f"a value decoding to {describe(back)}", f"its input's {describe(vector)}")
+        allowed = f"a value that decodes to {describe(vector)}, as its input"
+        raise wrong_result(half, "encode", f"a value that decodes to {describe(back)}", allowed)
     return result
 
 
@@ -183,7 +184,7 @@ def check_request(half: Half, hook: str, yielded: object) -> Request:
         raise wrong_result(half, hook, f"a plan of {describe(yielded)}", "a plan that yields Requests")
     if not callable(getattr(method.Client, yielded.op, None)):
         ops = [name for name in vars(method.Client) if not name.startswith("_") and not hasattr(ClientHalf, name)]
-        allowed = f"its client half's methods: {', '.join(ops) or 'none'}"
+        allowed = f"the ops of its client half: {', '.join(ops) or 'none'}"
         raise wrong_result(half, hook, f"a plan that requests {yielded.op!r:.60}", allowed)
     return yielded
 

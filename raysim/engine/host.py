@@ -61,8 +61,8 @@ class ClientHost:
         if config.resources.cuda_graphs and device.type == "cuda":
             self.model.forward = Graphs(self.model)
         self._calls = HookCalls(self.model, Profile(config.logging.profile, device))
-        self.broadcasts: dict[str, Broadcast] = {}  # the newest version of each, by name
-        self.seconds: dict[int, float] = {}  # by client of the last order: the seconds that it took
+        self.broadcasts: dict[str, Broadcast] = {}  # name -> the newest version
+        self.seconds: dict[int, float] = {}  # client of the last order -> the seconds that this client took
         self._custom_code = hook_checks.describe_custom_code(config, self._methods.values())
         self._logits = config.training.logits
         self._has_task_heads = config.heads > 1
@@ -71,8 +71,9 @@ class ClientHost:
         self._test: Source | None = None  # the test split, once it is needed
         self._memory = choose_memory(config, self._methods)
         self._evaluates_clients = config.evaluation.model == "local"
-        # The scores of the last evaluate_clients, by (client, phases) or, for the server's model, (-1, version).
-        self._scored: dict[tuple[int, int], Scores] = {}
+        # The scores of the last evaluate_clients. Keys are (client, phases) or, for the server's model, (-1, version),
+        # with the number of tasks so far.
+        self._scored: dict[tuple[int, int, int | None], Scores] = {}
         self._local_bytes = sum(method.local_bytes(self.model) for method in self._methods.values())
         self._shared = Shared(
             model=self.model,
@@ -91,9 +92,9 @@ class ClientHost:
         """Carry out an order, and return the reply, reduced over the order's clients. Raises RunError."""
         self.receive(broadcasts)
         order = replace(order, message=self._move(order.message))
-        reply = Reply(order.cohort, single=len(order.clients) == 1)
+        reply = Reply(order.cohort_size, single=len(order.clients) == 1)
         method = name_methods(self._methods) if order.op == "train" else order.op
-        who = f"round {order.phase.round}: a client half ({method}), the model or the data stream"
+        who = f"round {order.round_info.round}: a client half ({method}), the model or the data stream"
         # Restore torch's generators: in a local run, a plan may be suspended inside `rng_scope` while this order runs.
         with guard_globals(who, "client"), torch_restored(), self._calls.profile.part("client: everything else"):
             self.seconds = {}
@@ -101,9 +102,9 @@ class ClientHost:
                 began = time.perf_counter()
                 self.model.load(self.broadcasts["model"].value)
                 if self._has_task_heads:
-                    stream, window = self.clients[number].stream, order.phase_of(number).window
+                    stream, window = self.clients[number].stream, order.round_info_of(number).window
                     select_head(self.model.module, stream.tasks_in(window, window + 1)[0])
-                with locate_errors(f"client {number}, round {order.phase.round}"):
+                with locate_errors(f"client {number}, round {order.round_info.round}"):
                     self.serve(self.clients[number], order, reply)
                 self.seconds[number] = time.perf_counter() - began
             reply.settle()
@@ -113,10 +114,10 @@ class ClientHost:
     def serve(self, client: HostedClient, order: Order, reply: Reply) -> None:
         """Have one client carry out the order, and add its part to the reply. The server's model must be loaded."""
         if order.op == "train":
-            client.begin_phase(order.phase_of(client.id), order.shares[client.id])
+            client.begin_phase(order.round_info_of(client.id), order.shares[client.id])
             self._train(client, order, reply)
         else:
-            client.receive_data(order.phase_of(client.id).window)
+            client.receive_data(order.round_info_of(client.id).window)
             client.begin_exchange(order.op.partition(".")[0], order.shares[client.id])
             self._exchange(client, order, reply)
         self._calls.check_phase(client.halves.values())
@@ -141,9 +142,10 @@ class ClientHost:
         sent = self.broadcasts["model"]
         earlier, self._scored = self._scored, {}
         by_client: dict[int, Scores] = {}
+        so_far = chunks[0].so_far
         for number, client in self.clients.items():
             weights = client.personalized
-            key = (number, client.phases) if weights else (-1, sent.version)
+            key = (number, client.phases, so_far) if weights else (-1, sent.version, so_far)
             if key not in earlier:
                 self.model.load(Weights(*weights) if weights else sent.value)
                 with locate_errors(f"evaluation of client {number}'s personalized model"):
@@ -161,23 +163,23 @@ class ClientHost:
         return map_tensors(lambda tensor: to_device(tensor, self.model.device), message)
 
     def snapshot(self) -> dict[int, bytes]:
-        """Return a record of every client of this host, for a checkpoint. Raises RunError."""
+        """Return the saved state of every client of this host, for a checkpoint. Raises RunError."""
         return {number: encode(client.state()) for number, client in self.clients.items()}
 
     def give(self, clients: Sequence[int]) -> dict[int, bytes]:
-        """Remove clients that move to another host, and return their records. Raises RunError."""
+        """Remove clients that move to another host, and return their saved states. Raises RunError."""
         return {number: encode(self.clients.pop(number).state()) for number in clients}
 
-    def restore(self, records: Mapping[int, bytes]) -> None:
-        """Restore clients from records, which may come from another host. Clients that are not here yet are added."""
-        for number, record in records.items():
+    def restore(self, states: Mapping[int, bytes]) -> None:
+        """Restore clients from states, which another host may have saved. Clients that are not here yet are added."""
+        for number, state in states.items():
             if number not in self.clients:
                 self.clients[number] = self.make_client(number)
             try:
-                self.clients[number].restore(decode(record, self.model.device))
+                self.clients[number].restore(decode(state, self.model.device))
             except (AttributeError, LookupError, TypeError, ValueError) as error:
-                words = f"the checkpoint's record of client {number} is not one of this run ({describe_error(error)})"
-                raise RunError(f"{words}; delete the newest checkpoint") from error
+                words = f"the saved state of client {number} does not fit this run ({describe_error(error)})"
+                raise RunError(f"{words}; if it is from a checkpoint, delete the newest checkpoint") from error
 
     def make_client(self, number: int) -> HostedClient:
         """Return a client in its initial state."""
@@ -217,7 +219,7 @@ class ClientHost:
         )
         weights = self.model.copy() if self._evaluates_clients else None
         sent: list[tuple[ClientHalf, Terms]] = []
-        # Each delta has a note on the user-defined code that returned it. Errors for values that are not finite use it.
+        # Each delta is paired with a text that names the user-defined code that returned it, for error messages.
         deltas = [(self._custom_code, delta)]
         for half in halves_with_hook(halves, "finish"):
             delta, terms = hook_checks.check_finished(half, self._calls(half, "finish", client, delta), delta)
@@ -271,4 +273,4 @@ class ClientHost:
     def _where(self, client: HostedClient, order: Order) -> str:
         """Return the prefix of the error message for a non-finite value from this client."""
         method = name_methods(client.halves) if order.op == "train" else order.op
-        return f"client {client.id} diverged in round {order.phase.round} ({method})"
+        return f"client {client.id} diverged in round {order.round_info.round} ({method})"

@@ -17,7 +17,7 @@ from raysim.data.custom_stream import CustomStream
 from raysim.data.pixels import Source
 from raysim.engine.hook_calls import HookCalls
 from raysim.engine.local_training import train
-from raysim.engine.orders import Phase
+from raysim.engine.orders import RoundInfo
 from raysim.federation.stream import Stream
 from raysim.memory import Memory
 from raysim.system.device import to_device
@@ -25,7 +25,10 @@ from raysim.system.seeding import Streams
 
 
 class HostedClient(Client):
-    """One client with its methods' client halves. All attributes that are not `transient` are kept between phases."""
+    """One client with its methods' client halves.
+
+    Checkpoints and moves to other hosts include all attributes that are not in `transient`.
+    """
 
     transient: ClassVar = frozenset(
         {"id", "stream", "data", "shared", "arrived", "finished", "share", "steps", "records", "_streams", "_kept_out"}
@@ -45,25 +48,25 @@ class HostedClient(Client):
         super().__init__(number, stream, data, memory, shared)
         self.halves = dict(halves)
         self.calls = calls
-        self.exchanges: dict[str, int] = {}  # by method: how many exchanges since the last phase
-        self.stage = -1  # the stage of the current window
-        self.begun = -1  # the stage of the last phase
+        self.exchanges: dict[str, int] = {}  # method -> the number of exchanges since the last phase
+        self.stage = -1  # the stage of the current window, as the index of the stage's first window
+        self.begun = -1  # the stage of the last phase's window, likewise
         # The personalized model's vectors, in the order of Weights. Empty before training, or if it is not evaluated.
         self.personalized: tuple[Tensor, ...] = ()
-        # By position in the stream: whether the sample was offered to the memory.
+        # For each position in the stream: whether the sample was offered to the memory.
         self.offered = torch.zeros(0 if memory is None else len(stream), dtype=torch.bool)
 
-    def begin_phase(self, phase: Phase, share: float) -> None:
-        """Begin a training phase: receive new data, and create new random generators."""
-        self.receive_data(phase.window)
+    def begin_phase(self, info: RoundInfo, share: float) -> None:
+        """Begin a phase: receive new data, and create new random generators."""
+        self.receive_data(info.window)
         self.phases += 1
         self.exchanges = {}
-        self.round, self.lr, self.share = phase.round, phase.lr, share
+        self.round, self.lr, self.share = info.round, info.lr, share
         self.trained, self.steps = len(self.arrived), 0
         self.forget()
         self._streams.select("model")
         self._receive()
-        stage = self.stream.stage(phase.window)
+        stage = self.stream.stage(info.window)
         if stage != self.begun:
             self.finished = self.stream.span(max(self.begun, 0), stage)
             self.begun = stage
@@ -78,15 +81,15 @@ class HostedClient(Client):
         self._receive()
 
     def forget(self, exchange: int = 0) -> None:
-        """Drop the records and random generators of a phase or exchange. Called before and after each."""
+        """Drop the recorded numbers and random generators of a phase or exchange. Called before and after each."""
         self.records, self._received = {}, None
         self._streams = Streams(self.shared.seed, self.id, self.phases, exchange)
 
     def receive_data(self, window: int) -> None:
         """Receive the data of a window. At a boundary, fill the memory with the data of the stages that ended.
 
-        The memory draws from the generator of the coming phase, even if an exchange receives the data first. So the
-        order of exchanges does not change the memory.
+        The memory draws from the generator of the phase that begins next, even if the client receives the data for an
+        exchange before it. So exchanges do not change the memory.
         """
         self._kept_out = self.shared.kept_out(self.stream, window)
         if window == self.window:
@@ -131,7 +134,7 @@ class HostedClient(Client):
         self._received = self.model.parameters.clone() if halves else None
 
     def _see_window(self) -> None:
-        """Select the current window's data. A user-defined stream also keeps the memory's samples."""
+        """Select the current window's data. A user-defined stream holds these samples and those of the memory."""
         self.arrived = self.stream.span(self.window, self.window + 1)
         if isinstance(self.data, CustomStream):
             remembered = [] if self.memory is None else [self.memory.entries().positions]

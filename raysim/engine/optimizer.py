@@ -107,7 +107,7 @@ def _check_nesterov(nesterov: bool, info: ValidationInfo) -> bool:
 def sgd(
     *,
     lr: Annotated[Positive, doc("the learning rate")] = 0.01,
-    momentum: Annotated[BelowOne, doc("the momentum; it starts at zero in every training phase")] = 0.0,
+    momentum: Annotated[BelowOne, doc("the momentum; local training resets it, unless training.keep_optimizer")] = 0.0,
     nesterov: Annotated[
         bool, AfterValidator(_check_nesterov), doc("Nesterov momentum; needs momentum above 0")
     ] = False,
@@ -124,7 +124,7 @@ def adam(
     eps: Annotated[Positive, doc("added to the denominator")] = 1e-8,
     weight_decay: Annotated[NotNegative, doc("the L2 penalty")] = 0.0,
 ) -> LocalAdam:
-    """Adam. Its moments start at zero in every training phase (Kingma and Ba, ICLR 2015)."""
+    """Adam (Kingma and Ba, ICLR 2015). Local training resets its moments, unless training.keep_optimizer."""
     return LocalAdam(betas, eps, weight_decay, decoupled=False)
 
 

@@ -19,8 +19,8 @@ from raysim.system.state import map_tensors
 
 
 @dataclass(frozen=True)
-class Phase:
-    """What clients need to know of the current round."""
+class RoundInfo:
+    """The round's number, window and learning rate, which an order sends to all its clients."""
 
     round: int  # the server's round
     window: int  # the index of the current window of the stream
@@ -34,27 +34,28 @@ class Order:
     op: str  # "train" or "METHOD.OP"
     clients: tuple[int, ...]  # the ids of the clients, ascending
     message: Any  # for "train" a dict from method to message, otherwise the op's message
-    shares: Mapping[int, float]  # by client: its weight in the cohort
-    cohort: int  # the number of clients in the cohort
-    phase: Phase
-    windows: Mapping[int, int] = field(default_factory=dict)  # by client: its window, if it is not the phase's
+    shares: Mapping[int, float]  # client -> its weight in the cohort
+    cohort_size: int  # the number of clients in the cohort
+    round_info: RoundInfo
+    windows: Mapping[int, int] = field(default_factory=dict)  # client -> its window, if `round_info` has another one
     arrived: int | None = None  # how many samples the cohort has received so far; None for uniform weights
     discount: float = 1.0  # the factor by which the update is scaled for its staleness
     # Only under an asynchronous schedule:
     update: int | None = None  # the server update that uses the clients' updates, if any
-    # The clients that get their order for this update later. A host is sent at most one of its own.
+    # The clients whose orders for this update follow later. A host's copy has at most one of them, by which the host
+    # knows that it must keep its sums.
     later: tuple[int, ...] = ()
 
-    def phase_of(self, client: int) -> Phase:
-        """Return the phase with this client's window."""
-        return replace(self.phase, window=self.windows.get(client, self.phase.window))
+    def round_info_of(self, client: int) -> RoundInfo:
+        """Return the round's info with this client's window."""
+        return replace(self.round_info, window=self.windows.get(client, self.round_info.window))
 
 
 @dataclass(frozen=True)
 class Unchecked:
     """Magnitudes, not yet checked, of a client's value and of the intermediate results from which it was made."""
 
-    steps: Sequence[str]  # a description of each result, for error messages; the last result is the value
+    names: Sequence[str]  # a description of each result, for error messages; the last result is the value
     grid: Grid  # the allowed range
     largest: Sequence[Tensor]  # each result's largest magnitude (float64 [], still on the device)
 
@@ -63,9 +64,9 @@ class Unchecked:
         try:
             self.grid.check(largest[-1])
         except OutOfRange as error:
-            first = next((step for step, number in enumerate(largest) if not math.isfinite(number)), -1)
+            first = next((index for index, number in enumerate(largest) if not math.isfinite(number)), -1)
             advice = "a smaller training.optimizer.lr or training.clip_norm may help"
-            raise Diverged(f"{self.steps[first]}: found {error}; {advice}") from None
+            raise Diverged(f"{self.names[first]}: found {error}; {advice}") from None
 
 
 @dataclass
@@ -75,18 +76,18 @@ class Reply:
     Values stay on their device, unchecked, until `settle` is called. So the host waits for a GPU only once per order.
     """
 
-    cohort: int  # the number of clients in the cohort
-    sums: dict[str, ExactSum] = field(default_factory=dict)  # by name: "parameters", "buffers", "METHOD.TERM"
+    cohort_size: int  # the number of clients in the cohort
+    sums: dict[str, ExactSum] = field(default_factory=dict)  # the keys: "parameters", "buffers", "METHOD.TERM"
     by_client: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # "METHOD.TERM" -> client -> value
     integers: tuple[int, Tensor] | None = None  # the lowest client id so far, and its integer buffers [I]
     records: dict[str, dict[int, Any]] = field(default_factory=dict)  # name -> client -> number or scalar tensor
-    bytes_up: dict[int, int] = field(default_factory=dict)  # by client: the bytes that it sends
-    bytes_by_method: dict[str, int] = field(default_factory=dict)  # the bytes by method; updates count as "model"
+    bytes_up: dict[int, int] = field(default_factory=dict)  # client -> the bytes that it sends
+    bytes_by_method: dict[str, int] = field(default_factory=dict)  # method -> bytes; updates count as "model"
     steps: int = 0  # the number of gradient steps
     unchecked: list[Unchecked] = field(default_factory=list)  # the values that `settle` checks
     single: bool = False  # whether this is one client's reply; if so, its values stay encoded
     updates: int = 0  # how many client updates the sums contain
-    profile: dict[str, float] = field(default_factory=dict)  # by part of the work: seconds, if `logging.profile`
+    profile: dict[str, float] = field(default_factory=dict)  # part of the work -> seconds, if `logging.profile`
     doubles: list[str] = field(default_factory=list)  # the names of the sums of float64 values: "METHOD.TERM"
 
     def take_delta(
@@ -105,19 +106,19 @@ class Reply:
         Args:
             client: its id.
             delta: the update.
-            integers: the client's integer buffers [I]. The reply keeps those of the lowest id.
+            integers: the client's integer buffers [I]. The reply keeps the buffers of the client with the lowest id.
             weight: the weight of the update.
             where: the client and round, for error messages.
-            history: (note, delta) pairs: the delta of local training, then that of each user-defined `finish` hook. The
-                last delta is the update. A note names the code that returned the delta.
+            history: (text, delta) pairs: the delta of local training, then the delta of each user-defined `finish`
+                hook. The last delta is the update. A text names the code that returned the delta.
             parameters: the encoded parameters that are sent instead of the delta's.
             local_bytes: the bytes of the update that are not sent.
         """
         self.updates += 1
         history, update = history or [("", delta)], f"{where}, in the update of its"
         sent = delta.parameters if parameters is None else parameters
-        steps: list[tuple[str, Tensor | Encoded]] = [(f"{update} parameters{by}", of.parameters) for by, of in history]
-        self._add("parameters", DELTAS, [*steps[:-1], (steps[-1][0], sent)], weight)
+        all_of: list[tuple[str, Tensor | Encoded]] = [(f"{update} parameters{by}", of.parameters) for by, of in history]
+        self._add("parameters", DELTAS, [*all_of[:-1], (all_of[-1][0], sent)], weight)
         self._add("buffers", WIDE, [(f"{update} buffers{by}", of.buffers) for by, of in history], weight)
         if self.integers is None or client < self.integers[0]:
             self.integers = (client, self._copy(integers, where))
@@ -131,7 +132,7 @@ class Reply:
             return
         if _dtype(term.value) == torch.float64 and name not in self.doubles:
             self.doubles.append(name)
-        weight = 1 / self.cohort if how == "sum" else share if term.weight is None else term.weight
+        weight = 1 / self.cohort_size if how == "sum" else share if term.weight is None else term.weight
         self._add(name, WIDE, [(f"{where}, in its {name}", term.value)], weight)
 
     def watch(self, value: Tensor, what: str) -> None:
@@ -195,12 +196,12 @@ class Reply:
 
     def take_sums(self) -> Reply:
         """Move the sums into a new reply, and return it."""
-        taken = Reply(self.cohort, sums=self.sums, updates=self.updates, doubles=[*self.doubles])
+        taken = Reply(self.cohort_size, sums=self.sums, updates=self.updates, doubles=[*self.doubles])
         self.sums, self.updates = {}, 0
         return taken
 
     def rekey_records(self, dispatch: int) -> Reply:
-        """File one client's records under its dispatch: one server update may use two updates of the same client."""
+        """Use the dispatch's number as the key of one client's records: a server update may use a client twice."""
         self.records = {name: dict.fromkeys([dispatch], *of.values()) for name, of in self.records.items()}
         return self
 
@@ -220,12 +221,12 @@ class Reply:
                 terms[name] = dict(sorted(self.by_client[full].items()))
             elif full in self.sums:
                 total = self.sums[full]
-                reduced = total.mean() if how == "mean" else total.total(self.cohort)
+                reduced = total.mean() if how == "mean" else total.total(self.cohort_size)
                 terms[name] = reduced if full in self.doubles else reduced.to(dtype)
         return terms
 
     def means(self) -> dict[str, float]:
-        """Return the mean of each record over the clients that recorded it. fsum is exact in any order."""
+        """Return the mean of each recorded number over the clients that recorded it. fsum is exact in any order."""
         return {name: _mean(list(v.values())) for name, v in sorted(self.records.items())}
 
     def state(self) -> dict[str, Any]:
@@ -240,12 +241,12 @@ class Reply:
         sums = {name: ExactSum(**{**part, "grid": Grid(**part["grid"])}) for name, part in state["sums"].items()}
         return cls(**{**state, "sums": sums})
 
-    def _add(self, name: str, grid: Grid, steps: Sequence[tuple[str, Tensor | Encoded]], weight: float) -> None:
-        """Add the last result, which is the value. Note the magnitudes of all results for the check."""
-        largest = [magnitude(decoded(value)) for _, value in steps]
-        self.unchecked.append(Unchecked([what for what, _ in steps], grid, largest))
+    def _add(self, name: str, grid: Grid, results: Sequence[tuple[str, Tensor | Encoded]], weight: float) -> None:
+        """Add the last result, which is the value. Keep the magnitudes of all results, for `settle` to check."""
+        largest = [magnitude(decoded(value)) for _, value in results]
+        self.unchecked.append(Unchecked([what for what, _ in results], grid, largest))
         total = self.sums.setdefault(name, ExactSum(grid))
-        (total.hold if self.single else total.add_unchecked)(steps[-1][1], weight)
+        (total.hold if self.single else total.add_unchecked)(results[-1][1], weight)
 
     def _copy(self, value: Tensor, what: str) -> Tensor:
         """Copy a value: it may be a view of a tensor that the host's next client overwrites."""

@@ -11,19 +11,19 @@ NOTHING = nullcontext()
 
 
 class Profile:
-    """Seconds by part. A part's seconds exclude those of the parts inside it.
+    """The seconds of each part of a run, without the seconds of the parts inside it.
 
     Args:
         on: whether seconds are measured; otherwise a part costs nothing.
-        device: the device of the model. A part waits for the GPU work that it started, so that the work counts there;
-            this slows the run.
+        device: the device of the model. At its end, a part waits for the GPU work that it started. The work then counts
+            for this part, but the run is slower.
     """
 
     def __init__(self, on: bool, device: torch.device) -> None:
         self.on = on
         self._device = device
         self._seconds: dict[str, float] = defaultdict(float)
-        self._inside: list[float] = []  # by open part: the seconds of the parts inside it
+        self._inside: list[float] = []  # for each open part: the seconds of the parts inside it
 
     def part(self, name: str) -> AbstractContextManager[None]:
         """Return a context. Time in the context counts for this part."""

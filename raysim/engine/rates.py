@@ -89,7 +89,7 @@ def learning_rate(training: Training, progress: Progress) -> float:
         allowed = f"a number from 0 to {LARGEST_FLOAT32:.2g}, the round's learning rate"
         raise RunError(f"{who} returned {lr!r:.60}, allowed: {allowed}")
     if lr > LARGEST_FLOAT32:
-        advice = "per_round or per_task" if schedule.name == FACTORS else "it"
+        advice = "per_round or per_task" if schedule.name == FACTORS else "training.optimizer.lr"
         raise RunError(
             f"training.lr_decay: the learning rate of round {progress.round} is over {LARGEST_FLOAT32:.2g}; lower "
             f"{advice}"

@@ -19,10 +19,10 @@ class Runner(Protocol):
     """Interface of runners. Each host processes its orders first in, first out."""
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Any:
-        """Start an order at all its clients, and return a ticket. The order may still be in progress."""
+        """Start an order at all its clients, and return a ticket for `finish`. The order may still be in progress."""
 
     def finish(self, ticket: Any) -> Reply:
-        """Wait for an order, and return the merged reply."""
+        """Wait until the order of this ticket is carried out, and return the merged reply."""
 
     def evaluate(self, parts: Sequence[Chunk], broadcasts: Sequence[Broadcast]) -> Scores:
         """Distribute parts of the test sets over the hosts, and return the merged counts."""
@@ -34,10 +34,10 @@ class Runner(Protocol):
         """Return how many samples of each task and class all memories hold: int64 [tasks, classes]."""
 
     def give_sums(self) -> Mapping[int, Reply]:
-        """Remove all held sums from the hosts, and return them by server update."""
+        """Remove the sums that hosts keep for unfinished server updates, and return them by server update."""
 
     def snapshot(self) -> Sequence[Any]:
-        """Return every host's client records, or references to them. No order may be in progress."""
+        """Return the clients' saved states for each host, or references to them. No order may be in progress."""
 
 
 class LocalRunner:
@@ -46,15 +46,15 @@ class LocalRunner:
     Args:
         config: the resolved config.
         federation: the run's data.
-        records: the clients' records, if the run resumes from a checkpoint.
+        states: the clients' saved states, if the run resumes from a checkpoint.
     """
 
-    def __init__(self, config: Config, federation: Federation, records: Mapping[int, bytes] | None = None) -> None:
+    def __init__(self, config: Config, federation: Federation, states: Mapping[int, bytes] | None = None) -> None:
         device = torch.device("cuda" if config.resources.gpus_per_actor else "cpu")
         set_torch(device, config.resources.deterministic)
         self.host = ClientHost(config, federation, range(config.clients.count), device)
-        if records is not None:
-            self.host.restore(records)
+        if states is not None:
+            self.host.restore(states)
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> Reply:
         """Carry out the order, and return the reply."""
@@ -81,5 +81,5 @@ class LocalRunner:
         return {}
 
     def snapshot(self) -> list[dict[int, bytes]]:
-        """Return the records of all clients."""
+        """Return the saved states of all clients."""
         return [self.host.snapshot()]

@@ -20,6 +20,7 @@ from raysim.engine.memory_choice import choose_memory
 from raysim.engine.runner import LocalRunner, Runner
 from raysim.engine.synchronous import SynchronousRounds
 from raysim.engine.virtual_time import Clock
+from raysim.evaluation.metrics import SEEN
 from raysim.evaluation.scoring import (
     ClientSummary,
     Scores,
@@ -36,7 +37,7 @@ from raysim.models.flat import FlatModel
 from raysim.system.errors import RunError, describe_error, locate_errors
 from raysim.system.state import Stateful, decode, encode
 
-UNFIT = "the checkpoint's record of the server is not one of this run; delete the newest checkpoint"
+UNFIT = "the checkpoint's state of the server does not fit this run; delete the newest checkpoint"
 
 
 def load_parts(config: Config) -> tuple[Federation, FlatModel]:
@@ -62,7 +63,7 @@ def simulate_here(
 
     Args:
         config, federation, server, model: as in `Simulation`.
-        clients: the checkpoint's records of the clients.
+        clients: the checkpoint's states of the clients.
     """
     return Simulation(config, federation, LocalRunner(config, federation, clients), server, model)
 
@@ -74,7 +75,7 @@ class Simulation(Stateful):
         config: the resolved config.
         federation: the run's data.
         runner: the runner. If the run resumes from a checkpoint, its clients are already restored.
-        server: the checkpoint's record of the server. None starts the run from its beginning.
+        server: the checkpoint's state of the server. None starts the run from its beginning.
         model: the initial model, on the CPU. None builds it here.
     """
 
@@ -115,16 +116,17 @@ class Simulation(Stateful):
         methods = {name: half.method for name, half in self.exchange.halves.items()}
         self._counts_memories = config.logging.memory and choose_memory(config, methods) is not None
         self.virtual_time = 0.0  # virtual seconds since the run's start
-        self._tested: tuple[tuple[int, int], Scores] | None = None  # (version, round) and scores of the last test
+        # (version, round, tasks so far) and scores of the last test
+        self._tested: tuple[tuple[int, int, int | None], Scores] | None = None
         self._saving = False  # whether a checkpoint follows the round in progress
         self.stopping = threading.Event()  # any thread may set it; a caller may replace it by another event
         if server is not None:
             self._restore(server)
         self._saved = self.server.round  # the round of the last checkpoint
 
-    def _restore(self, record: bytes) -> None:
-        """Restore the checkpoint's record of the server. Raises RunError if it is not one of this run."""
-        state, expected = decode(record), [vector.shape for vector in self.model.vectors]
+    def _restore(self, saved: bytes) -> None:
+        """Restore the checkpoint's state of the server. Raises RunError if it does not fit this run."""
+        state, expected = decode(saved), [vector.shape for vector in self.model.vectors]
         try:
             self.restore(state)
             if (methods := [*state["exchange"]["halves"]]) != [*self.exchange.halves]:
@@ -195,9 +197,14 @@ class Simulation(Stateful):
             virtual_time=self.virtual_time,
             idle_share=outcome.idle,
             records={**outcome.means, **server.records},
-            so_far=server.task + 1 if self.config.in_step else len(self.federation.tasks),
+            so_far=self._so_far,
             dispatches=dispatches,
         )
+
+    @property
+    def _so_far(self) -> int:
+        """The last task (from 1) that clients may have seen."""
+        return self.server.task + 1 if self.config.in_step else len(self.federation.tasks)
 
     def _in_time(self, dispatches: Sequence[Dispatched]) -> list[Dispatched] | None:
         """Return the dispatches with times since the run's start, not the round's. None unless `logging.dispatches`."""
@@ -220,7 +227,7 @@ class Simulation(Stateful):
         return done
 
     def _evaluate(self) -> tuple[Accuracies, Mapping[str, Spread] | None]:
-        """Return the accuracies by protocol (such as task_il), and, with local models, their spread over clients."""
+        """Return each protocol's accuracies, and their spread over clients if `evaluation.model` is local."""
         if self.config.evaluation.model == "global":
             return accuracies(self._scores(), self.federation), None
         return mean_client_accuracies(self._scores(), self.federation)
@@ -235,12 +242,14 @@ class Simulation(Stateful):
         """Return the scores of the current model, or of the personalized models. A version is tested only once."""
         local = self.config.evaluation.model == "local"
         # Personalized models may change in any round. The server's model changes only with its version.
-        now = (self.server.version, self.server.round if local else 0)
+        so_far = self._so_far if SEEN in self.federation.protocols else None
+        now = (self.server.version, self.server.round if local else 0, so_far)
         if self._tested is None or self._tested[0] != now:
+            chunks = [replace(chunk, so_far=so_far) for chunk in self.chunks]
             if local:
-                scores = by_protocol(self.runner.evaluate_clients(self.chunks, [self.server.model()]))
+                scores = by_protocol(self.runner.evaluate_clients(chunks, [self.server.model()]))
             else:
-                scores = self.runner.evaluate(self.chunks, [self._evaluated_model()])
+                scores = self.runner.evaluate(chunks, [self._evaluated_model()])
             self._tested = now, scores
         return self._tested[1]
 

@@ -17,11 +17,11 @@ class RoundOutcome:
     """What one server update did."""
 
     cohort: Sequence[int]  # the clients whose updates were applied
-    staleness: Sequence[int]  # by client of the cohort: the age of its update, in server updates
+    staleness: Sequence[int]  # for each client of the cohort: the age of its update, in server updates
     seconds: float  # the virtual duration
     idle: float | None = None  # the fraction of the virtual duration for which participating clients waited
     tasks: Sequence[int] = ()  # the tasks (from 0) of the samples on which the clients trained, ascending
-    means: dict[str, float] = field(default_factory=dict)  # by name: the mean of what the clients recorded
+    means: dict[str, float] = field(default_factory=dict)  # name -> the mean of the numbers that clients recorded
     dispatches: Sequence[Dispatched] = ()  # the clients' trips, in virtual seconds from the round's start
 
 
@@ -60,7 +60,7 @@ class SynchronousRounds(Stateful):
         return self._outcome(chosen, reply.means())
 
     def _outcome(self, chosen: Sequence[int], means: dict[str, float]) -> RoundOutcome:
-        """Return the outcome. A round lasts as long as its slowest client, even if that client drops out."""
+        """Return the outcome. The server waits for a dropped client as long as its training would have taken."""
         server, clock = self._server, self._clock
         nbytes = self._exchange.traffic.take_by_client()
         away = {k: clock.training(k, server.size(k)) + clock.travel(nbytes.get(k, 0)) for k in chosen}

@@ -1,8 +1,8 @@
 """Virtual time: how long work and messages take, and the resulting timetable of an asynchronous run.
 
-The timetable lists when each client receives the model, and which updates form each new version. It depends on speeds,
-data sizes and random draws, but on no computed value. So the order of events and the staleness of every update are
-known before the first step. The real machine only determines how fast the updates are computed.
+The timetable lists when each client receives the model, and which clients' updates each server update applies. It
+depends on speeds, data sizes and random draws, but on no computed value. So the order of events and the staleness of
+every update are known before the first step. The real machine only determines how fast the updates are computed.
 
 FedBuff (Nguyen et al., AISTATS 2022, arXiv 2106.06639) has a buffer of several updates. FedAsync (Xie et al., 2019,
 arXiv 1903.03934) has a buffer of one.
@@ -63,12 +63,12 @@ class Dispatch:
     sent: float  # the virtual time at which the client receives the model
     back: float  # the virtual time at which the client returns
     dropped: bool  # whether the client drops out and sends no update
-    update: int | None = None  # the server update (from 1) that applies its delta, if any
-    discarded: bool = False  # whether its update was too old
+    update: int | None = None  # the server update (from 1) that applies the client's delta, if any
+    discarded: bool = False  # whether the client's update was too old
 
     @property
     def staleness(self) -> int:
-        """The number of server updates between the version that the client received and the client's own update."""
+        """How many server updates came between the client's version and the update that uses the client's delta."""
         assert self.update is not None
         return self.update - 1 - self.version
 
@@ -86,9 +86,9 @@ class Update:
 
     number: int  # the index of the update, from 1
     time: float  # the virtual time
-    dispatched: list[Dispatch] = field(default_factory=list)  # the dispatches since the last update, in order
-    arrivals: list[Dispatch] = field(default_factory=list)  # the dispatches whose updates it applies
-    discarded: list[Dispatch] = field(default_factory=list)  # the dispatches whose updates were too old
+    dispatched: list[Dispatch] = field(default_factory=list)  # the dispatches since the last server update, in order
+    arrivals: list[Dispatch] = field(default_factory=list)  # the dispatches with client updates that are applied now
+    discarded: list[Dispatch] = field(default_factory=list)  # the dispatches with client updates that were too old
 
 
 def discount(staleness: int, how: Staleness) -> float:
@@ -168,7 +168,7 @@ class EventSimulation:
         return seeding.generator(self.seed, "dropout", client, self._count).random() < self.dropout
 
     def _back_next(self) -> list[Dispatch]:
-        """Advance to the next return, and return all dispatches that end then, in the order of their numbers."""
+        """Advance to the next time at which clients come back. Return their dispatches, in the order of the numbers."""
         if self._under_way:
             self._time = self._under_way[0][0]
         back = []
@@ -188,7 +188,7 @@ class EventSimulation:
         self._buffer.append(dispatch)
 
     def _closed(self, update: Update) -> Update:
-        """Move the buffer into the update, and return the update."""
+        """Move the buffered dispatches into the server update, and return it."""
         update.time, update.arrivals, self._buffer = self._time, self._buffer, []
         for dispatch in update.arrivals:
             dispatch.update = update.number

@@ -1,5 +1,8 @@
 """Display of a run in plain lines, and of its result; bar.py has the live one."""
 
+import sys
+from math import isclose
+
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -7,13 +10,20 @@ from rich.text import Text
 
 from raysim.config import Config
 from raysim.engine.events import Event, Notice, RolledBack, RoundDone, Started
-from raysim.evaluation.metrics import Matrix, average_accuracy, describe_mean, grade, metric_of, protocol_label
+from raysim.evaluation.metrics import SEEN, Matrix, average_accuracy, describe_mean, grade, metric_of, protocol_label
 from raysim.evaluation.scoring import describe_clients
 from raysim.launch.announcing import describe_next
 from raysim.objectives import Metric
 from raysim.records.result import Result, shade
 from raysim.system.capacity import MIB
+from raysim.system.console import make_console
 from raysim.system.errors import single_line
+
+# metrics over samples, by task; the same if the tasks' test sets are equally large
+SAME_IF_EQUALLY_LARGE = {
+    "average_incremental_accuracy_by_task": "average_incremental_accuracy",
+    "final_accuracy": "average_accuracy",
+}
 
 
 class Display:
@@ -62,11 +72,15 @@ class RunLines(RunDisplay):
 
 
 def accuracy_so_far(event: RoundDone, config: Config) -> str:
-    """Return the mean accuracy, or other metric, over the tasks so far, by protocol, as text."""
+    """Return the mean accuracy, or other metric, over the tasks so far, by protocol, as text.
+
+    Class-IL among the seen classes is omitted: a line of a terminal has no room for it.
+    """
     task, metric = event.so_far, config.objective.make().metric
     return ", ".join(
         describe_mean(protocol, sum(row[:task]) / task, metric, config.evaluation.top_k)
         for protocol, row in (event.evaluation or {}).items()
+        if protocol != SEEN
     )
 
 
@@ -84,6 +98,9 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
         said = {key: v for key, v in values.items() if v is None or isinstance(v, float)}
         if (loss := said.get("final_forgetting")) is None or loss == -(values["backward_transfer"] or 0.0):
             said.pop("final_forgetting", None)  # it says nothing new
+        for key, same in SAME_IF_EQUALLY_LARGE.items():
+            if isclose(said.get(key) or 0.0, said.get(same) or 0.0, rel_tol=1e-9):
+                said.pop(key, None)
         numbers = {key.replace("_", " "): v for key, v in said.items()}
         shown = {
             key.replace("accuracy", metric.name): "-" if v is None else metric.figure(v) for key, v in numbers.items()
@@ -105,8 +122,10 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
 
 def result_console() -> Console:
     """Return a console for a result: as wide as the terminal, or, in a file, as the widest matrix."""
-    console = Console()
-    return console if console.is_terminal else Console(width=1000)
+    console = make_console(sys.stdout)
+    if not console.is_terminal:
+        console.width = 1000
+    return console
 
 
 def print_line(console: Console, text: str) -> None:

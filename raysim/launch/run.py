@@ -15,7 +15,7 @@ from raysim.config import Config, load
 from raysim.config.comparison import label_run
 from raysim.data.downloading import downloads_reported
 from raysim.engine.compatibility import check_methods
-from raysim.engine.events import Stage
+from raysim.engine.events import StartStep
 from raysim.engine.hook_names import describe_unused
 from raysim.engine.simulation import load_parts, simulate_here
 from raysim.estimate import placement
@@ -98,7 +98,7 @@ def run(
     showing = open_run_display(resolved, False) if progress and display is None else nullcontext(display)
     with seeding.torch_untouched(), showing as opened:
         display = opened_display = opened or RunDisplay()
-        display.take(Stage("reading the data"))
+        display.take(StartStep("reading the data"))
         for line in describe_unused(check_methods(resolved)):
             display.say(line)
         capacity = this_machine()
@@ -107,7 +107,7 @@ def run(
             placement.check_gpus(resolved, capacity)
         elif resolved.resources.address is None:
             places = placement.place(resolved, capacity)
-        with downloads_reported(lambda text: opened_display.take(Stage(text))):
+        with downloads_reported(lambda text: opened_display.take(StartStep(text))):
             federation, model = load_parts(resolved)
         told = make_callbacks(resolved, federation.protocols, callbacks)
         name = getattr(display, "log", None)  # a custom display need not have it
@@ -181,7 +181,7 @@ def _start_on_ray(run: _Prepared, display: RunDisplay, early: "Session | None") 
 
     def begin(session: "Session | None" = None) -> AbstractContextManager[Capacity]:
         address = config.resources.address
-        display.take(Stage("starting Ray" if address is None else f"joining the cluster at {address}"))
+        display.take(StartStep("starting Ray" if address is None else f"joining the cluster at {address}"))
         return cluster.cluster_of([config], run.capacity, display.say, session)
 
     with runs.lasting_cluster(begin, early) as (there, reach):

@@ -13,6 +13,7 @@ from raysim.reports.tables import (
     ACCURACY,
     FINAL_FORGETTING,
     LEARNING,
+    OVER_TIME,
     TEST,
     Quantity,
     ReportTable,
@@ -21,7 +22,7 @@ from raysim.reports.tables import (
     show_change,
 )
 
-QUANTITIES = {quantity.key: (quantity, 1) for quantity in (*LEARNING, FINAL_FORGETTING)} | {
+QUANTITIES = {quantity.key: (quantity, 1) for quantity in (*LEARNING, FINAL_FORGETTING, *OVER_TIME)} | {
     "top10_accuracy": (ACCURACY, 10)
 }
 """By a column's metric: the quantity, and the evaluation.top_k of its runs."""

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from raysim.config import load
 from raysim.config.lookup import only_named_by
-from raysim.evaluation.metrics import metric_of, protocol_label
+from raysim.evaluation.metrics import SEEN, metric_of, protocol_label
 from raysim.objectives import Metric
 from raysim.objectives.classification import ACCURACY_METRIC
 from raysim.reports.naming import derive_label, entitle, row_axes, sweep_label, unique_names
@@ -61,8 +61,14 @@ class ExperimentSetting:
 
     @property
     def protocols(self) -> list[str]:
-        """The protocols by which its runs were evaluated."""
-        return list(dict.fromkeys(protocol for run in self.runs for protocol in run.summary.evaluation))
+        """The protocols by which all its runs were evaluated."""
+        found = dict.fromkeys(protocol for run in self.runs for protocol in run.summary.evaluation)
+        return [protocol for protocol in found if all(protocol in run.summary.evaluation for run in self.runs)]
+
+    @property
+    def main_protocols(self) -> list[str]:
+        """The protocols without class-IL among the seen classes, which is class-IL after the last task."""
+        return [protocol for protocol in self.protocols if protocol != SEEN]
 
     @property
     def packed(self) -> bool:
@@ -117,7 +123,8 @@ def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[Experim
         # by size and protocols too, as a config.yaml that somebody changed may say something else than the results
         metric = metric_of(next(iter(run.summary.evaluation.values())))
         values = {key: value for key, value in _of_the_setting(run).items() if key not in of_rows[run]}
-        identity = (_identity(values), run.summary.tasks, metric, *run.summary.evaluation)
+        protocols = [protocol for protocol in run.summary.evaluation if protocol != SEEN]  # older runs lack it
+        identity = (_identity(values), run.summary.tasks, metric, *protocols)
         by_setting.setdefault(identity, []).append(run)
     members = list(by_setting.values())
     flats = [

@@ -24,7 +24,7 @@ from raysim.actors.host import Host, Ready
 from raysim.actors.rebalancing import Rebalancing
 from raysim.actors.runner import RayRunner, _Call
 from raysim.actors.runs import RunActor
-from raysim.engine.events import Checkpoint, Finished, Notice, RolledBack, RoundDone, Stage, Started, Waiting
+from raysim.engine.events import Checkpoint, Finished, Notice, RolledBack, RoundDone, Started, StartStep, Waiting
 from raysim.engine.orders import Order
 from raysim.estimate import placement
 from raysim.estimate.memory import MemoryNeed
@@ -236,7 +236,7 @@ def test_a_sweeps_run_that_does_not_start_ends_after_a_while(monkeypatch: pytest
     assert other._completed(("an event", 1)) == "an event"
     assert runs.wait_for_any([other, late]) == 1
     assert now[0] == 108
-    with pytest.raises(RunError, match=r"^the run's process has not started for 7 s \(resources\.patience\): see "):
+    with pytest.raises(RunError, match=r"^the run's process has not started for 7 s \(resources\.patience\); run "):
         next(late.events())
     now.insert(0, 10_000.0)
     assert [*other._silence()] == []
@@ -329,7 +329,7 @@ def test_the_coordinator_drops_records_once_they_are_used(monkeypatch: pytest.Mo
     made = Coordinator(Start(config, [None], [], places, b"", restored, False, 0))
     del restored
     events = made.events()
-    assert next(events) == Stage("one")
+    assert next(events) == StartStep("one")
     held = next(events)
     assert isinstance(held, Checkpoint)
     assert len(list(held.clients)) == 1

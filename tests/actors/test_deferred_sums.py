@@ -12,7 +12,7 @@ from raysim.actors.deferred_sums import HeldSums, merge_held
 from raysim.api.messages import Delta
 from raysim.engine.events import Checkpoint, Finished
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Order, Phase, Reply
+from raysim.engine.orders import Order, Reply, RoundInfo
 from raysim.engine.runner import LocalRunner
 from raysim.engine.simulation import Simulation
 from raysim.federation.federation import build_federation
@@ -22,7 +22,7 @@ NONE = torch.zeros(0)
 
 
 def order(client: int, update: int | None, *later: int) -> Order:
-    return Order("train", (client,), {}, {client: 0.25}, 4, Phase(1, 0, 0.1), update=update, later=later)
+    return Order("train", (client,), {}, {client: 0.25}, 4, RoundInfo(1, 0, 0.1), update=update, later=later)
 
 
 def reply(client: int, value: float, weight: float) -> Reply:

@@ -17,7 +17,7 @@ from ray.exceptions import ActorDiedError
 
 from raysim.actors import cluster, coordinator, liveness, stalls, workers
 from raysim.actors.cluster import own_cluster
-from raysim.engine.events import Notice, Stage
+from raysim.engine.events import Notice, StartStep
 from raysim.system.capacity import Capacity
 from raysim.system.errors import Lost, RunError
 
@@ -175,7 +175,7 @@ def stalls_of(hosts: int, monkeypatch: pytest.MonkeyPatch, late: Callable[[float
     said = []
     for clock.now in range(100, 300):
         if clock.now == 200:
-            waiting.heard(Stage("hosts: 1 of 2 ready"))
+            waiting.heard(StartStep("hosts: 1 of 2 ready"))
         if line := waiting.line(coordinator):
             said.append((clock.now, line))
     return said
@@ -211,7 +211,7 @@ def test_a_silence_is_reported_if_it_is_much_longer_than_any_before(
     for ends, limit in (((1000, 1003, 1006), 1036), ((1000, 1003, 1023), 1123)):
         clock.now = 100
         waiting = stalls.Stalls(["cafe" * 4], 600)
-        waiting.heard(Stage("hosts: 0 of 1 ready"))
+        waiting.heard(StartStep("hosts: 0 of 1 ready"))
         for clock.now in ends:
             waiting.heard(Notice("a round"))
         clock.now = limit - 0.1
@@ -220,7 +220,7 @@ def test_a_silence_is_reported_if_it_is_much_longer_than_any_before(
         assert waiting.line(coordinator).startswith("waiting for 1 of 1 hosts to answer, 1 on the node cafecafe: ")
 
 
-BEGUN = Stage("hosts: 0 of 1 ready")
+BEGUN = StartStep("hosts: 0 of 1 ready")
 
 
 def one_stall(

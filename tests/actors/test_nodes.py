@@ -242,6 +242,7 @@ def test_code_of_the_users_own_is_sent_to_the_nodes_and_their_cpus_are_compared(
         nodes.remove_node(usual)
 
 
+@pytest.mark.soak
 def test_a_node_with_another_python_is_named_and_gets_no_host(
     config: dict[str, Any], nodes: Any, tmp_path: Path, facts: Callable[..., Any]
 ) -> None:

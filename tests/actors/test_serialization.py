@@ -11,7 +11,7 @@ from torch import Tensor
 from raysim.actors import serialization
 from raysim.api.messages import Broadcast
 from raysim.engine.exact_sum import WIDE, ExactSum
-from raysim.engine.orders import Order, Phase, Reply
+from raysim.engine.orders import Order, Reply, RoundInfo
 from raysim.models.flat import Weights
 
 SMALL, BIG = (
@@ -122,7 +122,7 @@ def test_a_call_arrives_with_its_mail_and_posts(size: int, monkeypatch: pytest.M
         return f"reference {len(put) - 1}"
 
     monkeypatch.setattr(serialization.ray, "put", reference)
-    order = Order("train", (1, 2), None, {1: 0.5, 2: 0.5}, 2, Phase(1, 0, 0.1), {2: 1}, 7, 0.25)
+    order = Order("train", (1, 2), None, {1: 0.5, 2: 0.5}, 2, RoundInfo(1, 0, 0.1), {2: 1}, 7, 0.25)
     weights = Weights(torch.randn(size), torch.zeros(0), torch.arange(2))
     broadcasts = [Broadcast("model", 4, weights), Broadcast("der.teacher", 1, {"logits": torch.randn(3)})]
     stored = [
@@ -154,6 +154,6 @@ def test_a_reply_arrives_whole() -> None:
     assert torch.equal(total.limbs, reply.sums["parameters"].limbs)
     assert torch.equal(arrived.sums["lone"].single[0], reply.sums["lone"].single[0])
     assert arrived.sums["lone"].weight == 2**60
-    assert (arrived.cohort, arrived.steps, arrived.bytes_up) == (2, 3, {0: 8})
+    assert (arrived.cohort_size, arrived.steps, arrived.bytes_up) == (2, 3, {0: 8})
     assert arrived.records == {"loss": {0: 0.1}}
     assert pickle.loads(serialization.pack(arrived)).integers[0] == 0

@@ -9,7 +9,7 @@ import raysim
 from raysim.algorithms import c_flag
 from raysim.algorithms.c_flag import CFlag
 from raysim.engine.events import RoundDone
-from raysim.engine.orders import Order, Phase
+from raysim.engine.orders import Order, RoundInfo
 
 SOFTMAX = {"name": "probes:softmax"}
 OFF = {"adaptive": "off"}
@@ -77,7 +77,7 @@ def phases(host_of, quiet_torch):
     def make(config, monkeypatch):
         host = host_of(config)
         model = host.broadcasts["model"].value
-        order = Order("c_flag.gradients", (0,), None, {0: 1.0}, 1, Phase(1, 0, BETA))
+        order = Order("c_flag.gradients", (0,), None, {0: 1.0}, 1, RoundInfo(1, 0, BETA))
         sent = host.perform(order).of("c_flag", CFlag.replies, torch.float64)["gradient"]
         seen, real = [], c_flag.refresh
 
@@ -88,6 +88,6 @@ def phases(host_of, quiet_torch):
 
         monkeypatch.setattr(c_flag, "refresh", spy)
         message = {"posted": [], "cohort": 1, "past_per_new": 0.0}
-        return host, model, sent, seen, Order("train", (0,), {"c_flag": message}, {0: 1.0}, 1, Phase(1, 0, BETA))
+        return host, model, sent, seen, Order("train", (0,), {"c_flag": message}, {0: 1.0}, 1, RoundInfo(1, 0, BETA))
 
     return make

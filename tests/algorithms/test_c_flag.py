@@ -12,7 +12,7 @@ import torch
 from c_flag_oracle import BETA, Reference, gradient, initial, last_round, samples, vector
 
 from raysim.algorithms import c_flag
-from raysim.engine.orders import Phase
+from raysim.engine.orders import RoundInfo
 from raysim.federation.federation import build_federation
 
 SOFTMAX = {"name": "probes:softmax"}
@@ -156,7 +156,7 @@ def test_what_a_client_sends_is_its_own_local_change_and_the_memory_step(c_flag_
     client.receive_data(0)
     client.begin_exchange("c_flag", 0.5)
     half.gradients(client, None)
-    client.begin_phase(Phase(1, 0, BETA), 0.5)
+    client.begin_phase(RoundInfo(1, 0, BETA), 0.5)
     draws = np.random.default_rng(0)
     big_g, big_f = (torch.from_numpy(draws.standard_normal(len(client.received))) for _ in range(2))
     host.receive([c_flag.Broadcast("c_flag.gradient", 1, big_g), c_flag.Broadcast("c_flag.memory_gradient", 1, big_f)])

@@ -9,7 +9,7 @@ from softmax_oracle import Softmax
 from raysim.algorithms import c_flag
 from raysim.algorithms.c_flag import CFlag
 from raysim.algorithms.parts.gradient_table import choose_components
-from raysim.engine.orders import Order, Phase
+from raysim.engine.orders import Order, RoundInfo
 
 
 def test_the_bytes_of_a_round(c_flag_config, simulate):
@@ -85,7 +85,7 @@ def test_only_the_clients_with_a_memory_count_for_f(c_flag_config, host_of, quie
     host = host_of(c_flag_config())
     for client in host.clients.values():
         client.receive_data(0)
-    order = Order("c_flag.gradients", (0, 1, 2), None, {0: 0.5, 1: 0.3, 2: 0.2}, 3, Phase(3, 1, BETA))
+    order = Order("c_flag.gradients", (0, 1, 2), None, {0: 0.5, 1: 0.3, 2: 0.2}, 3, RoundInfo(3, 1, BETA))
     for client in host.clients.values():
         client.receive_data(1)
     host.clients[0].memory.replace(torch.zeros(0, dtype=torch.int64))

@@ -8,7 +8,7 @@ from softmax_oracle import Softmax
 
 from raysim.algorithms.cfed import CFeD
 from raysim.cli import main
-from raysim.engine.orders import Order, Phase
+from raysim.engine.orders import Order, RoundInfo
 from raysim.federation.federation import build_federation
 from raysim.system.seeding import generator
 
@@ -82,7 +82,7 @@ def review(host_of, config, teacher, lr=0.1):
     host = host_of(config)
     sent = host.broadcasts["model"]
     host.receive([type(sent)("cfed", 1, (sent.value.parameters + teacher, sent.value.buffers))])
-    reply = host.perform(Order("train", (0,), {"cfed": (0,)}, {0: 1.0}, 1, Phase(3, 1, lr)))
+    reply = host.perform(Order("train", (0,), {"cfed": (0,)}, {0: 1.0}, 1, RoundInfo(3, 1, lr)))
     return host, sent.value.parameters.numpy(), reply.delta(torch.float64).parameters.numpy(), reply
 
 
@@ -155,7 +155,7 @@ def test_it_goes_with_fed_a_gem_and_replayed_rows(cfed, simulate):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ([], "methods.cfed: learns from a second dataset without labels; name it, dataset.unlabelled={name: ...}"),
+        ([], "methods.cfed: learns from a second dataset without labels; set dataset.unlabelled={name: ...}"),
         (
             ["dataset.unlabelled={name: synthetic, shape: [3, 8, 8], classes: 10, train: 50, test: 10}"],
             "dataset.unlabelled: found samples of shape (3, 8, 8), allowed: (1, 8, 8), as in dataset",

@@ -9,7 +9,7 @@ from softmax_oracle import Softmax
 from raysim.algorithms.parts import replay
 from raysim.engine.compatibility import check_methods
 from raysim.engine.local_training import Step
-from raysim.engine.orders import Phase
+from raysim.engine.orders import RoundInfo
 from raysim.system.errors import ConfigError
 
 
@@ -26,7 +26,7 @@ def test_the_penalty_by_hand(tiny, host_of, quiet_torch, alpha, beta):
     """
     host = host_of(tiny(model=SOFTMAX, methods={"der": {"alpha": alpha, "beta": beta}}))
     client = host.clients[0]
-    client.begin_phase(Phase(1, 0, LR), 1.0)
+    client.begin_phase(RoundInfo(1, 0, LR), 1.0)
     x, y = client.show(client.arrived)
     host.model.parameters.zero_()
     host.model.parameters[-4:] = torch.arange(1.0, 5.0)

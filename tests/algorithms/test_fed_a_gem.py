@@ -15,7 +15,7 @@ from replay_oracle import LIVELY, LR, SOFTMAX, gradient, recorded, second_writin
 from raysim.algorithms import fed_a_gem
 from raysim.algorithms.parts import replay
 from raysim.engine.compatibility import check_methods
-from raysim.engine.orders import Order, Phase
+from raysim.engine.orders import Order, RoundInfo
 from raysim.federation.availability import plan_availability
 from raysim.federation.federation import build_federation
 from raysim.federation.stream import Stream
@@ -127,10 +127,10 @@ def test_a_smaller_sample_is_drawn_anew_and_without_replacement(softmax, simulat
 def test_taking_the_reference_leaves_no_trace(tiny, host_of, quiet_torch):
     """Parameters, BatchNorm's statistics and count of batches, torch's generator: all as they were."""
     host = host_of(tiny(model=LIVELY, methods={"fed_a_gem": {}}))
-    shares, phase = {0: 0.5, 1: 0.5}, Phase(1, 0, LR)
-    host.perform(Order("train", (0, 1), {"fed_a_gem": False}, shares, 2, phase))
+    shares, info = {0: 0.5, 1: 0.5}, RoundInfo(1, 0, LR)
+    host.perform(Order("train", (0, 1), {"fed_a_gem": False}, shares, 2, info))
     posted, state = host.broadcasts["model"].value, torch.random.get_rng_state()
-    reply = host.perform(Order("fed_a_gem.memory_gradient", (0, 1), None, shares, 2, phase))
+    reply = host.perform(Order("fed_a_gem.memory_gradient", (0, 1), None, shares, 2, info))
     assert reply.of("fed_a_gem", {"memory_gradient": "mean"}, torch.float32)["memory_gradient"].abs().max() > 0
     for name in ("parameters", "buffers", "integers"):
         assert torch.equal(getattr(host.model, name), getattr(posted, name))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from softmax_oracle import batch_order, local_phase
 
-from raysim.engine.orders import Phase
+from raysim.engine.orders import RoundInfo
 
 SOFTMAX = {"name": "probes:softmax"}
 
@@ -15,7 +15,7 @@ def phase(host, number=0, lr=0.1):
     client = host.clients[number]
     host.receive([probes.model_post(host.model)] if "model" not in host.broadcasts else [])
     host.model.load(host.broadcasts["model"].value)
-    client.begin_phase(Phase(1, 0, lr), 1.0)
+    client.begin_phase(RoundInfo(1, 0, lr), 1.0)
     return client.local_training().parameters.numpy()
 
 
@@ -84,7 +84,7 @@ def test_the_gradient_is_that_of_half_mu_times_the_squared_distance(host_of, tin
     """autograd on mu/2 ||w - w_sent||^2 after a few steps of drift."""
     host = host_of(tiny(model=SOFTMAX, methods=with_mu(0.3)))
     client = host.clients[0]
-    client.begin_phase(Phase(1, 0, 0.1), 1.0)
+    client.begin_phase(RoundInfo(1, 0, 0.1), 1.0)
     host.model.parameters.add_(torch.randn(28, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
     w = host.model.parameters.clone().requires_grad_()
     (0.3 / 2 * (w - client.received).square().sum()).backward()

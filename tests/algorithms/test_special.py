@@ -215,7 +215,7 @@ class Forgetful(LocalRunner):
         self.config = config
 
     def begin(self, order, broadcasts):
-        reply, known = Reply(order.cohort), self.host
+        reply, known = Reply(order.cohort_size), self.host
         for number in reversed(order.clients):
             host = ClientHost(self.config, known.federation, (number,), torch.device("cpu"))
             host.clients[number].phases = known.clients[number].phases

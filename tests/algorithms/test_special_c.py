@@ -9,7 +9,7 @@ from softmax_oracle import Softmax, batch_order
 
 from raysim.algorithms.special_c import SpecialC
 from raysim.api.messages import Broadcast
-from raysim.engine.orders import Phase
+from raysim.engine.orders import RoundInfo
 from raysim.federation.federation import build_federation
 from raysim.models.building import build_model
 
@@ -43,7 +43,7 @@ def phase(tiny, host_of, quiet_torch):
         host.receive([Broadcast("special_c", 1, anchor)])
         host.model.load(host.broadcasts["model"].value)
         client = host.clients[0]
-        client.begin_phase(Phase(3, 1, lr), 1.0)
+        client.begin_phase(RoundInfo(3, 1, lr), 1.0)
         client.halves["special_c"].start(client, True)
         delta = client.local_training().parameters
         return host.model.parameters.numpy(), delta.numpy(), client.received.numpy(), anchor.numpy()
@@ -118,7 +118,7 @@ def test_where_batchnorm_leaves_a_sample_out_an_epoch_still_ends_once(tiny, host
         tiny(dataset__train=39, model={"name": "probes:normalised"}, methods=special_c(), training__local_epochs=2)
     )
     client = host.clients[0]
-    client.begin_phase(Phase(1, 0, 0.1), 1.0)
+    client.begin_phase(RoundInfo(1, 0, 0.1), 1.0)
     client.local_training()
     assert ended == [False, False, True] * 2
 

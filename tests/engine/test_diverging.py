@@ -99,4 +99,4 @@ def test_all_methods_are_named(tiny, host_of, quiet_torch):
 
 
 def _order(op):
-    return Order(op, (2,), {}, {2: 1.0}, 1, raysim.engine.orders.Phase(7, 0, 0.1))
+    return Order(op, (2,), {}, {2: 1.0}, 1, raysim.engine.orders.RoundInfo(7, 0, 0.1))

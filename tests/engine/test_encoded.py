@@ -183,7 +183,7 @@ def test_an_encoding_of_ones_own_that_loses_an_entry_is_named(tiny, simulate):
     said = str(found.value)
     assert "Shorter: Shorter.Client.encode (" in said
     assert "test_encoded.py:" in said
-    assert "returned a value decoding to float32 [58], allowed: its input's float32 [59]" in said
+    assert "returned a value that decodes to float32 [58], allowed: a value that decodes to float32 [59]" in said
     assert said.endswith("client 0, round 1")
 
 

@@ -76,13 +76,13 @@ class Wandering(LocalRunner):
 
     def begin(self, order, broadcasts):
         for client in order.clients:
-            if (order.phase.round, client) not in self.asked and self.draws.random() < 0.5:
+            if (order.round_info.round, client) not in self.asked and self.draws.random() < 0.5:
                 old, new = self.home[client], self.draws.choice(self.hosts)
                 new.restore(old.give([client]))
                 self.home[client] = new
                 self.moved += old is not new
-            self.asked.add((order.phase.round, client))
-        reply = Reply(order.cohort)
+            self.asked.add((order.round_info.round, client))
+        reply = Reply(order.cohort_size)
         for host in self.hosts:
             own = tuple(client for client in order.clients if self.home[client] is host)
             if own:

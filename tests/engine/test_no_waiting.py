@@ -25,7 +25,7 @@ from raysim.algorithms.re_fed import ReFed
 from raysim.api import Delta, Term, client
 from raysim.engine import hosted_client, local_training
 from raysim.engine.host import ClientHost
-from raysim.engine.orders import Phase, Reply
+from raysim.engine.orders import Reply, RoundInfo
 from raysim.system.errors import Diverged
 
 IMAGES = {"dataset": {"name": "synthetic", "classes": 4, "shape": [1, 28, 28], "train": 48, "test": 20}}
@@ -274,6 +274,6 @@ def test_an_epoch_is_sent_at_once(host_of: Any, tiny: Any, quiet_torch: None, mo
     host = host_of(config)
     client = host.clients[0]
     with counted(monkeypatch, local_training) as sizes:
-        client.begin_phase(Phase(1, 0, 0.1), 1.0)
+        client.begin_phase(RoundInfo(1, 0, 0.1), 1.0)
         client.local_training()
     assert sizes == [12, 12] * 2

@@ -9,7 +9,7 @@ from softmax_oracle import Softmax, batch_order, local_phase
 from raysim.api.client import cut_into_batches
 from raysim.api.server import Server
 from raysim.engine.compatibility import check_methods
-from raysim.engine.orders import Phase
+from raysim.engine.orders import RoundInfo
 from raysim.engine.rates import learning_rate
 from raysim.engine.virtual_time import Clock
 from raysim.federation.availability import Progress
@@ -31,7 +31,7 @@ def phase(host, number, window=0, lr=0.1):
     """Client `number`'s next phase from the posted model; (delta [P], its mean loss)."""
     client = host.clients[number]
     host.model.load(host.broadcasts["model"].value)
-    client.begin_phase(Phase(1, window, lr), 1.0)
+    client.begin_phase(RoundInfo(1, window, lr), 1.0)
     delta = client.local_training()
     return delta.parameters.numpy(), float(client.records["loss"])
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import raysim
-from raysim.engine.events import RoundDone, Stage, Started
+from raysim.engine.events import RoundDone, Started, StartStep
 from raysim.launch import bar as bars
 from raysim.launch.bar import LiveRun, open_run_display
 from raysim.launch.display import RunDisplay
@@ -83,7 +83,7 @@ def test_the_stage_is_named_while_a_run_starts(tiny: Any, at: Any) -> None:
     run = LiveRun(Console(width=80), tiny())
     assert shown(run).startswith("starting ━")
     at(65)
-    run.take(Stage("hosts: 12 of 24 ready"))
+    run.take(StartStep("hosts: 12 of 24 ready"))
     assert shown(run).startswith("hosts: 12 of 24 ready ━")
     assert shown(run).endswith(" 0:01:05")
     run.take(Started(None, 8))
@@ -108,7 +108,7 @@ def test_a_run_names_its_stages(tiny: Any, tmp_path: Any) -> None:
             self.stages: list[str] = []
 
         def take(self, event: object) -> None:
-            if isinstance(event, Stage):
+            if isinstance(event, StartStep):
                 self.stages.append(event.text)
 
     told = Told()
@@ -125,15 +125,12 @@ def test_a_notebook_has_one_that_is_drawn_in_its_place(
         drawn.append(picture)
         return SimpleNamespace(update=drawn.append)
 
-    def notebook(**more: Any) -> Any:
-        return Console(**more) if "force_jupyter" in more else SimpleNamespace(is_jupyter=True)
-
     module = ModuleType("IPython.display")
     vars(module).update(HTML=str, display=display)
     monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     monkeypatch.setattr(bars, "SECONDS", 0)
-    monkeypatch.setattr(bars, "Console", notebook)
+    monkeypatch.setattr(bars, "make_console", lambda stream: SimpleNamespace(is_jupyter=True))
     config = tiny(logging={"tensorboard": False}, evaluation={"every_rounds": 1})
     raysim.run(config, out=tmp_path / "run", local=True, progress=True)
     assert drawn[0].startswith("reading the data <progress max='1'></progress> 0:00:")

@@ -46,7 +46,7 @@ def test_a_file_gets_no_colors(result: raysim.Result) -> None:
 
 
 def test_forgetting_since_the_end_of_a_task_is_shown_only_if_it_is_new(result: raysim.Result) -> None:
-    line = "average accuracy 50.0, forgetting 70.0, backward transfer -70.0, forward transfer 0.0\n"
+    line = "average accuracy 50.0, forgetting 70.0, backward transfer -70.0, forward transfer 0.0, average"
     assert line in shown(result)
     values = {**result.evaluation["class_il"], "final_forgetting": 0.5}
     assert "final forgetting 50.0" in shown(replace(result, evaluation={"class_il": values}))  # type: ignore[dict-item]

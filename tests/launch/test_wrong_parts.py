@@ -166,7 +166,7 @@ SERVER: list[Case] = [
     ("conclude type", "returned a plan of str, allowed: a plan that yields Requests", "server, round 3"),
     (
         "conclude op",
-        "returned a plan that requests 'tell', allowed: its client half's methods: none",
+        "returned a plan that requests 'tell', allowed: the ops of its client half: none",
         "server, round 3",
     ),
 ]

@@ -98,5 +98,6 @@ def test_a_faulty_page_is_noticed(written: Written, tmp_path: Path) -> None:
     assert sum(fault.endswith("dark: it is light") for fault in faults) == 3
     assert sum("a dead link: #setting-1" in fault for fault in faults) == 6
     assert sum("does not say that it scrolls: domain-IL: mean" in fault for fault in faults) == 4
-    assert sum("a figure is not seen" in fault for fault in faults) == 6 * len(written.report.sections[0].plots)
+    figures = 1 + len(written.report.sections[0].plots)  # the stream is the first
+    assert sum("a figure is not seen" in fault for fault in faults) == 6 * figures
     assert any("hard to read: " in fault for fault in faults)

@@ -10,11 +10,11 @@ import pytest
 from made_runs import hold, make_run, one_scene
 from matplotlib.colors import to_hex
 
+from raysim.reports.colors import COLOURS
 from raysim.reports.plots import times
 from raysim.reports.plots.clients import draw_clients_accuracies, draw_staleness
 from raysim.reports.plots.data import draw_data_distribution
 from raysim.reports.plots.memory import draw_memories
-from raysim.reports.plots.style import COLOURS
 from raysim.reports.plots.times import draw_clients_in_time
 from raysim.system.errors import ConfigError
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from raysim.engine.orders import Phase
+from raysim.engine.orders import RoundInfo
 from raysim.system import seeding
 from raysim.system.errors import RunError
 
@@ -103,7 +103,7 @@ def client(host_of, tiny, quiet_torch):
     def make(phases=1):
         made = host_of(tiny(model__dropout=0.5)).clients[1]
         for number in range(phases):
-            made.begin_phase(Phase(number + 1, 0, 0.1), 0.5)
+            made.begin_phase(RoundInfo(number + 1, 0, 0.1), 0.5)
         return made
 
     return make
@@ -140,7 +140,7 @@ def test_a_stream_aside_continues_within_a_phase_and_starts_anew_in_the_next(cli
             drawn.append(torch.rand(4))
     number = seeding.hashed(0, 1, 1, 0, "teacher", bits=64)
     assert torch.equal(torch.cat(drawn), torch.rand(8, generator=torch.Generator().manual_seed(number)))
-    one.begin_phase(Phase(2, 0, 0.1), 0.5)
+    one.begin_phase(RoundInfo(2, 0, 0.1), 0.5)
     with one.rng_scope("teacher"):
         later = torch.rand(4)
     number = seeding.hashed(0, 1, 2, 0, "teacher", bits=64)
@@ -211,7 +211,7 @@ def test_an_exchange_has_streams_of_its_own(client):
     one.begin_exchange("x", 0.5)
     inside = one.generator("x").random()
     assert inside != seeding.generator(0, 1, 1, 0, "x").random()
-    one.begin_phase(Phase(2, 0, 0.1), 0.5)
+    one.begin_phase(RoundInfo(2, 0, 0.1), 0.5)
     assert one.generator("x").random() == seeding.generator(0, 1, 2, 0, "x").random()
 
 

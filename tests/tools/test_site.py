@@ -1,6 +1,7 @@
 """The documentation's site: where new pages go, where links lead, and that what is wrong with a built one is seen."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import site_check
@@ -27,12 +28,17 @@ def test_a_new_page_is_in_the_navigation_once() -> None:
     assert sorted(placed) == sorted(there)
 
 
-def test_a_formula_becomes_mathml() -> None:
+def test_formulas_of_a_page_become_mathml_and_a_wrong_one_ends_the_build() -> None:
     pages = pytest.importorskip("site_pages", reason="no MkDocs: pip install '.[docs]'")
-    made = pages._outside_code("$a_{t,i}$ costs `$5`", lambda text: pages.FORMULA.sub(pages._as_math, text))
-    assert made.startswith("<span><math ")
-    assert "<msub>" in made
-    assert made.endswith("</math></span> costs `$5`")
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="methods/new.md"))
+    text = "($a$). It costs `$5 or $6`\n\n```math\na = b\n```\n\n```text\n$c$\n```\n"
+    made = pages.on_page_markdown(text, page, None, None)
+    assert made.count("<math ") == 2
+    assert made.startswith('<span class="formula">(<math ')
+    assert '</math>).</span> It costs `$5 or $6`\n\n<div class="math"><math ' in made
+    assert made.endswith("</math></div>\n\n```text\n$c$\n```\n")
+    with pytest.raises(Exception, match=r"docs/methods/new\.md: the formula '\\\\alphabet' does not convert"):
+        pages.on_page_markdown(r"$\alphabet$", page, None, None)
 
 
 def test_a_link_to_a_file_of_the_repository_leads_to_its_page() -> None:
@@ -102,9 +108,25 @@ def test_the_gallerys_commands_are_carried_out_in_order_and_a_failure_is_one(tmp
     page, folder = tmp_path / "page.md", tmp_path / "figures"
     page.write_text("```bash\necho one > a\n```\ntext\n```bash\ncat a > b\nfalse\necho never > c\n```\n")
     with pytest.raises(Exception, match="returned non-zero exit status 1"):
-        make_figures(page, folder)
+        make_figures(page, folder, None)
     assert (folder / "b").read_text() == "one\n"
     assert not (folder / "c").exists()
     page.write_text("```bash\ntrue\n```\n")
-    make_figures(page, folder)
+    make_figures(page, folder, None)
     assert [*folder.iterdir()] == []  # nothing of before is left
+
+
+@pytest.mark.slow
+def test_of_another_page_only_the_streams_are_drawn(tmp_path: Path) -> None:
+    page, streams, folder = tmp_path / "page.md", tmp_path / "streams.md", tmp_path / "figures"
+    page.write_text("```bash\ntrue\n```\n")
+    streams.write_text("```bash\nfalse\nraysim show quickstart --out a-stream.svg\n```\n")
+    make_figures(page, folder, streams)
+    assert [path.name for path in folder.iterdir()] == ["a-stream.svg"]
+
+
+def test_a_figure_has_the_words_of_its_mark() -> None:
+    pages = pytest.importorskip("site_pages", reason="no MkDocs: pip install '.[docs]'")
+    text = "<!-- figures: a/*.svg -->\n<!-- figures: b.svg Two words. -->"
+    found = [mark.groups() for mark in pages.PLOTS.finditer(text)]
+    assert found == [("a/*.svg", None), ("b.svg", "Two words.")]

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from raysim.records.figures import draw_matrix, number_columns, number_rows
+from raysim.reports.colors import FAINT
 from raysim.reports.plots import style
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Array, Drawing
@@ -92,7 +93,7 @@ def _draw_forgetting(scene: Scene, protocol: str, matrices: Sequence[Array]) -> 
         said = [f"{name}: {style.describe_seeds(lost[:, k], metric)} of task {k + 1}" for k in range(tasks - 1)]
         style.put_titles(bars.lines[0], name, said)
     for edge in np.arange(1.5, tasks - 1):
-        axes.axvline(edge, color=style.FAINT, linewidth=0.6, zorder=0)
+        axes.axvline(edge, color=FAINT, linewidth=0.6, zorder=0)
     axes.axhline(0, color="#888888", linewidth=0.8)
     axes.grid(False, axis="x")
     axes.set_xticks(style.choose_ticks(tasks - 1))

@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
+from raysim.reports.colors import FAINT
 from raysim.reports.plots import style
 from raysim.reports.plots.scene import Scene
 from raysim.reports.plots.style import Drawing
@@ -67,7 +68,7 @@ def draw_clients_in_time(scene: Scene) -> Iterator[Drawing]:
     figure = style.make_figure(9, 1.3 + 0.22 * max(len(rows), 4))
     axes = figure.add_subplot()
     updates = [line.virtual_time for line in rounds if line.virtual_time is not None and line.virtual_time <= until]
-    axes.vlines(updates, -0.6, len(rows) - 0.4, color=style.FAINT, linewidth=0.7, zorder=0.5)
+    axes.vlines(updates, -0.6, len(rows) - 0.4, color=FAINT, linewidth=0.7, zorder=0.5)
     _draw_bars(axes, bars[:MOST_BARS], rows)
     step = -(-len(rows) // 20)
     axes.set_yticks(range(0, len(rows), step), [str(client) for client in rows[::step]])
