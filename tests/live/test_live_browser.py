@@ -115,6 +115,7 @@ def test_what_is_shown_equals_the_summary_and_may_be_replayed(browser: Browser, 
         browser.wait(ROUND, lambda text: text == "8 / 8")
         for protocol, metrics in summary.evaluation.items():
             browser.find(f"document.querySelector('[data-protocol={protocol}]').click()")
+            browser.wait(f"document.querySelector('[data-protocol={protocol}]').ariaPressed === 'true'")
             mean = f"{100 * (metrics['average_accuracy'] or 0):.1f}%"
             browser.wait(TEXT.format("n-mean"), lambda text, mean=mean: text == mean)
             assert browser.find(ROWS) == figures(metrics["accuracy"])
