@@ -10,6 +10,7 @@ from pathlib import Path
 from made_runs import make_run
 
 from raysim.evaluation.metrics import summarise
+from raysim.objectives import Metric
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.reading import find_runs
 from raysim.reports.tables import tabulate_gains, tabulate_results
@@ -115,6 +116,17 @@ def test_older_runs_have_the_average_incremental_accuracy_by_task(tmp_path: Path
     (alone,) = group_runs(find_runs([tmp_path], []), [])
     assert (alone.protocols, alone.main_protocols) == (["class_il", "class_il_seen"], ["class_il"])
     assert [cell.text for cell in tabulate_results(alone, "class_il_seen").rows[0][5:7]] == ["57.50", "45.00"]
+
+
+def test_an_older_run_with_another_metric_has_no_mean_over_samples(tmp_path: Path) -> None:
+    """Permutations of one dataset, but R2 over all samples is no mean of the tasks' R2: (0.5 + (0.3 + 0.7)/2) / 2."""
+    r2 = summarise([[0.5, 0.1], [0.3, 0.7]], [0.0, 0.0], metric=Metric("R2"))
+    del r2["average_incremental_accuracy_by_task"]
+    make_run(tmp_path / "old", evaluation={"domain_il": r2})
+    (found,) = group_runs(find_runs([tmp_path], []), [])
+    table = tabulate_results(found, "domain_il")
+    assert table.headings[5:7] == ("average incremental R2 by task", "time per round, s")
+    assert table.rows[0][5].text == "0.500"
 
 
 def test_one_task_has_no_forgetting(tmp_path: Path) -> None:
