@@ -81,7 +81,7 @@ class Section:
 
     Attributes:
         setting: the setting.
-        tables: its results, then what each added method changes.
+        tables: its results, then what added methods change.
         comparisons: its comparisons with a paper.
         plots: its plots.
         shown_before: a line for each plot that is the same as one of an earlier section.

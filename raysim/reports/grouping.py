@@ -25,6 +25,8 @@ NOT_OF_THE_SETTING = ("name", "seed", "methods", "resources", "logging", "checkp
 
 ROWS = "methods"  # the axis of a sweep whose values are the rows of tables
 
+BOUNDS = frozenset({"joint", "fixed"})  # methods that no other is compared with: they see all data, or the first task
+
 Flat = Mapping[str, object]
 
 
@@ -41,6 +43,11 @@ class MethodGroup:
     label: str
     methods: Methods
     runs: Sequence[FinishedRun]
+
+    @property
+    def bound(self) -> bool:
+        """Whether it is an upper or a lower bound, and no competitor."""
+        return not BOUNDS.isdisjoint(self.methods)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from raysim.records.result import Result
 from raysim.reports.against import compare_with_paper, explain_misfit
 from raysim.reports.content import Plot, Report, Section
 from raysim.reports.formats import FORMATS
+from raysim.reports.gains import tabulate_gains
 from raysim.reports.grouping import ExperimentSetting, group_runs
 from raysim.reports.packed import packed_directory
 from raysim.reports.plots.accuracy import draw_over_tasks
@@ -26,7 +27,7 @@ from raysim.reports.plots.times import draw_clients_in_time
 from raysim.reports.plots.tradeoffs import draw_tradeoffs
 from raysim.reports.published import PublishedPaper, load_paper
 from raysim.reports.reading import find_runs
-from raysim.reports.tables import tabulate_gains, tabulate_results
+from raysim.reports.tables import tabulate_results
 from raysim.system.errors import ConfigError, single_line
 
 Tell = Callable[[str], None]
@@ -92,7 +93,7 @@ def write_report(
 def _make_section(scene: Scene, folder: Path, paper: PublishedPaper | None, left_out: list[str], tell: Tell) -> Section:
     setting = scene.setting
     results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
-    gains = [table for protocol in setting.protocols if (table := tabulate_gains(setting, protocol))]
+    gains = [table for protocol in setting.protocols for table in tabulate_gains(setting, protocol)]
     comparisons = compare_with_paper(paper, setting) if paper else []
     if paper and not comparisons:
         left_out.append(explain_misfit(paper, setting))
