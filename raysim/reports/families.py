@@ -2,9 +2,9 @@
 
 A family is the set of comparisons that answer one question, such as what one method adds to several baselines. Its p
 values have Holm's correction (Scand. J. Statist. 6, 1979). Holm's procedure tests the k-th smallest of m p values at
-LEVEL / (m - k + 1), and stops at the first that is not below. An interval covers what its own test leaves: 1 - LEVEL /
-(m - k + 1) if the difference is significant, and 1 - LEVEL / (m - r) if not, where r differences are significant. An
-interval therefore excludes 0 exactly if its corrected p is below LEVEL.
+LEVEL / (m - k + 1), and stops at the first that is not below. An interval covers 1 - LEVEL / (m - k + 1) if its
+difference is significant. Otherwise it covers 1 - LEVEL / (m - r), where r differences are significant. It therefore
+excludes 0 exactly if the corrected p is below LEVEL.
 
 The intervals are no simultaneous confidence region. The one that belongs to Holm's procedure (Strassburger and Bretz,
 Statist. Med. 27, 2008; Guilbaud, Biom. J. 50, 2008) ends at 0 for most significant differences.
