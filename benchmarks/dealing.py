@@ -83,7 +83,7 @@ def simulate(setting: Setting, fixed: bool, rounds: int, seed: int) -> Found:
             took[home][client] = seconds * slowness[home]
             busy[home] += took[home][client]
         for host, own in enumerate(took):
-            dealing.note(host, own, price)
+            dealing.add_times(host, own, price)
         if round > WARM_UP:
             speed = float((1 / slowness).sum())
             longest = max(float(alone.sum()) / speed, float(alone.max()) * float(slowness.min()))

@@ -64,7 +64,7 @@ COORDINATOR: Places = {
     "draw the cohort": [(Server, "sample"), (Exchange, "set_cohort")],
     "make orders": [(Exchange, "order")],
     "count bytes": [(Traffic, "count_sent"), (Traffic, "count_received"), (Traffic, "take_by_client")],
-    "deal clients": [(Rebalancing, "plan_moves"), (Rebalancing, "note")],
+    "deal clients": [(Rebalancing, "plan_moves"), (Rebalancing, "add_times")],
     "broadcast the model": [(runner.RayRunner, "_stored")],
     "send orders": [(runner.RayRunner, "begin")],
     "wait": [(ray, "wait")],

@@ -3,10 +3,12 @@
 import json
 import os
 import sys
+import threading
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import raysim
@@ -87,16 +89,17 @@ def _run(parser: ArgumentParser, asked: Namespace) -> int:
             from raysim.launch.bar import open_run_display
             from raysim.launch.display import result_console, show_result
             from raysim.launch.resuming import resolve_resumed, resume_command
-            from raysim.launch.run import run
+            from raysim.launch.run import default_directory, run
 
         if draft is None or asked.resume:
             config = resolve_resumed(asked.out, asked.config, asked.overrides, asked.trust)
         else:
             config = draft.complete()
-        with open_run_display(config, asked.quiet) as shown:
+        out = default_directory(config) if asked.live and asked.out is None else asked.out
+        with _live_page(out, asked.live), open_run_display(config, asked.quiet) as shown:
             shown.log = RAYS_LOG
             how = {"local": asked.local, "resume": asked.resume, "trust": asked.trust}
-            result = run(config, out=asked.out, display=shown, session=session, **how)
+            result = run(config, out=out, display=shown, session=session, **how)
     if not asked.quiet:
         show_result(result, result_console(), resume_command(config, result.directory))
         if config.logging.profile:
@@ -113,6 +116,31 @@ def _early_session(draft: "Draft | None", local: bool) -> "AbstractContextManage
     from raysim.actors.session import open_early
 
     return open_early(draft.config.resources)
+
+
+@contextmanager
+def _live_page(out: str | os.PathLike[str], wanted: bool) -> Iterator[None]:
+    """Serve the page of a run that is about to begin in a directory, if it is wanted."""
+    if not wanted:
+        yield
+        return
+    from raysim.live.server import serve
+    from raysim.live.watched import Watched
+
+    with serve(Watched(Path(out), expected=True)) as server:
+        print(f"live: {server.address}", file=sys.stderr)
+        yield
+
+
+def _live(parser: ArgumentParser, asked: Namespace) -> int:
+    from raysim.live.server import serve
+    from raysim.live.watched import Watched
+
+    with serve(Watched(asked.directory), asked.port) as server:
+        print(single_line(f"{asked.directory} is at {server.address}; Ctrl-C ends this, and no run"), flush=True)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+    return 0
 
 
 def _download(parser: ArgumentParser, asked: Namespace) -> int:
@@ -246,6 +274,7 @@ def _print_json(value: Any) -> None:
 ACTIONS: Mapping[str, Callable[[ArgumentParser, Namespace], int]] = {
     "run": _run,
     "check": _check,
+    "live": _live,
     "list": _list,
     "sweep": _sweep,
     "show": _show,

@@ -98,6 +98,7 @@ def _run(parser: ArgumentParser) -> None:
     parser.add_argument("--local", action="store_true", help="run every client in this process, without Ray")
     parser.add_argument("--resume", action="store_true", help="resume from DIR's newest checkpoint")
     parser.add_argument("--quiet", action="store_true", help="show nothing")
+    parser.add_argument("--live", action="store_true", help="also serve a page that follows the run; see raysim live")
     parser.add_argument("--profile", action="store_true", help="print the seconds that each hook and part takes")
     parser.add_argument("--trust", action="store_true", help=TRUST)
 
@@ -127,6 +128,13 @@ def _sweep(parser: ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show nothing")
 
 
+def _live(parser: ArgumentParser) -> None:
+    words = "the directory of a run or of a sweep, whether it runs, ran, or runs on another machine"
+    parser.add_argument("directory", metavar="RUN_OR_SWEEP", type=Path, help=words)
+    words = "the port on this machine's loopback (8090, or a free one if that is taken)"
+    parser.add_argument("--port", metavar="N", type=int, help=words)
+
+
 def _report(parser: ArgumentParser) -> None:
     parser.add_argument("directories", metavar="DIR", nargs="+", help="a directory with runs below it, or a run's own")
     parser.add_argument("--out", metavar="DIR", help="where the report's files go (the first DIR)")
@@ -145,7 +153,7 @@ def _evaluate(parser: ArgumentParser) -> None:
 def _show(parser: ArgumentParser) -> None:
     parser.add_config()
     words = "the picture's file, FILE.svg (NAME-stream.svg in the current folder)"
-    parser.add_argument("--out", "--output", metavar="FILE", type=Path, help=words)
+    parser.add_argument("--output", "--out", dest="out", metavar="FILE", type=Path, help=words)
 
 
 def _new(parser: ArgumentParser) -> None:
@@ -166,6 +174,7 @@ COMMANDS: Mapping[str, Command] = {
     "evaluate": Command("Run", "evaluate a finished run's model on other data or another split", _evaluate),
     "show": Command("Look", "draw the stream of a config before a run: clients, tasks, rounds; start nothing", _show),
     "report": Command("Look", "write tables, plots and a page over the finished runs below directories", _report),
+    "live": Command("Look", "serve a page that follows a run or a sweep while it runs, and replays it", _live),
     "list": Command("Look", "list what a config can name: methods, datasets, models, ...", _list),
     "configs": Command("Look", "list the configs and sweeps that raysim comes with", lambda parser: None),
     "new": Command("Start", "write your own config, a copy of another", _new),

@@ -26,7 +26,7 @@ LAYERS = (
     ("actors",),
     ("launch",),
     ("sweeps",),
-    ("reports",),
+    ("reports", "live"),
     ("cli", "command_line", "shell_completion", "__init__", "__main__"),
 )
 """From the ground up: a module imports from its own folder and from those below it, never from beside or above."""

@@ -1,4 +1,6 @@
-"""The gallery's figures: runs the commands of docs/gallery.md, as they are there, in the folder .gallery.
+"""The site's figures: runs the commands of docs/gallery.md, as they are there, in the folder .gallery.
+
+It also runs the commands of docs/scenarios.md that draw a stream. The page's runs are not needed for a figure.
 
 python tools/gallery.py
 """
@@ -14,12 +16,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "gallery.md"
+STREAMS = ROOT / "docs" / "scenarios.md"
 FOLDER = ROOT / ".gallery"
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.DOTALL | re.MULTILINE)
+DRAWING = re.compile(r"^raysim show .*\n", re.MULTILINE)
 
 
-def make_figures(page: Path = PAGE, folder: Path = FOLDER) -> None:
-    """Carry out the commands of a page's bash blocks in a new folder.
+def make_figures(page: Path = PAGE, folder: Path = FOLDER, streams: Path | None = STREAMS) -> None:
+    """Carry out the commands of a page's bash blocks in a new folder, and those of another page that draw a stream.
 
     Raises:
         CalledProcessError: one of them failed.
@@ -27,7 +31,10 @@ def make_figures(page: Path = PAGE, folder: Path = FOLDER) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    for commands in BLOCK.findall(page.read_text(encoding="utf-8")):
+    blocks: list[str] = BLOCK.findall(page.read_text(encoding="utf-8"))
+    if streams is not None:
+        blocks += DRAWING.findall(streams.read_text(encoding="utf-8"))
+    for commands in blocks:
         subprocess.run(["bash", "-ec", commands], cwd=folder, env={**os.environ, "PATH": programs}, check=True)
 
 

@@ -27,7 +27,14 @@ OWN = {  # the repository's pages outside docs/, and what they are called here
 }
 SECTIONS = {  # a page of docs/ that stands in none of these is put into the last
     "Home": ["index.md"],
-    "Learn": ["concepts.md", "tutorial.md", "quickstart.md", "experiments.md", "writing_a_method.md"],
+    "Learn": [
+        "concepts.md",
+        "tutorial.md",
+        "quickstart.md",
+        "asynchronous.md",
+        "experiments.md",
+        "writing_a_method.md",
+    ],
     "Choose": ["choose.md", "scenarios.md", "gallery.md", "leaderboard.md", "coming_from.md"],
     "Methods": ["methods/README.md", "methods/*.md"],
     "Reference": ["config.md", "command_line.md", "api.md", "metrics.md", "figures.md"],
@@ -40,7 +47,7 @@ ORDER = ["Home", "Learn", "Choose", "How to", "Methods", "Reference", "Explain",
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 ARXIV = re.compile(r"(?<!\[)\barXiv[:\s](?P<number>\d{4}\.\d{4,5})\b")
-PLOTS = re.compile(r"^<!-- figures: (?P<pattern>\S+) -->$", re.MULTILINE)
+PLOTS = re.compile(r"^<!-- figures: (?P<pattern>\S+)(?: (?P<words>[^\n]+))? -->$", re.MULTILINE)
 
 
 def on_config(config: Any) -> Any:
@@ -87,7 +94,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         found = sorted(FIGURES.glob(mark["pattern"]))
         if not found:
             raise ConfigurationError(f"docs/{uri}: no figures {mark['pattern']} in {FIGURES}: run tools/gallery.py")
-        return "\n\n".join(f"![{figure.stem}](gallery/{figure.relative_to(FIGURES)})" for figure in found)
+        return "\n\n".join(
+            f"![{mark['words'] or figure.stem}](gallery/{figure.relative_to(FIGURES)})" for figure in found
+        )
 
     if uri.startswith("files/"):
         return markdown

@@ -54,8 +54,8 @@ def cluster_of(
         session: an open session, for a cluster started on this machine.
 
     Raises:
-        ConfigError: a config names code that actors cannot import, or requests forked workers where Ray cannot have
-            them.
+        ConfigError: a config names code that actors cannot import, or requires forked workers in the plain mode of
+            `compat.why_plain`.
     """
     for config in configs:
         refuse_main(names_for_actors(config))
@@ -92,7 +92,7 @@ def own_cluster(
 
     Raises:
         ConfigError: a dashboard is requested but not installed, or there is no place for Ray's files.
-        RunError: Ray could not start, or other machines could reach it.
+        RunError: Ray could not start, or other machines might reach it.
     """
     if ray.is_initialized():
         liveness.CURRENT.check()
@@ -109,7 +109,7 @@ def own_cluster(
             yield capacity
         finally:
             with interrupts.delay_interrupts():
-                # Kill the processes that are left of an ended cluster. Through them, Ray might end this process.
+                # Kill the remaining processes of an ended cluster. Otherwise Ray might end this process, too.
                 for process in liveness.CURRENT.processes if liveness.CURRENT.ended else ():
                     with suppress(psutil.NoSuchProcess):
                         process.kill()
@@ -122,7 +122,7 @@ def own_cluster(
 def _start(capacity: Capacity, dashboard: bool, session: Session) -> None:
     processes = _start_ray(capacity, dashboard, session.rays)
     if wrong := check_loopback(session.rays):
-        raise RunError(f"Ray was stopped: other machines could reach it ({wrong}); allowed: {compat.LOOPBACK} alone")
+        raise RunError(f"Ray was stopped: other machines might reach it ({wrong}); allowed: {compat.LOOPBACK} alone")
     raylet = compat.raylet_of(processes)
     if session.forks is not None and raylet is not None:
         session.forks.serve(raylet, ray.get_runtime_context().get_job_id())
@@ -167,7 +167,7 @@ def _start_ray(capacity: Capacity, dashboard: bool, folder: Path) -> Sequence[ps
 
 @contextmanager
 def _limit_start(folder: Path) -> Iterator[None]:
-    """Kill this folder's Ray processes if the start takes too long. Ray (2.60) waits forever for a stopped process."""
+    """Kill this folder's Ray processes if the start takes too long. Ray (2.60) waits forever for a suspended one."""
     watch = Timer(LONGEST_START, _kill, [folder])
     watch.daemon = True
     watch.start()
@@ -184,7 +184,7 @@ def _kill(folder: Path) -> None:
 
 
 def divide_memory(limit: int | None) -> tuple[int | None, int | None]:
-    """Return how Ray divides a job's memory (bytes): for the object store and for all else. None is no limit."""
+    """Return the bytes of a job's memory for Ray's object store, and for all else. None is no limit."""
     if limit is None:
         return None, None
     shared = os.statvfs(SHARED_MEMORY)
@@ -240,7 +240,7 @@ def joined_cluster(address: str, code: Sequence[str] = ()) -> Iterator[Capacity]
         code: the folders and files of the user's modules, which Ray sends to the workers.
 
     Raises:
-        Unreachable: nothing answers there, the cluster requires another token, or its version differs.
+        Unreachable: nothing answers at the address, the cluster requires another token, or its version differs.
     """
     if ray.is_initialized():
         yield present()
@@ -294,7 +294,7 @@ def _greet(host: str, port: int) -> None:
 
 
 def _only_here(host: str, port: int | None) -> bool:
-    """Return whether a cluster at a loopback address listens only there.
+    """Return whether a cluster with a loopback address listens on this address alone.
 
     If so, this process must use the loopback address too. By default, Ray uses the machine's network address.
     """

@@ -7,9 +7,9 @@ Each entry has up to four parts:
 - Works with: the versions of Ray in which it works, if they differ from TESTED.
 - Without: the consequence if Ray changes it.
 
-There are two kinds of entries. Safety (loopback, the token, the private folder) is always on, and
-`cluster.check_loopback` verifies it after the start. Entries that only save time or memory are off in the plain mode;
-see `why_plain`.
+There are two kinds of entries. Entries for safety (loopback, the token, the private folder) are always on, and
+`cluster.check_loopback` checks the addresses after the start. Entries that only save time or memory are off in the
+plain mode; see `why_plain`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ MODE, TOKEN, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PAT
 """What: Ray's documented variables for its token.
 
 Buys: safety. Other users of this machine see the ports, but cannot use them.
-Works with: before 2.60 Ray uses no token unless the mode says so.
+Works with: all of TESTED. Before 2.60, Ray uses a token only if the mode is "token", which raysim sets.
 Without: nothing protects the ports from other users of this machine.
 """
 QUIET = (
@@ -146,7 +146,7 @@ def joining(mode: str, loopback: bool) -> Iterator[None]:
 def _reread_token() -> None:
     """Have Ray's C++ code read the token's variables again, before a cluster is started and after it has ended.
 
-    What: the classes with which Ray reads them.
+    What: the classes with which Ray reads the variables.
     Buys: a process that imported Ray earlier uses the token, and can later join a cluster with another token or none.
     Without: joining another cluster in the same process may fail.
     """
@@ -184,11 +184,11 @@ def own_options(folder: Path, dashboard: bool, memory: int | None = None) -> dic
 
     `memory` is the number of bytes for all but the object store. None leaves the number to Ray.
 
-    What: three options that begin with an underscore, and `_system_config`, which Ray calls "testing only".
-    Buys: the first two are safety: the loopback interface and the private folder. The third has Ray count the job's
-    memory, because Ray (2.60) reads no nested control groups. The last halves the time of replies of up to 1 MiB, and
-    saves 14 KiB of the GCS's memory per round.
-    Without: Ray does not start without the first two. The plain mode omits the last.
+    What: the options below. Ray calls `_system_config` "testing only".
+    Buys: `_node_ip_address` and `_temp_dir` are safety: the loopback interface and the private folder. `_memory` has
+    Ray count the job's memory, because Ray (2.60) reads no nested control groups. `_system_config` halves the time of
+    replies of up to 1 MiB, and saves 14 KiB of the GCS's memory per round.
+    Without: Ray does not start. The plain mode leaves `_system_config` empty.
     """
     saving = {"max_direct_call_object_size": 2**20} | ({} if dashboard else {"task_events_report_interval_ms": 0})
     return {
@@ -356,7 +356,7 @@ def draining_nodes() -> Iterable[str]:
 
 
 def alive_actors() -> list[dict[str, Any]]:
-    """Return Ray's records of all actors that are alive, with their process and their node.
+    """Return what Ray knows of all actors that are alive, with their process and their node.
 
     What: the table behind `ray.util.state.list_actors`, which itself needs Ray's dashboard.
     """

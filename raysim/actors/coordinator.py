@@ -28,7 +28,7 @@ from raysim.system.errors import Lost, RunError, convert_to_run_error
 
 @dataclass(frozen=True)
 class Start:
-    """What a coordinator starts with: the hosts and, if the run resumes, the records of a checkpoint.
+    """What a coordinator starts with: the hosts and, if the run resumes, the states from a checkpoint.
 
     References are inside lists, so that Ray does not fetch them.
     """
@@ -37,8 +37,8 @@ class Start:
     federation: list[Any]  # a reference to the data
     hosts: list[Any]  # the host actors
     places: Places  # where the hosts start
-    server: bytes | None  # the checkpoint's record of the server
-    clients: list[Any]  # by host: a reference to the checkpoint's records of its clients
+    server: bytes | None  # the checkpoint's state of the server
+    clients: list[Any]  # for each host: a reference to the checkpoint's states of its clients
     apart: bool  # see RayRunner
     forked: int  # the number of hosts that a fork server is asked to start
     paced: bool = False  # see RemoteRun
@@ -54,7 +54,7 @@ def waits_after(event: Event, paced: bool) -> bool:
 
 
 class Driven:
-    """Base of the actors that carry out a run: the methods that the driver calls. Each call has its own thread."""
+    """Base of the actors that carry out a run. The driver calls these functions while another thread runs `events`."""
 
     def __init__(self) -> None:
         self._stopping = threading.Event()
@@ -104,7 +104,7 @@ class Coordinator(Driven):
                     raise RunError(f"resources.workers: found forked, but {spawned}; allowed: auto or spawned")
                 yield Notice(spawned)
             self._start = None
-            del start  # otherwise the object store keeps the clients' records for the whole run
+            del start  # otherwise the object store keeps the clients' states for the whole run
             if notice := describe_differences(runner.machines):
                 yield Notice(notice)
             for event in simulation.events():
@@ -116,10 +116,10 @@ class Coordinator(Driven):
                     if waits_after(event, paced):
                         self._heard.acquire()
                     continue
-                records = list(event.clients)
-                yield replace(event, clients=records, peaks=runner.peaks() if joined else ())
+                states = list(event.clients)
+                yield replace(event, clients=states, peaks=runner.peaks() if joined else ())
                 self._heard.acquire()
-                records.clear()  # Ray holds this event until the next one, so the object store would keep the records
+                states.clear()  # Ray holds this event until the next one, so the object store would keep the states
                 del event
 
     def unanswered(self) -> list[int]:
@@ -173,10 +173,10 @@ class RemoteRun:
                     yield passed_on.pop()
                     if last:
                         return
-            raise Lost(self.who, "its events ended before the run", self.advice)
+            raise Lost(self.who, "its events ended, but the run was not finished", self.advice)
         except Lost as lost:
             liveness.settle()
-            # A host may have died before the coordinator had started to watch.
+            # A host may have been killed before the coordinator called `failures.watch`.
             killed = failures.killed_for_memory("it") if lost.how == failures.ENDED else None
             raise Lost(lost.who, killed or lost.how, lost.advice and self.advice) from None
         finally:
@@ -209,8 +209,8 @@ class RemoteRun:
 class Remote(RemoteRun):
     """A coordinator with its hosts, as the driver sees it.
 
-    The driver puts the data into the object store once for all hosts, and keeps no reference to them. If the driver
-    still owned an object there when its raylet ends, Ray (2.60) would end the driver, too.
+    The driver stores the data once for all hosts, and keeps no reference to the data. If the driver still owned a
+    stored object when its raylet ends, Ray (2.60) would end the driver, too.
 
     Args:
         config: the resolved config.
@@ -260,7 +260,7 @@ class Remote(RemoteRun):
 
 
 def _fetched(references: Iterable[Any]) -> Iterator[Mapping[int, bytes]]:
-    """Yield the records of each host, fetching one host at a time."""
+    """Yield the clients' states of each host, fetching one host at a time."""
     for reference in references:
         with failures.explain_ray_errors(lambda: "a host"):
             yield ray.get(liveness.wait([reference]))

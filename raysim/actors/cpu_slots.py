@@ -48,7 +48,7 @@ def count_slots(nodes: Sequence[str], cpus: float) -> Mapping[str, int]:
 
     Args:
         nodes: the node of each host.
-        cpus: each host's share of its node's CPUs.
+        cpus: the number of CPUs that each host reserves, such as 0.25.
     """
     return {node: math.ceil(round(cpus * hosts, 4)) for node, hosts in Counter(nodes).items()}
 

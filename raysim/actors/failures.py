@@ -1,4 +1,4 @@
-"""Replace Ray's errors by raysim's. The loss of an actor becomes one line, with the actor and what to do."""
+"""Replace Ray's errors by raysim's. The error for a lost actor names the actor, and says what to do."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,13 +11,13 @@ from raysim.system.errors import ConfigError, Lost, RunError
 
 LEAST_MEMORY = "with resources.clients_per_actor=auto a run takes the least memory"
 ENDED = "its process ended (killed, crashed, or out of memory)"
-# Ray's errors for a dead actor. Ray raises the second if its memory monitor killed the actor.
+# Ray's errors for a dead actor. Ray raises OutOfMemoryError if its memory monitor killed the actor.
 DEATHS = (RayActorError, OutOfMemoryError)
-_killed = count_killed()  # how many processes the kernel had killed when the newest attempt at a run began
+_killed = count_killed()  # how many processes the kernel had killed at the last call of `watch`
 
 
 def watch() -> None:
-    """Begin an attempt at a run. Processes that the kernel killed earlier do not count as losses of this attempt."""
+    """Store how many processes the kernel has killed so far. Only later kills count as losses of the run."""
     global _killed
     _killed = count_killed()
 

@@ -1,10 +1,11 @@
-"""Ask a fork server to start a worker. Ray executes this script instead of Python. It uses only the standard library.
+"""Ask a fork server to start a worker. Ray starts this script where it would start Python with the worker's script.
 
     python -I -S fork_request.py SOCKET default_worker.py ARGUMENT ...
 
-The fork server at SOCKET starts the command as its child, in this folder, with this environment and these outputs. Then
-this script ends within milliseconds, and Ray learns the worker's process id from the worker. If no server answers, this
-process becomes the worker, as if Ray had started Python itself.
+The fork server at SOCKET starts the command as its child. The child gets this process's working directory, environment,
+stdout and stderr. Then this script ends within milliseconds, and Ray learns the worker's process id from the worker. If
+no server answers, this process becomes the worker, as if Ray had started Python itself. To start fast, the script
+imports only the standard library.
 """
 
 import json
@@ -21,7 +22,8 @@ SIZE = 8  # bytes of the length that precedes a request
 def hand_over(path: str, command: list[str]) -> bool:
     """Send the command to the fork server at this path. Return whether the server has taken it.
 
-    Send only after the greeting: after a timeout this process becomes the worker, so no server may start a second one.
+    Send it only after the greeting. After a timeout, this process becomes the worker, and the server must not start a
+    second worker.
     """
     here = {"folder": os.getcwd(), "command": command, "environment": dict(os.environ)}
     request = json.dumps(here).encode()  # JSON escapes the surrogates of variables that are not UTF-8

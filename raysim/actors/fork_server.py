@@ -37,10 +37,9 @@ SOCKET, LOG = "fork", "fork.log"  # in the server's folder
 BACKLOG = 4096  # requests that wait while the server imports; the kernel may allow fewer
 WITHOUT_RAY = ("raysim.engine.simulation",)  # imports torch
 WITH_RAY = (compat.WORKER_MODULE, "raysim.actors.coordinator", "raysim.actors.runs")
-FIRST = 60  # seconds that a server with its own folder waits for a request, from its start or its last connection
-AFTER = (
-    5  # seconds that this server waits after its last child has ended; a run that restarts its hosts connects sooner
-)
+# A server with a FOLDER ends FIRST seconds after its start or last connection, or AFTER seconds after its last child,
+# if it has no child then. A run that restarts its hosts connects sooner.
+FIRST, AFTER = 60, 5
 ENDING = 2  # seconds that a process may take to end after a signal
 SLOW = 10  # seconds in which a request must arrive after the greeting
 THREADS = "/proc/self/task"
@@ -51,7 +50,8 @@ class ForkServer:
 
     Args:
         folder: a folder that only this user can enter.
-        lock: the descriptor of a lock on the folder. The server then holds the lock, and deletes the folder at its end.
+        lock: the descriptor of a lock on the folder. The server holds the lock, and deletes the folder when it ends.
+            None in a session, which deletes its folder itself.
     """
 
     def __init__(self, folder: Path, lock: int | None = None) -> None:
@@ -102,7 +102,7 @@ class ForkServer:
                 env=environment,
             )
         if lock:
-            self._process.wait()  # this process ends at once, and its child is the server
+            self._process.wait()  # the started process ends at once; its child is the server
 
     def _send_environment(self) -> None:
         assert self._process.stdin is not None
@@ -111,7 +111,7 @@ class ForkServer:
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Close a process's input and end it. A stopped process ends only when it is killed."""
+    """Close a process's input and end the process. A suspended process (SIGSTOP) ends only when it is killed."""
     assert process.stdin is not None
     process.stdin.close()
     for end in (process.terminate, process.kill):
@@ -143,7 +143,7 @@ def answers(folder: Path) -> bool:
 
 
 def serve_cluster(number: int, folder: str | None = None) -> None:
-    """Serve until the cluster has ended. In a child, become its worker.
+    """Serve requests until the cluster has ended. Each forked child returns from `serve`, too, and becomes a worker.
 
     Args:
         number: the descriptor of the listening socket.
@@ -173,7 +173,7 @@ def serve_cluster(number: int, folder: str | None = None) -> None:
 
 
 def serve(listener: socket.socket, raylet: int, ends: bool) -> Mapping[str, Any] | None:
-    """Fork a child for each request. In the child, return its request. In the server, return None when it should end.
+    """Fork a child for each request. In the child, return the request. In the server, return None when it should end.
 
     Args:
         listener: the listening socket.

@@ -39,8 +39,8 @@ class Ready:
 class Transfer:
     """Clients that move to another host."""
 
-    records: Mapping[int, bytes]  # by client
-    seconds: float  # the duration of making and sending the records
+    states: Mapping[int, bytes]  # client -> its saved state
+    seconds: float  # the duration of saving and sending the states
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Performed:
     """A host's answer to an order."""
 
     reply: Reply
-    seconds: Mapping[int, float]  # by client: the duration of its part
+    seconds: Mapping[int, float]  # client -> the duration of its part
     price: float | None  # the seconds for each client that moved here; None if no client did
 
 
@@ -93,8 +93,8 @@ class Host:
             arriving = [part for part in fetched if isinstance(part, Transfer)]
             began = time.perf_counter() - sum(transfer.seconds for transfer in arriving)
             for transfer in arriving:
-                self._host.restore(transfer.records)
-            moved = sum(len(transfer.records) for transfer in arriving)
+                self._host.restore(transfer.states)
+            moved = sum(len(transfer.states) for transfer in arriving)
             price = (time.perf_counter() - began) / moved if moved else None
             reply = self._sums.answer(order, self._host.perform(replace(order, message=message), broadcasts))
             return pack(Performed(reply, self._host.seconds, price))
@@ -104,22 +104,22 @@ class Host:
         """Remove clients that move to another host. Return None, which signals the call's end, and the Transfer."""
         with convert_to_run_error():
             began = time.perf_counter()
-            records = self._host.give(clients)
-            travel = sum(map(len, records.values())) / BANDWIDTH
-            return None, Transfer(records, time.perf_counter() - began + travel)
+            states = self._host.give(clients)
+            travel = sum(map(len, states.values())) / BANDWIDTH
+            return None, Transfer(states, time.perf_counter() - began + travel)
 
     def give_sums(self) -> Any:
         """Return the sums that are held here, by server update, packed."""
         return pack(self._sums.give())
 
     def snapshot(self) -> dict[int, bytes]:
-        """Return a record of every client here."""
+        """Return the saved state of every client here."""
         with convert_to_run_error():
             return self._host.snapshot()
 
-    def restore(self, records: Mapping[int, bytes]) -> None:
-        """Restore clients of this host from their records."""
-        self._host.restore(records)
+    def restore(self, states: Mapping[int, bytes]) -> None:
+        """Restore clients of this host from their saved states."""
+        self._host.restore(states)
 
     def count(self, sealed: bytes, *fetched: Any) -> Any:
         """Return the result of an evaluation method of ClientHost, or of `count_remembered`, packed.

@@ -93,7 +93,7 @@ class JoinedCluster(Cluster):
             if silent > SILENCE:
                 raise RunError(
                     f"the cluster at {self._address} has not answered for {silent:.0f} s ({error}): it ended, or the "
-                    "network to it is cut; resume once `ray status` lists this machine; if it does not, `ray start`"
+                    "network to it is cut; resume the run when `ray status` lists this machine (`ray start` adds it)"
                 ) from None
             return False
         self.silent, self._next = False, time.monotonic() + EVERY
@@ -145,7 +145,7 @@ def wait_a_second(references: Sequence[Any]) -> list[Any]:
 def settle() -> None:
     """After the loss of an actor, wait a moment for the end of the cluster. Raise Lost if the cluster has ended, too.
 
-    Otherwise one loss would count twice, and the next call of Ray would end this process.
+    Without this wait, one loss could count twice, and the next call of Ray could end this process.
     """
     limit = time.monotonic() + SETTLING
     while CURRENT.processes and not CURRENT.ended and time.monotonic() < limit:

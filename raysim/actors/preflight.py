@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # they import torch, which the task on a node does not need
 
 SHARED, TEMPORARY = "/dev/shm", "/tmp"  # an object store is in SHARED, or in TEMPORARY if SHARED is smaller
 LEAST = {TEMPORARY: 256 * MIB, SHARED: 0}
-"""The bytes that each folder needs in addition to the object store, for logs and for objects that do not fit there."""
+"""The bytes that each folder needs in addition to the object store, for logs and for objects that it cannot hold."""
 ROOT = Path(__file__).parents[1]  # raysim's code
 
 
@@ -39,9 +39,9 @@ ROOT = Path(__file__).parents[1]  # raysim's code
 class Found:
     """What a task has found on its node."""
 
-    versions: Mapping[str, str]  # by package
+    versions: Mapping[str, str]  # package -> version
     memory: int  # available bytes
-    free: Mapping[str, int]  # bytes by folder; a folder that does not exist is omitted
+    free: Mapping[str, int]  # folder -> free bytes; a folder that does not exist is omitted
     store: str  # the folder of the object store
 
 
@@ -83,15 +83,15 @@ def _in_mib(nbytes: int) -> str:
 
 
 class Preflight:
-    """What is known of a cluster's nodes. Each node is asked once: later, a run's own hosts use its memory.
+    """What is known of a cluster's nodes. Each node is asked once, because later the run's hosts use its memory.
 
     Args:
         config: the resolved config.
         need: the memory that the run takes.
 
     Attributes:
-        nodes: by id: the nodes that were asked.
-        unfit: by id: why the node gets no host.
+        nodes: the nodes that were asked, by id.
+        unfit: why nodes get no host, by id.
     """
 
     def __init__(self, config: Config, need: MemoryNeed) -> None:
@@ -104,7 +104,7 @@ class Preflight:
         """Ask the nodes that were not asked yet. Return the name of each unfit node, with the reason.
 
         Raises:
-            ConfigError: this machine's node has other software, or failed to answer. The coordinator must run there.
+            ConfigError: this machine's node has other software, or failed to answer. The coordinator must run on it.
         """
         new = [node for node in liveness.answer(ray.nodes) if node["Alive"] and node["NodeID"] not in self.nodes]
         stores = {node["NodeID"]: (int(node["Resources"].get("object_store_memory", 0)),) for node in new}

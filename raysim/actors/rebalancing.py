@@ -40,7 +40,7 @@ class _Spent:
 class Rebalancing:
     """The host of each client, and the expected time of the client there.
 
-    A client moves only at its first order of a round: its record contains its whole state only between rounds.
+    A client moves only at its first order of a round: only between rounds does its saved state contain everything.
 
     Args:
         clients: the clients of each host at the start.
@@ -54,13 +54,13 @@ class Rebalancing:
         self.home = {client: host for host, members in enumerate(clients) for client in members}
         self._samples = samples
         self._fixed = fixed
-        self._counts = np.array([len(members) for members in clients])  # by host: the number of its clients
-        self._slowness = np.ones(len(clients))  # by host
-        self._rounds = Counter[int]()  # by host: in how many rounds it was measured
-        self._per_sample: dict[str, float] = {}  # by the first op of a round: the seconds per sample
-        self._per_sample_of: dict[tuple[str, int], float] = {}  # the same, by op and client
+        self._counts = np.array([len(members) for members in clients])  # for each host: the number of its clients
+        self._slowness = np.ones(len(clients))  # for each host: its time divided by a typical host's time
+        self._rounds = Counter[int]()  # host -> the number of rounds in which it was measured
+        self._per_sample: dict[str, float] = {}  # the first op of a round -> the seconds per sample
+        self._per_sample_of: dict[tuple[str, int], float] = {}  # (op, client) -> the seconds per sample
         self._round = 0
-        self._spent: dict[int, _Spent] = {}  # by client
+        self._spent: dict[int, _Spent] = {}  # client -> its work in this round
         self._warm: set[int] = set()  # the hosts that have carried out an order
         self._price = PRICE
 
@@ -94,7 +94,7 @@ class Rebalancing:
             self._counts[[old, new]] += [-len(clients), len(clients)]
         return moves
 
-    def note(self, host: int, seconds: Mapping[int, float], price: float | None = None) -> None:
+    def add_times(self, host: int, seconds: Mapping[int, float], price: float | None = None) -> None:
         """Record the seconds that a host took for each client, in order of computation, and the seconds per move."""
         if price is not None:
             self._price += (price - self._price) / 2
@@ -111,12 +111,12 @@ class Rebalancing:
         """Return the clients that move, with their new hosts. Return none if this saves less than MARGIN.
 
         Move a client from the slowest host to the fastest one, choosing the client that balances the two best. Repeat
-        while that shortens the round. A move costs both hosts time: one makes the record, the other waits for it.
+        while that shortens the round. A move costs both hosts time: one saves the state, the other waits for it.
 
         Args:
-            load: by host: the expected seconds.
-            movable: by host: a pair for each client that may move. It has the expected seconds on a host of slowness 1,
-                and the client's id.
+            load: the expected seconds of each host.
+            movable: for each host, a pair for each client that may move: the client's expected seconds on a host of
+                slowness 1, and its id.
         """
         before, moves, counts = float(load.max()), dict[int, int](), self._counts.copy()
         most = FULLEST * math.ceil(len(self.home) / len(load))
@@ -152,7 +152,7 @@ class Rebalancing:
             took = sum(spent.seconds / self._slowness[spent.host] for _, spent in measured if spent.op == op)
             now = took / sum(spent.samples for _, spent in measured if spent.op == op)
             self._per_sample[op] = (self._per_sample.get(op, now) + now) / 2
-        errors: dict[int, list[float]] = defaultdict(list)  # by host: measured / expected seconds of its clients
+        errors: dict[int, list[float]] = defaultdict(list)  # host -> measured / expected seconds of its clients
         for client, spent in measured:
             errors[spent.host].append(spent.seconds / (self._expected(client, spent) * self._slowness[spent.host]))
         for host, ratios in errors.items():

@@ -84,10 +84,10 @@ class Places:
                 raise Lost("a node", "the other nodes have no room for its hosts")
         listed = ", ".join(f"{share:g} {name}" for name, share in self.group.bundle_specs[0].items())
         raise RunError(
-            f"{wanted.actors} hosts need {listed} each, which other programs hold (see `ray status`); wait until they "
-            "are done, or give each host less"
+            f"{wanted.actors} hosts need {listed} each, which other programs hold (see `ray status`); wait for these "
+            "programs, or give each host less"
         )
 
     def give_back(self) -> None:
-        """End the hosts and release their resources, which Ray would otherwise keep until this process leaves."""
+        """End the hosts and release their resources, which Ray would otherwise keep until this process ends."""
         liveness.ask(lambda: remove_placement_group(self.group))

@@ -54,7 +54,9 @@ def start_hosts(
 
 
 class RayRunner:
-    """Runner that sends orders to host actors. A broadcast is stored once per version. A host replies with one sum.
+    """Runner that sends orders to host actors. A broadcast is stored once per version.
+
+    A host sends one reply for all its clients of an order, or one reply per client if `apart`.
 
     Args:
         config: the resolved config.
@@ -73,12 +75,12 @@ class RayRunner:
         apart: bool = False,
     ) -> None:
         self.placement = placement
-        self.machines: dict[str, str] = {}  # by node that has hosts: its kind of machine
+        self.machines: dict[str, str] = {}  # node that has hosts -> its kind of machine
         self.forked = 0  # the number of forked hosts
         self._hosts = hosts
-        self._broadcasts: dict[str, Broadcast] = {}  # the newest version of each, stored
-        self._held: list[dict[str, int]] = [{} for _ in self._hosts]  # by host: the version of each broadcast there
-        self._under_way: dict[Any, _Call] = {}  # by reference to the answer
+        self._broadcasts: dict[str, Broadcast] = {}  # name -> the newest version, stored
+        self._held: list[dict[str, int]] = [{} for _ in self._hosts]  # for each host: broadcast -> version
+        self._under_way: dict[Any, _Call] = {}  # reference to the answer -> call
         self._apart = apart
         self._concurrent: Sequence[int] = range(len(hosts))  # the hosts that may compute at the same time
         self._shares_cpus = placement.cpus < 1 and not placement.gpus and config.resources.cpus_per_actor == "auto"
@@ -87,12 +89,12 @@ class RayRunner:
         fixed = one_each or self._shares_cpus or not in_step or not config.resources.rebalance
         self._rebalancing = Rebalancing(placement.clients, lambda client, window: streams[client].size(window), fixed)
 
-    def start(self, places: Places, records: Sequence[Any] = ()) -> Iterator[str]:
+    def start(self, places: Places, states: Sequence[Any] = ()) -> Iterator[str]:
         """Wait until all hosts have started, and restore their clients. Yield how many hosts have started.
 
         Args:
             places: where the hosts start.
-            records: a reference for each host to its clients' records, if the run resumes from a checkpoint.
+            states: a reference for each host to its clients' saved states, if the run resumes from a checkpoint.
 
         Raises:
             Lost: a node was lost, and its hosts will never start.
@@ -115,10 +117,10 @@ class RayRunner:
         self.forked = sum(host.forked for host in started)
         if self._shares_cpus:
             self._concurrent = self._share_cpus(places.group.id.hex(), [host.node for host in started])
-        self._answer_all([host.restore.remote(own) for host, own in zip(self._hosts, records, strict=False)])
+        self._answer_all([host.restore.remote(own) for host, own in zip(self._hosts, states, strict=False)])
 
     def begin(self, order: Order, broadcasts: Sequence[Broadcast]) -> list[_Call]:
-        """Have every client of the order carry it out, after its host's earlier calls. Return the calls."""
+        """Have the hosts carry out an order after their earlier calls. Return the calls, as the order's ticket."""
         message, stored, arriving = store(order.message), self._stored(broadcasts), self._move(order)
         return self._called(
             _Call(host, "perform", self._part(order, host, own), message, stored, arriving.get(host, ()))
@@ -170,15 +172,15 @@ class RayRunner:
             held |= {broadcast.name: broadcast.version for broadcast in missing}
             method = getattr(self._hosts[call.host], call.method)
             self._under_way[method.remote(*seal(call.asked, call.message, missing), *call.arriving)] = call
-            call.arriving = ()  # otherwise the object store keeps the records until the reply is used
+            call.arriving = ()  # otherwise the object store keeps the Transfers until the reply is used
         return made
 
     def give_sums(self) -> Mapping[int, Reply]:
-        """Take the sums that all hosts hold, and return them merged, by server update."""
+        """Remove the sums that hosts hold back, and return them merged, by server update."""
         return merge_held(self._answer_all([host.give_sums.remote() for host in self._hosts]))
 
     def snapshot(self) -> list[Any]:
-        """Return a reference to every host's records of its clients."""
+        """Return a reference to the clients' saved states for each host."""
         return [host.snapshot.remote() for host in self._hosts]
 
     def peaks(self) -> list[Peak]:
@@ -240,7 +242,7 @@ class RayRunner:
                 call = self._under_way[done]
                 call.answer, call.done = self._answer(call.host, done), True
                 if isinstance(call.answer, Performed):
-                    self._rebalancing.note(call.host, call.answer.seconds, call.answer.price)
+                    self._rebalancing.add_times(call.host, call.answer.seconds, call.answer.price)
                     call.answer = call.answer.reply
                 del self._under_way[done]
 

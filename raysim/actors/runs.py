@@ -106,8 +106,8 @@ class RunActor(RemoteRun):
     def _silence(self) -> Iterator[Event]:
         if self.late:
             raise RunError(
-                f"the run's process has not started for {self._patience:g} s (resources.patience): see `ray status`, "
-                "whether other programs hold its resources"
+                f"the run's process has not started for {self._patience:g} s (resources.patience); run "
+                "`ray status` to see whether other programs hold its resources"
             )
         return iter(())
 

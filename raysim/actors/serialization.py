@@ -76,7 +76,7 @@ def seal(asked: Any, message: Any, broadcasts: Sequence[Broadcast]) -> list[Any]
 
 
 def unseal(sealed: bytes, fetched: Sequence[Any]) -> tuple[Any, Any, list[Broadcast]]:
-    """Invert `seal`: return the asked operation, the message and the broadcasts."""
+    """Invert `seal`: return what the call asks for, the message and the broadcasts."""
     asked, names, inside = pickle.loads(sealed)
     left = iter(fetched)
     message, *values = (unpack(next(left) if part is None else part) for part in inside)

@@ -1,4 +1,4 @@
-"""The folder of a Ray session. Other users cannot enter it. It is cleared even if its process is killed."""
+"""The private folder of a Ray session. It is deleted at the end, even if the process that made it is killed."""
 
 import fcntl
 import os
@@ -30,7 +30,7 @@ class Session:
 
 
 def open_early(resources: Resources) -> AbstractContextManager[Session | None]:
-    """Open the session before the cluster starts, if `raysim run` will fork its actors there.
+    """Open the session before the cluster starts, if `raysim run` will fork its actors on this machine.
 
     The fork server and the `raysim` command then import torch in parallel.
     """

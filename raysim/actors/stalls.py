@@ -14,7 +14,7 @@ from raysim.system.errors import Lost, RunError
 FIRST, AGAIN = 30, 60  # seconds until the first report, and until the next one
 USUAL = 5  # a silence is unusual if it is this many times as long as the longest one before
 ADVICE = (
-    "run `top` on these nodes, and `ray status`, to see whether processes are stopped or starved; check that no "
+    "run `top` on these nodes, and `ray status`, to see whether processes are suspended or starved; check that no "
     "firewall blocks the ports of Ray's workers (docs/cluster.md, Ports)"
 )
 
@@ -31,7 +31,7 @@ class Stalls:
     def __init__(self, nodes: Sequence[str], patience: float) -> None:
         self._nodes, self._patience = nodes, patience
         self._misses = 0  # the number of times in a row that the coordinator did not answer
-        self._longest = 0.0  # the seconds of the longest silence before this one, without those of the start
+        self._longest = 0.0  # the seconds of the longest earlier silence after the start
         self._silent_since = time.monotonic()
         self._next = self._silent_since + FIRST
         self._starting = True

@@ -20,7 +20,7 @@ from raysim.system.capacity import CAN_FORK
 from raysim.system.errors import ConfigError, RunError, single_line
 
 PATIENCE = 60  # seconds to wait for a node's answer
-FOLDERS: dict[tuple[str, str], str] = {}  # by job and node: the folder of the fork server, on a joined cluster
+FOLDERS: dict[tuple[str, str], str] = {}  # (job, node) -> the fork server's folder, on a joined cluster
 
 
 def choose_start(wanted: Resources, nodes: Sequence[str]) -> tuple[list[dict[str, Any]], str | None]:
@@ -59,7 +59,7 @@ def start_here(wanted: Resources) -> dict[str, Any]:
 
 
 def _serve_nodes(nodes: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Start a fork server on each node. Return the nodes' commands, and by node the reason if there is none."""
+    """Start a fork server on each node. Return the nodes' commands, and why other nodes have none, by node."""
     job = ray.get_runtime_context().get_job_id()
     served, refused = ask_nodes(serve_this_node, {node: (FOLDERS.get((job, node)),) for node in dict.fromkeys(nodes)})
     FOLDERS.update({(job, node): folder for node, (folder, _) in served.items()})
@@ -72,7 +72,7 @@ def ask_nodes(
     """Call a function on some nodes, given its arguments by node id.
 
     Returns:
-        the answers by node, and by node the reason if there is none.
+        the answers, and why other nodes have not answered, by node.
     """
     task: Any = ray.remote(function)
     asked = {
@@ -130,7 +130,7 @@ def serve_this_node(folder: str | None) -> tuple[str, str]:
         ConfigError: there is no place for the folder, or workers cannot be forked on this node.
     """
     if not CAN_FORK:
-        raise ConfigError(f"{sys.platform}, Python {sys.version.split()[0]}")
+        raise ConfigError(f"found {sys.platform}, allowed: linux")
     if folder is not None and answers(Path(folder)):
         return folder, python_command(Path(folder))
     folder = session.private_folder()

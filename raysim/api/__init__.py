@@ -34,8 +34,8 @@ Words and shapes:
     phase      one client's local training in one round
     op         a public function of the client half, other than a hook, that the server half may request
     exchange   one op that clients carry out outside a phase: each receives a message and may return terms
-    plan       a generator in the server half that yields requests to clients and receives their replies
-    term       one client's part of a reply
+    plan       a generator in the server half that yields requests to clients and receives their reduced terms
+    term       a named value that one client returns; the server receives the mean, the sum or all clients' values
     broadcast  a value that clients keep until a newer version replaces it, such as the model
     delta      a change, to be added to the model
     protocol   how accuracy is measured: task_il predicts among the classes of the sample's task, class_il among all

@@ -104,7 +104,7 @@ class ClientHalf(Half):
     def begin_task(self, client: Client) -> None:
         """Learn from the stages that have just ended. `client.finished` has the positions of their samples.
 
-        Called at the start of each stage's first phase. A run that hides the boundaries from clients is refused.
+        Called at the start of each stage's first phase. Needs a run that notifies clients of boundaries.
         """
 
     def start(self, client: Client, message: Any) -> None:

@@ -49,8 +49,8 @@ def choose_memory(config: Config, methods: Mapping[str, Method]) -> MemoryKind |
         chosen[key] = fits_all[0]
     if chosen["policy"] == "importance" and not any(use.policies[0] == "importance" for use in uses.values()):
         raise ConfigError(
-            f"memory.policy: importance needs a method that rates samples, or the memory of {', '.join(uses)} stays "
-            "empty; add the method re_fed, or use another policy"
+            f"memory.policy: importance needs a method that rates samples; otherwise the memory of {', '.join(uses)} "
+            "stays empty; add the method re_fed, or use another policy"
         )
     if chosen["fill"] == "boundary" and config.scenario.windows is not None:
         raise ConfigError(f"methods: {', '.join(uses)} fill their memory {TASK_ENDS}")

@@ -68,7 +68,7 @@ class Dispatch:
 
     @property
     def staleness(self) -> int:
-        """The number of server updates between the version that the client received and the client's own update."""
+        """How many server updates came between the client's version and the update that uses the client's delta."""
         assert self.update is not None
         return self.update - 1 - self.version
 
@@ -188,7 +188,7 @@ class EventSimulation:
         self._buffer.append(dispatch)
 
     def _closed(self, update: Update) -> Update:
-        """Move the buffer into the update, and return the update."""
+        """Move the buffered dispatches into the server update, and return it."""
         update.time, update.arrivals, self._buffer = self._time, self._buffer, []
         for dispatch in update.arrivals:
             dispatch.update = update.number

@@ -17,7 +17,7 @@ from raysim.config import Config
 from raysim.data.downloading import downloads_reported
 from raysim.engine.events import Event, RoundDone, Started, StartStep
 from raysim.launch.display import RunDisplay, RunLines, accuracy_so_far, print_line
-from raysim.system.output import unfailing_stream
+from raysim.system.console import make_console
 
 SHORTEST, LONGEST = 8, 40  # columns of a bar
 SECONDS = 0.25  # between two pictures of it
@@ -130,7 +130,7 @@ def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
     if quiet:
         yield RunDisplay()
         return
-    console = Console(file=unfailing_stream(sys.stdout))
+    console = make_console(sys.stdout)
     if console.is_jupyter:
         shown = NotebookRun(config)
         yield shown
@@ -145,7 +145,7 @@ def open_run_display(config: Config, quiet: bool) -> Iterator[RunDisplay]:
 
 def show_downloads(lines: Iterable[str]) -> None:
     """Print lines as they come, and below them, on a terminal, how far a download is."""
-    console = Console(file=unfailing_stream(sys.stdout))
+    console = make_console(sys.stdout)
     status = console.status("reading the data")
     with status if console.is_terminal else nullcontext(), downloads_reported(status.update):
         for line in lines:

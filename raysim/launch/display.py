@@ -1,5 +1,7 @@
 """Display of a run in plain lines, and of its result; bar.py has the live one."""
 
+import sys
+
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +15,7 @@ from raysim.launch.announcing import describe_next
 from raysim.objectives import Metric
 from raysim.records.result import Result, shade
 from raysim.system.capacity import MIB
+from raysim.system.console import make_console
 from raysim.system.errors import single_line
 
 
@@ -105,8 +108,10 @@ def show_result(result: Result, console: Console, resume_command: str) -> None:
 
 def result_console() -> Console:
     """Return a console for a result: as wide as the terminal, or, in a file, as the widest matrix."""
-    console = Console()
-    return console if console.is_terminal else Console(width=1000)
+    console = make_console(sys.stdout)
+    if not console.is_terminal:
+        console.width = 1000
+    return console
 
 
 def print_line(console: Console, text: str) -> None:

@@ -87,7 +87,7 @@ def run(
         resolved = load(config, overrides)
     if names := {name: None for name in callbacks if isinstance(name, str)}:
         resolved = load(resolved, {"callbacks": {**names, **resolved.callbacks}})
-    directory = Path(out) if out is not None else _default_directory(resolved, overrides)
+    directory = Path(out) if out is not None else default_directory(resolved, overrides)
     if not resume:
         claim_directory(directory)
     elif (directory / "summary.json").exists() and (ended := load_result(directory)).status == "done":
@@ -209,7 +209,7 @@ def _start_on_ray(run: _Prepared, display: RunDisplay, early: "Session | None") 
         yield start
 
 
-def _default_directory(config: Config, overrides: Sequence[str] | Mapping[str, object]) -> Path:
+def default_directory(config: Config, overrides: Sequence[str] | Mapping[str, object] = ()) -> Path:
     """Return runs/NAME/seed-SEED/DATE-TIME-LABEL (see label_run), with a number appended if that exists."""
     name = "-".join(filter(None, [datetime.now().strftime("%Y%m%d-%H%M%S"), label_run(config, overrides)]))
     first = Path("runs") / config.name / f"seed-{config.seed}" / name

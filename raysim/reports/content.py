@@ -85,6 +85,8 @@ class Section:
         comparisons: its comparisons with a paper.
         plots: its plots.
         shown_before: a line for each plot that is the same as one of an earlier section.
+        stream: the picture of its stream, if it was drawn.
+        stream_note: a line instead, if an earlier section has the same stream.
     """
 
     setting: ExperimentSetting
@@ -92,6 +94,8 @@ class Section:
     comparisons: Sequence[Comparison]
     plots: Sequence[Plot]
     shown_before: Sequence[str] = ()
+    stream: Plot | None = None
+    stream_note: str = ""
 
     @property
     def all_tables(self) -> list[ReportTable]:

@@ -12,14 +12,14 @@ from rich.text import Text
 from raysim.launch.display import print_line
 from raysim.reports.content import Report
 from raysim.reports.tables import ReportTable
+from raysim.system.console import make_console
 from raysim.system.errors import single_line
-from raysim.system.output import unfailing_stream
 
 
 @contextmanager
 def open_report_display(stream: TextIO) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows a line of progress on a terminal, in place of the last one."""
-    console = Console(file=unfailing_stream(stream))
+    console = make_console(stream)
     status = console.status("reading runs")
     with status if console.is_terminal else nullcontext():
         yield lambda text: status.update(single_line(text))

@@ -27,6 +27,7 @@ from raysim.reports.plots.times import draw_clients_in_time
 from raysim.reports.plots.tradeoffs import draw_tradeoffs
 from raysim.reports.published import PublishedPaper, load_paper
 from raysim.reports.reading import find_runs
+from raysim.reports.stream.of_settings import StreamPlots
 from raysim.reports.tables import tabulate_results
 from raysim.system.errors import ConfigError, single_line
 
@@ -76,8 +77,9 @@ def write_report(
 
     try:
         (target / "plots").mkdir(parents=True, exist_ok=True)
+        streams = StreamPlots(target / "plots", left_out)
         sections = [
-            _make_section(scene, target / "plots", paper, left_out, partial(tell_of, scene.setting))
+            _make_section(scene, target / "plots", paper, left_out, streams, partial(tell_of, scene.setting))
             for scene in set_scenes(settings)
         ]
         report = Report([*_show_once(sections)], [single_line(line) for line in left_out], target)
@@ -90,8 +92,11 @@ def write_report(
     return report
 
 
-def _make_section(scene: Scene, folder: Path, paper: PublishedPaper | None, left_out: list[str], tell: Tell) -> Section:
+def _make_section(
+    scene: Scene, folder: Path, paper: PublishedPaper | None, left_out: list[str], streams: StreamPlots, tell: Tell
+) -> Section:
     setting = scene.setting
+    stream, note = streams.draw(setting)
     results = [tabulate_results(setting, protocol) for protocol in setting.protocols]
     gains = [table for protocol in setting.protocols for table in tabulate_gains(setting, protocol)]
     comparisons = compare_with_paper(paper, setting) if paper else []
@@ -104,7 +109,7 @@ def _make_section(scene: Scene, folder: Path, paper: PublishedPaper | None, left
         ]
     plots, missing = draw_plots(scene, folder, tell)
     left_out += missing
-    return Section(setting, [*results, *gains], comparisons, plots)
+    return Section(setting, [*results, *gains], comparisons, plots, stream=stream, stream_note=note)
 
 
 def draw_plots(scene: Scene, folder: Path, tell: Tell = lambda text: None) -> tuple[list[Plot], list[str]]:

@@ -18,7 +18,7 @@ from raysim.launch.bar import clock
 from raysim.launch.display import Display, RunDisplay, accuracy_so_far
 from raysim.sweeps.cells import Cell
 from raysim.sweeps.directory import RunOutcome, SweepPlan
-from raysim.system.output import unfailing_stream
+from raysim.system.console import make_console
 
 AROUND_THE_ROWS = 6  # lines of the terminal that are no rows
 WIDE = 100  # columns of a terminal in which a run's task has room
@@ -136,7 +136,7 @@ class SweepTable(SweepDisplay):
 @contextmanager
 def open_sweep_display(plan: SweepPlan, quiet: bool) -> Iterator[SweepDisplay]:
     """Open the display of a sweep that suits the output: a terminal, a file or pipe, or nothing."""
-    console = Console(file=unfailing_stream(sys.stdout))
+    console = make_console(sys.stdout)
     if quiet:
         yield SweepDisplay()
     elif console.is_terminal:

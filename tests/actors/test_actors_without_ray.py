@@ -236,7 +236,7 @@ def test_a_sweeps_run_that_does_not_start_ends_after_a_while(monkeypatch: pytest
     assert other._completed(("an event", 1)) == "an event"
     assert runs.wait_for_any([other, late]) == 1
     assert now[0] == 108
-    with pytest.raises(RunError, match=r"^the run's process has not started for 7 s \(resources\.patience\): see "):
+    with pytest.raises(RunError, match=r"^the run's process has not started for 7 s \(resources\.patience\); run "):
         next(late.events())
     now.insert(0, 10_000.0)
     assert [*other._silence()] == []

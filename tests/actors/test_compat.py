@@ -113,7 +113,7 @@ def script(code: str, folder: Path, *arguments: str, **more: str) -> list[str]:
 @pytest.mark.ray
 def test_a_cluster_that_others_could_reach_is_refused(tmp_path: Path) -> None:
     line, after = script(OPEN, tmp_path)
-    assert line.startswith("Ray was stopped: other machines could reach it (it uses ")
+    assert line.startswith("Ray was stopped: other machines might reach it (it uses ")
     assert line.endswith("; allowed: 127.0.0.1 alone")
     assert after == "False []"
 

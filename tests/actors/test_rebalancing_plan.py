@@ -30,7 +30,7 @@ def play(
         moved.append(sum(map(len, moves.values())))
         for host in sorted({made.home[client] for client in cohort}):
             own = [client for client in cohort if made.home[client] == host]
-            made.note(host, {client: takes(client, host) for client in own})
+            made.add_times(host, {client: takes(client, host) for client in own})
     return moved
 
 
@@ -77,14 +77,14 @@ def test_what_moves_took_is_learned() -> None:
     cohort = [0, 1, 2, 3]
     for price, moved in ((0.001, 2), (0.4, 0)):
         made = dealt([cohort, [4]])
-        made.note(1, {}, price)
+        made.add_times(1, {}, price)
         assert sum(map(len, made.plan_moves(order(cohort)).values())) == moved
 
 
 def test_one_that_stalled_is_forgotten() -> None:
     """A move took 10 s once. A hundred rounds later a gain of 1 s is not worth it; a thousand later it is."""
     made = dealt([[0, 1], [2]], {0: 10_000, 1: 10_000, 2: 1})
-    made.note(0, {}, 10.0)
+    made.add_times(0, {}, 10.0)
     for round in range(1, 100):
         made.plan_moves(order([2], round))
     assert made.plan_moves(order([0, 1], 100)) == {}

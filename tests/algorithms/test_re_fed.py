@@ -447,8 +447,8 @@ def test_what_does_not_go_with_it_is_refused(tiny):
     )
     assert refused(methods=knobs(), memory__per="task") == "memory.per: re_fed cannot use task, allowed: client"
     assert refused(methods={"er": {}, "a_gem": {}}, memory__policy="importance") == (
-        "memory.policy: importance needs a method that rates samples, or the memory of er, a_gem stays empty; add the "
-        "method re_fed, or use another policy"
+        "memory.policy: importance needs a method that rates samples; otherwise the memory of er, a_gem stays empty; "
+        "add the method re_fed, or use another policy"
     )
     assert "re_fed and joint each override the hook samples" in refused(methods={**knobs(), "joint": {}})
     assert refused(methods=knobs(), scenario=CLASSES, training__logits="task") == (

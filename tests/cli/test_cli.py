@@ -186,7 +186,7 @@ WRONG = {
     ),
     "an empty command": (
         [""],
-        "raysim: unknown command ''; allowed: run, sweep, check, download, evaluate, report, list, ",
+        "raysim: unknown command ''; allowed: run, sweep, check, download, evaluate, show, report, ",
     ),
     "an empty config": (["run", ""], ": this is a directory, allowed: a YAML file\n"),
     "a config too many": (["run", "tiny.yaml", "tiny.yaml"], "tiny.yaml: found no '=', allowed: KEY=VALUE"),

@@ -125,15 +125,12 @@ def test_a_notebook_has_one_that_is_drawn_in_its_place(
         drawn.append(picture)
         return SimpleNamespace(update=drawn.append)
 
-    def notebook(**more: Any) -> Any:
-        return Console(**more) if "force_jupyter" in more else SimpleNamespace(is_jupyter=True)
-
     module = ModuleType("IPython.display")
     vars(module).update(HTML=str, display=display)
     monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     monkeypatch.setattr(bars, "SECONDS", 0)
-    monkeypatch.setattr(bars, "Console", notebook)
+    monkeypatch.setattr(bars, "make_console", lambda stream: SimpleNamespace(is_jupyter=True))
     config = tiny(logging={"tensorboard": False}, evaluation={"every_rounds": 1})
     raysim.run(config, out=tmp_path / "run", local=True, progress=True)
     assert drawn[0].startswith("reading the data <progress max='1'></progress> 0:00:")

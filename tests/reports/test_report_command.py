@@ -14,6 +14,7 @@ from written_report import Written
 import raysim
 from raysim.cli import main
 from raysim.config import load
+from raysim.reports.plots.style import ShownFigure
 from raysim.reports.write import write_report
 
 Captured = pytest.CaptureFixture[str]
@@ -185,6 +186,21 @@ def test_from_python_the_package_is_called(tmp_path: Path) -> None:
     assert (tmp_path / "paper" / "report.html").is_file()
     drawn = raysim.figures(raysim.load("runs/one"))
     assert [name for name in drawn if name.endswith("accuracy-matrix")] == list(drawn)[:1]
-    assert {type(figure) for figure in drawn.values()} == {Figure}
+    assert all(isinstance(figure, Figure) for figure in drawn.values())
+    shown = drawn["1-domain_il-accuracy-matrix"]
+    assert isinstance(shown, ShownFigure)
+    assert shown._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(raysim.ConfigError, match="found no finished run"):
         raysim.figures(tmp_path / "paper")
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_pipe_stays_plain_where_colors_are_forced(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notebooks set FORCE_COLOR for the commands of their cells."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for seed in (0, 1):
+        make_run(Path(f"run/{seed}"), {"seed": seed})
+    assert main(["report", "run"]) == 0
+    output = capsys.readouterr().out
+    assert "average" in output
+    assert "\x1b" not in output

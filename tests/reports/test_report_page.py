@@ -79,7 +79,9 @@ def test_wide_tables_and_figures_scroll_in_their_box(page: Page) -> None:
 
 
 def test_plots_are_inside_once_with_words_for_them(page: Page, source: str, written: Written) -> None:
-    images, plots = page.all("svg"), written.report.sections[0].plots
+    section = written.report.sections[0]
+    assert section.stream is not None
+    images, plots = page.all("svg"), [section.stream, *section.plots]
     assert [(image["role"], image["aria-label"]) for image in images] == [("img", plot.caption) for plot in plots]
     found = re.findall(r"<svg.*?</svg>", source, re.DOTALL)
     for shown, plot in zip(found, plots, strict=True):

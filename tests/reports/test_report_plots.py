@@ -37,6 +37,7 @@ def test_every_figure_is_a_file(written: Written) -> None:
         "1-domain_il-accuracy-seconds",
         "1-who-holds-what",
     ]
+    plots += [section.stream for section in written.report.sections if section.stream]
     assert sorted(path.name for path in (written.out / "plots").iterdir()) == sorted(plot.file.name for plot in plots)
     for plot in plots:
         assert ElementTree.parse(written.out / "plots" / plot.file.name).getroot().tag.endswith("svg")

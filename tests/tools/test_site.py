@@ -108,9 +108,25 @@ def test_the_gallerys_commands_are_carried_out_in_order_and_a_failure_is_one(tmp
     page, folder = tmp_path / "page.md", tmp_path / "figures"
     page.write_text("```bash\necho one > a\n```\ntext\n```bash\ncat a > b\nfalse\necho never > c\n```\n")
     with pytest.raises(Exception, match="returned non-zero exit status 1"):
-        make_figures(page, folder)
+        make_figures(page, folder, None)
     assert (folder / "b").read_text() == "one\n"
     assert not (folder / "c").exists()
     page.write_text("```bash\ntrue\n```\n")
-    make_figures(page, folder)
+    make_figures(page, folder, None)
     assert [*folder.iterdir()] == []  # nothing of before is left
+
+
+@pytest.mark.slow
+def test_of_another_page_only_the_streams_are_drawn(tmp_path: Path) -> None:
+    page, streams, folder = tmp_path / "page.md", tmp_path / "streams.md", tmp_path / "figures"
+    page.write_text("```bash\ntrue\n```\n")
+    streams.write_text("```bash\nfalse\nraysim show quickstart --out a-stream.svg\n```\n")
+    make_figures(page, folder, streams)
+    assert [path.name for path in folder.iterdir()] == ["a-stream.svg"]
+
+
+def test_a_figure_has_the_words_of_its_mark() -> None:
+    pages = pytest.importorskip("site_pages", reason="no MkDocs: pip install '.[docs]'")
+    text = "<!-- figures: a/*.svg -->\n<!-- figures: b.svg Two words. -->"
+    found = [mark.groups() for mark in pages.PLOTS.finditer(text)]
+    assert found == [("a/*.svg", None), ("b.svg", "Two words.")]

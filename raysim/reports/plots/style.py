@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
@@ -26,6 +26,7 @@ Look = dict[str, Any]
 Bounds = tuple[float | None, float | None]
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # as many as have no divisor in common with the colours
+PIXELS = 100  # of a figure in a notebook, to the inch
 DASHES = ("-", "--", "-.", ":")
 
 STYLE: dict[Any, Any] = {
@@ -93,9 +94,18 @@ def spread(values: Array, bounds: Bounds) -> Array:
     return np.stack([mean - std, mean + std]).clip(low, high)
 
 
+class ShownFigure(Figure):
+    """A figure that a notebook shows as a picture, also if nothing has imported pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        file = BytesIO()
+        self.savefig(file, format="png", dpi=PIXELS)
+        return file.getvalue()
+
+
 def make_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches."""
-    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06))
+    return ShownFigure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06))
 
 
 def make_chart(labels: Sequence[str], title: str, xlabel: str, ylabel: str, width: float = 5.8) -> tuple[Figure, Axes]:

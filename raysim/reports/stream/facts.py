@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from raysim.config import Config
 from raysim.config.scenarios import DomainIncremental
@@ -105,7 +106,7 @@ def collect_facts(config: Config, pretend: bool = True) -> StreamFacts:
         about=[*_describe(config)],
         clients=count,
         rounds=rounds,
-        tasks=[_name_task(federation, task) for task in range(len(federation.tasks))],
+        tasks=_name_tasks(federation),
         rows=[Row(client, cells) for client, (cells, _) in found.items()],
         overview=count_clients(federation, OVERVIEW_COLUMNS) if len(shown) < count else None,
         turnout=turnout,
@@ -149,13 +150,32 @@ def _with_keys(name: str, keys: Mapping[str, object]) -> str:
     return f"{name} ({', '.join(numbers)})" if numbers else name
 
 
+def _name_tasks(federation: Federation) -> list[str]:
+    """Return the names of the tasks. Nobody knows the tasks of custom streams, so they count as one."""
+    if federation.opener is not None:
+        return ["custom streams of the clients"]
+    return [_name_task(federation, task) for task in range(len(federation.tasks))]
+
+
 def _name_task(federation: Federation, number: int) -> str:
     """Return a task's name; the names of its classes, if it has its own and they have names."""
     task, names = federation.tasks[number], federation.dataset.names
     name = task.name
-    if names is not None and len(task.classes) < federation.dataset.classes:
-        name = ", ".join(names[label] for label in task.classes)
+    if len(task.classes) < federation.dataset.classes:
+        if names is not None:
+            name = ", ".join(names[label] for label in task.classes)
+        elif name.startswith("classes "):
+            name = f"classes {join_ranges(task.classes)}"
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1].rstrip(" ,") + "…"
+
+
+def join_ranges(labels: Sequence[int]) -> str:
+    """Return ascending numbers as text, three or more consecutive ones as a range: `0–4 7 8`."""
+    parts: list[str] = []
+    for _, alike in groupby(enumerate(labels), key=lambda pair: pair[1] - pair[0]):
+        run = [label for _, label in alike]
+        parts += [f"{run[0]}–{run[-1]}"] if len(run) > 2 else map(str, run)
+    return " ".join(parts)
 
 
 def _list_notes(config: Config, federation: Federation, turnout: Turnout, shown: int, exact: bool) -> Sequence[str]:
@@ -173,7 +193,7 @@ def _list_notes(config: Config, federation: Federation, turnout: Turnout, shown:
         notes.append(f"A column is {count_of(rounds_per_column(rounds), 'round')}. Shorter windows are not drawn.")
     if turnout.decided_by is not None:
         notes.append(f"{turnout.decided_by} chooses the clients during the run, so no participation is drawn.")
-    elif turnout.looked_at < rounds:
+    elif turnout.looked_at < rounds and not turnout.always:
         notes.append(f"Participation is that of {turnout.looked_at:,} of {rounds:,} rounds.")
     if turnout.seconds is not None:
         notes.append(f"The run lasts {turnout.seconds:,.3g} virtual seconds.")

@@ -77,12 +77,13 @@ def _draw_many(facts: StreamFacts, colors: Sequence[str], top: float, drawn: lis
 
 def _entry(words: str, width: float, mark: Callable[[float, float], str]) -> Entry:
     """Return an entry with a mark of this width, which is drawn at x and at the middle of the line."""
+    before = width + 5 if width else 0
 
     def draw(x: float, y: float) -> Iterator[str]:
         yield mark(x, y - SMALL / 3)
-        yield text(x + width + 5, y, words, SMALL)
+        yield text(x + before, y, words, SMALL)
 
-    return width + 5 + text_width(words, SMALL), draw
+    return before + text_width(words, SMALL), draw
 
 
 def _mark_entries(facts: StreamFacts, layout: Layout) -> Iterator[Entry]:

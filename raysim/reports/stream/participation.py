@@ -30,7 +30,7 @@ MOST_LOOKED_AT = 4000  # synchronous rounds; of more, some of each column are lo
 
 
 @dataclass(frozen=True)
-class Trip:
+class ClientTrip:
     """A client's part in a round: it receives the model and trains. Its fate is that of a dispatch.
 
     Times are in rounds: round r lasts from r - 1 to r. An asynchronous trip may last for several rounds, or a part of
@@ -40,13 +40,15 @@ class Trip:
     start: float
     end: float
     fate: Fate
+    round: int
+    """The round in which it ends: the one that uses its update, if it is used."""
 
 
 @dataclass(frozen=True)
 class Turnout:
     """Who takes part in which round."""
 
-    trips: Mapping[int, Sequence[Trip]]
+    trips: Mapping[int, Sequence[ClientTrip]]
     """By client of those that were asked for: its trips in order."""
     totals: Mapping[Fate, int]
     """The trips of all clients by fate, in the rounds that were looked at."""
@@ -85,7 +87,7 @@ def _of_rounds(
     """Return who takes part in synchronous rounds."""
     halves = [method.Server(name, method) for name, method in methods.items()]
     calls = HookCalls(server.network, Profile(False, server.network.device))
-    trips: dict[int, list[Trip]] = {client: [] for client in clients}
+    trips: dict[int, list[ClientTrip]] = {client: [] for client in clients}
     totals: Counter[Fate] = Counter()
     always, wanted = True, frozenset(clients)
     looked_at = [*_choose_rounds(rounds)]
@@ -101,7 +103,7 @@ def _of_rounds(
         totals["dropped"] += len(dropped)
         totals["used"] += len(chosen) - len(dropped)
         for client in wanted.intersection(chosen):
-            trips[client].append(Trip(round - 1, round, "dropped" if client in dropped else "used"))
+            trips[client].append(ClientTrip(round - 1, round, "dropped" if client in dropped else "used", round))
     return Turnout(trips, totals, len(looked_at), always)
 
 
@@ -121,7 +123,7 @@ def _choose_rounds(rounds: int) -> Iterator[int]:
 def _of_timetable(updates: Sequence[Update], clients: Collection[int]) -> Turnout:
     """Return who takes part under an asynchronous schedule."""
     times = [0.0, *(update.time for update in updates)]
-    trips: dict[int, list[Trip]] = {client: [] for client in clients}
+    trips: dict[int, list[ClientTrip]] = {client: [] for client in clients}
     totals: Counter[Fate] = Counter()
     too_old = {dispatch.number: update.number for update in updates for dispatch in update.discarded}
     for dispatch in (dispatch for update in updates for dispatch in update.dispatched):
@@ -132,7 +134,7 @@ def _of_timetable(updates: Sequence[Update], clients: Collection[int]) -> Turnou
     return Turnout(trips, totals, len(updates), False, seconds=times[-1])
 
 
-def _place(dispatch: Dispatch, until: int, times: Sequence[float]) -> Trip:
+def _place(dispatch: Dispatch, until: int, times: Sequence[float]) -> ClientTrip:
     """Return a dispatch as a trip, which ends in the round `until`. times[r] is the virtual time at round r's end."""
 
     def position(time: float, round: int) -> float:
@@ -141,12 +143,13 @@ def _place(dispatch: Dispatch, until: int, times: Sequence[float]) -> Trip:
         lasts = times[round] - times[round - 1]
         return round - 1 + (min(max((time - times[round - 1]) / lasts, 0.0), 1.0) if lasts else 0.0)
 
+    until = max(until, dispatch.version + 1)
     start = position(dispatch.sent, dispatch.version + 1)
-    return Trip(start, max(start, position(dispatch.back, max(until, dispatch.version + 1))), dispatch.fate)
+    return ClientTrip(start, max(start, position(dispatch.back, until)), dispatch.fate, min(until, len(times) - 1))
 
 
-def shares_by_column(trips: Sequence[Trip], rounds: int, looked_at: int) -> list[float]:
-    """Return the part of every column of rounds that is in which trips with used updates take place."""
+def shares_by_column(trips: Sequence[ClientTrip], rounds: int, looked_at: int) -> list[float]:
+    """Return which part of each column of rounds a client spends on trips with used updates."""
     width = rounds_per_column(rounds)
     edges = [*range(0, rounds, width), rounds]
     covered = np.zeros(len(edges) - 1)

@@ -4,16 +4,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from raysim.config import Config, load
 from raysim.reports.colors import colors_of_tasks
 from raysim.reports.stream.facts import StreamFacts, collect_facts, count_of
 from raysim.reports.stream.layout import LINE, MARGIN, OVERVIEW, SMALL, TITLE, WIDTH, Layout, plan_layout
 from raysim.reports.stream.legend import draw_legend
 from raysim.reports.stream.rows import draw_rows, label_rows
-from raysim.reports.stream.svg import document, line, rectangle, text, text_width, wrap
+from raysim.reports.stream.svg import document, element, line, number, shorten, text, text_width, wrap
 from raysim.system.errors import ConfigError
 from raysim.system.files import write_whole
 
+Heights = npt.NDArray[np.float64]
+
+BOLD, TITLE_LINE = 1.1, 18.0  # how much wider bold letters are; the distance of two lines of the title
 TICK = 46.0  # the least distance between two ticks
 
 
@@ -80,8 +86,11 @@ def draw_facts(facts: StreamFacts) -> StreamPicture:
     """Return the picture of these facts."""
     layout, colors = plan_layout(facts), colors_of_tasks(len(facts.tasks))
     heading = f"{facts.name}: {facts.summary}"
-    y = MARGIN + TITLE
-    body = [text(MARGIN, y, heading, TITLE, font_weight="bold")]
+    y, body = MARGIN + TITLE - TITLE_LINE, list[str]()
+    for words in wrap(heading.split(), BOLD * TITLE, WIDTH - 2 * MARGIN):
+        y += TITLE_LINE
+        shown = shorten(words, BOLD * TITLE, WIDTH - 2 * MARGIN)
+        body.append(text(MARGIN, y, shown, TITLE, font_weight="bold"))
     for words in wrap(facts.about, SMALL, WIDTH - 2 * MARGIN, " · "):
         y += LINE
         body.append(text(MARGIN, y, words, SMALL, fill_opacity=0.75))
@@ -130,14 +139,20 @@ def _draw_overview(facts: StreamFacts, layout: Layout, colors: Sequence[str], to
     overview = facts.overview
     assert overview is not None
     yield text(MARGIN, top, f"clients by task, of {count_of(overview.clients, 'client')}", SMALL, fill_opacity=0.7)
-    ends = [*(round - 1 for round in overview.rounds[1:]), facts.rounds]
-    for column, (round, end) in enumerate(zip(overview.rounds, ends, strict=True)):
-        begin, y = layout.x(round - 1), top + 6 + OVERVIEW
-        for task, count in enumerate(overview.counts[:, column].tolist()):
-            height = OVERVIEW * count / overview.clients
-            y -= height
-            if count:
-                yield rectangle(
-                    begin, y, layout.x(end) - begin, height, fill=colors[task], fill_opacity=0.8, class_="share"
-                )
-    yield line(layout.left, top + 6 + OVERVIEW, layout.right, top + 6 + OVERVIEW, stroke_opacity=0.5)
+    bottom = top + 6 + OVERVIEW
+    edges = [layout.x(round - 1) for round in overview.rounds] + [layout.right]
+    below = np.zeros(len(overview.rounds))
+    for color, counts in zip(colors, overview.counts, strict=True):
+        above = below + OVERVIEW * counts / overview.clients
+        if counts.any():
+            outline = _outline_steps(edges, bottom - above, bottom - below)
+            yield element("path", d=outline, fill=color, fill_opacity=0.8, class_="share")
+        below = above
+    yield line(layout.left, bottom, layout.right, bottom, stroke_opacity=0.5)
+
+
+def _outline_steps(edges: Sequence[float], upper: Heights, lower: Heights) -> str:
+    """Return the outline of an area between two lines of steps, with a step between every two edges."""
+    forward = [f"V{number(y)}H{number(x)}" for y, x in zip(upper, edges[1:], strict=True)]
+    back = [f"V{number(y)}H{number(x)}" for y, x in zip(reversed(lower), reversed(edges[:-1]), strict=True)]
+    return f"M{number(edges[0])} {number(upper[0])}{''.join(forward)}{''.join(back)}z"

@@ -7,7 +7,7 @@ from raysim.reports.colors import INK
 from raysim.reports.stream.cells import StreamCell, rounds_per_column
 from raysim.reports.stream.facts import Row, StreamFacts, count_of
 from raysim.reports.stream.layout import APART, LABEL, NARROWEST, SMALL, SMALLEST, STRIPE, Layout
-from raysim.reports.stream.participation import FATES, Fate, Trip, shares_by_column
+from raysim.reports.stream.participation import FATES, ClientTrip, Fate, shares_by_column
 from raysim.reports.stream.samples import Sample
 from raysim.reports.stream.svg import element, image, line, number, rectangle, shorten, text, title, wrap
 
@@ -143,7 +143,9 @@ def _draw_trips(facts: StreamFacts, row: Row, layout: Layout, y: float) -> str:
     return element("g", *parts, class_="trips")
 
 
-def _shade_columns(facts: StreamFacts, trips: Sequence[Trip], layout: Layout, y: float, height: float) -> Iterator[str]:
+def _shade_columns(
+    facts: StreamFacts, trips: Sequence[ClientTrip], layout: Layout, y: float, height: float
+) -> Iterator[str]:
     """Yield a path for each shade of the columns, the darker the more of a column's rounds trips cover."""
     width = rounds_per_column(facts.rounds)
     boxes: dict[int, list[str]] = {}
@@ -162,9 +164,9 @@ def _outline(begin: float, end: float, y: float, height: float) -> str:
     return f"M{number(begin + 0.1)} {number(y)}h{number(width)}v{number(height)}h-{number(width)}z"
 
 
-def _say_trips(row: Row, trips: Sequence[Trip]) -> str:
-    """Return in which rounds a client takes part. A trip counts for the round in which it ends."""
-    used = [-int(-trip.end // 1) for trip in trips if trip.fate == "used"]
+def _say_trips(row: Row, trips: Sequence[ClientTrip]) -> str:
+    """Return in which rounds a client takes part."""
+    used = [trip.round for trip in trips if trip.fate == "used"]
     listed = ", ".join(map(str, used[:LISTED])) + ", ..." * (len(used) > LISTED)
     lost = len(trips) - len(used)
     return (

@@ -1,0 +1,83 @@
+"""The streams of a report's settings: each is drawn once, from the config of the setting's first run."""
+
+import json
+from pathlib import Path
+
+from raysim.config import Config, load
+from raysim.config.lookup import only_named_by, own_names
+from raysim.data.dataset import MissingData
+from raysim.reports.content import Plot
+from raysim.reports.grouping import ExperimentSetting, flatten
+from raysim.reports.reading import FinishedRun
+from raysim.reports.stream.facts import collect_facts
+from raysim.reports.stream.picture import draw_facts
+from raysim.system.errors import ConfigError, RunError
+
+WIDTH = 7.6  # inches
+MOST = 12  # streams of a report
+SLOW = ("image_folder", "image_list", "tiny_imagenet", "hugging_face")  # datasets that take minutes to decode
+DECIDING = (  # keys that decide what the picture shows
+    *("name", "seed", "dataset", "scenario", "partition", "clients", "participation", "schedule"),
+    *("training.rounds_per_task", "training.local_epochs", "training.local_steps", "training.batch_size"),
+    "evaluation.validation_fraction",
+)
+
+
+class StreamPlots:
+    """Writes the streams of a report's settings as plots.
+
+    Args:
+        folder: where they are written. It exists.
+        left_out: receives a line for each stream that is not drawn.
+    """
+
+    def __init__(self, folder: Path, left_out: list[str]) -> None:
+        self._folder = folder
+        self._left_out = left_out
+        self._drawn: dict[str, tuple[int, Plot | None]] = {}  # by stream: the setting that has it first, its plot
+
+    def draw(self, setting: ExperimentSetting) -> tuple[Plot | None, str]:
+        """Return the plot of a setting's stream, and a line if an earlier setting has the same one."""
+        run = setting.runs[0]
+        stream = identify(run)
+        if stream in self._drawn:
+            number, plot = self._drawn[stream]
+            return None, f"The stream is that of setting {number}." if plot else ""
+        plot = None
+        try:
+            if not own_names(run.config):  # a report imports no code that runs name
+                plot = self._write(run, f"{setting.number}-stream")
+        except MissingData:  # many reports are written where the data never were
+            pass
+        except (ConfigError, RunError) as error:
+            self._left_out.append(f"setting {setting.number}: its stream: {error}")
+        self._drawn[stream] = setting.number, plot
+        return plot, ""
+
+    def _write(self, run: FinishedRun, stem: str) -> Plot:
+        """Write the stream of a run. Raises ConfigError or RunError if it cannot be drawn."""
+        command = f"`raysim show {run.directory / 'config.yaml'}` draws it"
+        if len(self._drawn) >= MOST:
+            raise ConfigError(f"a report has at most {MOST}; {command}")
+        with only_named_by():
+            config = load(run.config)
+            if slow := [name for name in _datasets(config) if name in SLOW]:
+                raise ConfigError(f"reading {slow[0]} takes long; {command}")
+            facts = collect_facts(config, pretend=False)
+        picture = draw_facts(facts)
+        plot = Plot(self._folder, stem, " ".join([picture.caption, *picture.notes]), WIDTH)
+        picture.save(plot.file)
+        return plot
+
+
+def _datasets(config: Config) -> list[str]:
+    return [component.name for component in config.domains or [config.dataset]]
+
+
+def identify(run: FinishedRun) -> str:
+    """Return equal texts for runs with the same stream and the same title."""
+    deciding = tuple(f"{key}." for key in DECIDING)
+    found = {key: value for key, value in flatten(run.config).items() if f"{key}.".startswith(deciding)}
+    # a method may choose the clients, and its messages take virtual time
+    chosen = run.methods if "fixed" in run.methods or found.get("schedule.bandwidth") else {}
+    return json.dumps([found, chosen], sort_keys=True, default=str)

@@ -1,0 +1,82 @@
+"""A report begins with the picture of its runs' stream, where the data are here and nothing foreign is imported."""
+
+from pathlib import Path
+
+import pytest
+from made_runs import make_run
+
+from raysim.config.yaml_text import read_yaml, to_yaml
+from raysim.reports.content import Report
+from raysim.reports.stream import of_settings
+from raysim.reports.write import write_report
+
+
+def report_on(folder: Path) -> tuple[Report, str]:
+    report = write_report(folder, folder / "out")
+    return report, (folder / "out" / "report.html").read_text()
+
+
+def streams(report: Report) -> list[str | None]:
+    """The file of each setting's picture, or the line in its place."""
+    return [section.stream.stem if section.stream else section.stream_note or None for section in report.sections]
+
+
+def change(run: Path, key: str, value: object) -> None:
+    """Change a top-level key of a run's config.yaml without validating it."""
+    values = {**read_yaml(run / "config.yaml").values, key: value}
+    (run / "config.yaml").write_text(to_yaml(values))
+
+
+def test_the_picture_comes_before_the_tables(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    report, page = report_on(tmp_path)
+    assert streams(report) == ["1-stream"]
+    assert (
+        0 < page.index("The stream of 3 clients over 4 rounds: domain-incremental (permutation)") < page.index("<table")
+    )
+    markdown = (tmp_path / "out" / "report.md").read_text()
+    assert 0 < markdown.index("(plots/1-stream.svg)") < markdown.index("| methods |")
+
+
+def test_settings_with_the_same_stream_share_its_picture(tmp_path: Path) -> None:
+    """The learning rate does not change the stream; the number of rounds does."""
+    make_run(tmp_path / "a")
+    make_run(tmp_path / "b", {"training.optimizer.lr": 0.5})
+    make_run(tmp_path / "c", {"training.rounds_per_task": 5})
+    report, page = report_on(tmp_path)
+    assert sorted(map(str, streams(report))) == ["1-stream", "3-stream", "The stream is that of setting 1."]
+    assert page.count("The stream is that of setting 1.") == 1
+
+
+def test_where_the_data_are_gone_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("RAYSIM_DATA", str(tmp_path / "data"))
+    make_run(tmp_path / "run", {"dataset": {"name": "mnist"}, "model": {"name": "mlp"}})
+    report, _ = report_on(tmp_path)
+    assert streams(report) == [None]
+    assert not [line for line in report.left_out if "its stream" in line]
+
+
+def test_custom_components_of_a_runs_config_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "foreign.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    change(make_run(tmp_path / "run"), "partition", {"kind": "foreign:partition"})
+    report, _ = report_on(tmp_path)
+    assert streams(report) == [None]
+    assert not (tmp_path / "imported").exists()
+    assert len([line for line in report.left_out if line.startswith("setting 1: its stream: ")]) == 1
+
+
+def test_what_takes_long_is_left_to_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images that must be decoded, and more streams than a report has."""
+    monkeypatch.setattr(of_settings, "MOST", 1)
+    change(make_run(tmp_path / "a"), "dataset", {"name": "image_folder", "path": "nowhere", "size": 8})
+    make_run(tmp_path / "b", {"clients.count": 4})
+    report, _ = report_on(tmp_path)
+    assert streams(report) == [None, None]
+    said = sorted(line.partition("its stream: ")[2] for line in report.left_out if "its stream: " in line)
+    draw = "`raysim show {}/config.yaml` draws it"
+    assert said == [
+        f"a report has at most 1; {draw.format(tmp_path / 'b')}",
+        f"reading image_folder takes long; {draw.format(tmp_path / 'a')}",
+    ]
