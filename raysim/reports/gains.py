@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from raysim.reports.families import adjust_family
 from raysim.reports.grouping import ExperimentSetting, MethodGroup
@@ -45,10 +46,10 @@ def find_families(setting: ExperimentSetting) -> list[GainFamily]:
     """
     among = [group.methods for group in setting.groups]
     by_method: dict[str, list[tuple[Methods, Pair]]] = {}
-    for base in setting.groups:
-        for extended in setting.groups:
-            if (added := _added(base.methods, extended.methods)) is not None and not extended.bound:
-                by_method.setdefault(json.dumps(added, sort_keys=True), []).append((added, (extended, base)))
+    for base, extended in product(setting.groups, setting.groups):
+        added = _added(base.methods, extended.methods)
+        if added is not None and not extended.bound and base is _nearest(setting.groups, base, extended):
+            by_method.setdefault(json.dumps(added, sort_keys=True), []).append((added, (extended, base)))
     families: list[GainFamily] = []
     by_base: dict[str, list[Pair]] = {}
     for found in by_method.values():
@@ -78,7 +79,7 @@ def gains_by_labels(
 ) -> Mapping[tuple[str, str], PairedDifference]:
     """Return the differences of all families, corrected in each, by the labels of the two groups."""
     found: dict[tuple[str, str], PairedDifference] = {}
-    for family in find_families(setting):
+    for family in find_families(setting.evaluated(protocol)):
         measured = adjust_family([measure_gain(pair, quantity, protocol) for pair in family.pairs])
         for (group, base), one in zip(family.pairs, measured, strict=True):
             if one is not None:
@@ -90,7 +91,7 @@ def tabulate_gains(setting: ExperimentSetting, protocol: str) -> list[ReportTabl
     """Return a table for each family, with the changes in what was learned."""
     learning = learning_of(setting.metric)
     tables: list[ReportTable] = []
-    for family in find_families(setting):
+    for family in find_families(setting.evaluated(protocol)):
         columns = [
             adjust_family([measure_gain(pair, quantity, protocol) for pair in family.pairs]) for quantity in learning
         ]
@@ -105,8 +106,23 @@ def tabulate_gains(setting: ExperimentSetting, protocol: str) -> list[ReportTabl
         headings = (family.heading, "common seeds", *(quantity.title for quantity in learning))
         caption = f"{setting.label(protocol)}: {family.title}"
         said = [say_gain(*one, learning[0]) for one in zip(family.sayings, columns[0], strict=True)]
-        tables.append(ReportTable(caption, headings, rows, MEANING, sentences=[*filter(None, said)]))
+        verdict = sum_up(columns[0], learning[0])
+        tables.append(ReportTable(caption, headings, rows, MEANING, verdict=verdict, sentences=[*filter(None, said)]))
     return tables
+
+
+def sum_up(family: Sequence[PairedDifference | None], quantity: Quantity) -> str:
+    """Return a sentence about a family: how many differences raise or lower a quantity, and how many significantly."""
+    found = [one for one in family if one is not None]
+    parts = [
+        f"{verb} in {len(those)}" + f" ({sum(one.significant for one in those)} significantly)"
+        for verb, sign in (("higher", 1), ("lower", -1))
+        if (those := [one for one in found if one.mean * sign > 0])
+    ]
+    alike = sum(one.mean == 0 for one in found)
+    parts += [f"equal in {alike}"] * (alike > 0)
+    comparisons = f"{len(found)} comparison{'s' * (len(found) != 1)}"
+    return f"Of {comparisons}, the {quantity.heading} is {', '.join(parts)}." if found else ""
 
 
 def say_gain(saying: str, found: PairedDifference | None, quantity: Quantity) -> str:
@@ -143,6 +159,16 @@ def show_p(p: float) -> str:
 def count_common_seeds(one: MethodGroup, other: MethodGroup) -> int:
     """Return the number of seeds that two groups share."""
     return len({run.summary.seed for run in one.runs} & {run.summary.seed for run in other.runs})
+
+
+def _nearest(groups: Sequence[MethodGroup], base: MethodGroup, extended: MethodGroup) -> MethodGroup:
+    """Return the group with the methods of `base` that differs from `extended` in the fewest other keys."""
+
+    def distance(group: MethodGroup) -> int:
+        keys = group.own.keys() | extended.own.keys()
+        return sum(group.own.get(key) != extended.own.get(key) for key in keys)
+
+    return min((group for group in groups if [*group.methods.items()] == [*base.methods.items()]), key=distance)
 
 
 def _added(base: Methods, extended: Methods) -> Methods | None:

@@ -7,8 +7,9 @@ order of their sweep, or else of their methods and keys.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from raysim.config import load
@@ -38,16 +39,23 @@ class MethodGroup:
         label: the name of the group in tables and plots.
         methods: the methods in their order, each with its hyperparameters.
         runs: the runs by seed; no seed comes twice.
+        own: its values of the keys that differ between the rows of its sweep, such as a tuned learning rate.
     """
 
     label: str
     methods: Methods
     runs: Sequence[FinishedRun]
+    own: Flat = field(default_factory=dict)
 
     @property
     def bound(self) -> bool:
         """Whether it is an upper or a lower bound, and no competitor."""
         return not BOUNDS.isdisjoint(self.methods)
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The protocols by which it was evaluated."""
+        return tuple(self.runs[0].summary.evaluation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +76,13 @@ class ExperimentSetting:
 
     @property
     def protocols(self) -> list[str]:
-        """The protocols by which its runs were evaluated."""
-        return list(dict.fromkeys(protocol for run in self.runs for protocol in run.summary.evaluation))
+        """The protocols by which its runs were evaluated, those of most runs first."""
+        counts = Counter(protocol for run in self.runs for protocol in run.summary.evaluation)
+        return sorted(counts, key=lambda protocol: -counts[protocol])
+
+    def evaluated(self, protocol: str) -> "ExperimentSetting":
+        """Return the setting with the groups that were evaluated by a protocol."""
+        return replace(self, groups=[group for group in self.groups if protocol in group.protocols])
 
     @property
     def packed(self) -> bool:
@@ -124,7 +137,9 @@ def group_runs(runs: Sequence[FinishedRun], left_out: list[str]) -> list[Experim
         # by size and protocols too, as a config.yaml that somebody changed may say something else than the results
         metric = metric_of(next(iter(run.summary.evaluation.values())))
         values = {key: value for key, value in _of_the_setting(run).items() if key not in of_rows[run]}
-        identity = (_identity(values), run.summary.tasks, metric, *run.summary.evaluation)
+        # rows of a sweep may be evaluated by other protocols, as those with a head for each task are
+        protocols = () if ROWS in run.names else tuple(run.summary.evaluation)
+        identity = (_identity(values), run.summary.tasks, metric, *protocols)
         by_setting.setdefault(identity, []).append(run)
     members = list(by_setting.values())
     flats = [
@@ -213,9 +228,10 @@ def _groups(
     left_out: list[str],
 ) -> list[MethodGroup]:
     by_methods: dict[str, dict[int, FinishedRun]] = {}
+    owned = {run: {key: value for key, value in _of_the_setting(run).items() if key in of_rows[run]} for run in runs}
     for run in runs:
-        own = {key: value for key, value in _of_the_setting(run).items() if key in of_rows[run]}
-        identity = json.dumps([_identity(own), *([name, _identity(knobs)] for name, knobs in run.methods.items())])
+        methods_of_run = [[name, _identity(knobs)] for name, knobs in run.methods.items()]
+        identity = json.dumps([_identity(owned[run]), *methods_of_run])
         group = by_methods.setdefault(identity, {})
         if earlier := group.get(run.summary.seed):
             left_out.append(f"{earlier.directory}: the same config and seed as {run.directory}, which is counted")
@@ -226,7 +242,7 @@ def _groups(
     labels = unique_names([sweep_label(group, rows) for group in grouped])
     labels = labels or unique_names([derive_label(one, methods) for one in methods])
     labels = labels or [derive_label(one, methods, spelled=False) for one in methods]
-    return list(map(MethodGroup, labels, methods, grouped))
+    return list(map(MethodGroup, labels, methods, grouped, [owned[group[0]] for group in grouped]))
 
 
 def _rank_methods(methods: Methods) -> list[tuple[str, list[tuple[float, str]]]]:

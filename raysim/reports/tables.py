@@ -131,16 +131,17 @@ def tabulate_results(setting: ExperimentSetting, protocol: str) -> ReportTable:
 
     There are columns about clients if a run of the setting has evaluation.per_client. Costs are not marked.
     """
+    groups = setting.evaluated(protocol).groups
     fairness = FAIRNESS if any(protocol in (run.summary.per_client or {}) for run in setting.runs) else ()
     learning = (*learning_of(setting.metric), *fairness)
     columns = [
-        [TableCell(group.label) for group in setting.groups],
-        [TableCell(str(len(group.runs))) for group in setting.groups],
-        *(_column(setting.groups, quantity, protocol) for quantity in learning),
-        *([TableCell(_show_group(group, cost, protocol)) for group in setting.groups] for cost in COSTS),
+        [TableCell(group.label) for group in groups],
+        [TableCell(str(len(group.runs))) for group in groups],
+        *(_column(groups, quantity, protocol) for quantity in learning),
+        *([TableCell(_show_group(group, cost, protocol)) for group in groups] for cost in COSTS),
     ]
     headings = ("methods", "seeds", *(quantity.title for quantity in (*learning, *COSTS)))
-    alike = len({tuple(run.summary.seed for run in group.runs) for group in setting.groups}) == 1
+    alike = len({tuple(run.summary.seed for run in group.runs) for group in groups}) == 1
     notes = [] if alike else ["Not all groups have the same seeds; differences are over common ones."]
     cells = [cell for column in columns for cell in column]
     caption = f"{setting.label(protocol)}: mean ± standard deviation over seeds"

@@ -29,8 +29,11 @@ def show_report(report: Report, console: Console) -> None:
     """Print a report. The best of each column is bold and the second underlined, if the console can show it."""
     if report.settings:
         _show_table(report.settings, console)
+    if report.overview:
+        _show_table(report.overview, console)
     for section in report.sections:
         print_line(console, section.heading)
+        _show_table(section.facts, console)
         for comparison in section.comparisons:
             for table in comparison.tables:
                 _show_table(table, console)
@@ -48,6 +51,7 @@ def _show_table(table: ReportTable, console: Console) -> None:
     if table.verdict:
         print_line(console, table.verdict)
     shown = Table(box=SIMPLE, padding=(0, 1, 0, 0))
+    shown.show_header = any(table.headings)
     for index, heading in enumerate(table.headings):
         shown.add_column(Text(single_line(heading)), justify="left" if index < table.texts else "right")
     for row in table.rows:

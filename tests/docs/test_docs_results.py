@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
-from leaderboard import insert_tables, read_boards, render_boards
+from leaderboard_page import insert_tables, read_rankings, render_tables
 from pages import GUIDES, ROOT, names
 
 from raysim.reports.gains import gains_by_labels, show_change
@@ -147,7 +147,7 @@ def test_all_results_are_in_the_documentation() -> None:
     assert {f"results/{path.name.removesuffix(SUFFIX)}" for path in (ROOT / "results").iterdir()} <= told
 
 
-def test_the_leaderboard_is_the_tools() -> None:
+def test_the_leaderboard_is_the_report_s() -> None:
     results, page = ROOT / "results" / "leaderboard", (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
-    tables = render_boards(read_boards([results]), "results/leaderboard")
-    assert page == insert_tables(page, tables), "run `python tools/leaderboard.py results/leaderboard --page ...`"
+    tables = render_tables(read_rankings(results), "results/leaderboard")
+    assert page == insert_tables(page, tables), "run `make docs`"
